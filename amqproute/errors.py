@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The exception tree.
+
+Three families, by who is told:
+
+* `LocalProtocolError`: our own code misused an engine. A bug; never crosses the wire.
+* `AmqpError`: something a peer is told, at the scope the raiser's caller decides (delivery,
+  link, session, connection). Each class carries the condition of the standard.
+* Everything else (`ConfigError`, `StoreError`, ...): for the operator, never for a peer.
+
+What a failure means for a message on its way to another organization is decided in
+`amqproute.relay.verdict` and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from amqproute import conditions
+from amqproute.conditions import Condition
+
+
+class AmqprouteError(Exception):
+    """The root of all errors of this package."""
+
+
+class LocalProtocolError(AmqprouteError):
+    """Our side asked an engine for something its state does not allow."""
+
+
+class AmqpError(AmqprouteError):
+    """A failure with a condition that a peer may be told (part 2 §2.8.14).
+
+    Attributes:
+        condition: the symbol; subclasses fix it, `AmqpError` itself takes it as an argument.
+        description: the cause in words, for the person at the other end.
+        info: the error's info map, symbol keys to encodable values.
+    """
+
+    condition: Condition = conditions.INTERNAL_ERROR
+
+    def __init__(
+        self,
+        description: str,
+        *,
+        condition: Condition | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(description)
+        self.description = description
+        self.info = dict(info) if info else {}
+        if condition is not None:
+            self.condition = condition
+
+    def __str__(self) -> str:
+        return f"{self.condition}: {self.description}"
+
+
+class NotFound(AmqpError):
+    """No node has this name."""
+
+    condition = conditions.NOT_FOUND
+
+
+class UnauthorizedAccess(AmqpError):
+    """The access rules do not grant this to this principal."""
+
+    condition = conditions.UNAUTHORIZED_ACCESS
+
+
+class NotAllowed(AmqpError):
+    """A rule of the standard or of this broker forbids it to everybody."""
+
+    condition = conditions.NOT_ALLOWED
+
+
+class InvalidField(AmqpError):
+    """A field has a value that it cannot have."""
+
+    condition = conditions.INVALID_FIELD
+
+
+class NotImplementedHere(AmqpError):
+    """The standard knows it, this broker does not offer it."""
+
+    condition = conditions.NOT_IMPLEMENTED
+
+
+class PreconditionFailed(AmqpError):
+    """What was asked disagrees with the state it assumes."""
+
+    condition = conditions.PRECONDITION_FAILED
+
+
+class ResourceLimitExceeded(AmqpError):
+    """A named limit is reached."""
+
+    condition = conditions.RESOURCE_LIMIT_EXCEEDED
+
+
+class ResourceLocked(AmqpError):
+    """Somebody else holds it exclusively."""
+
+    condition = conditions.RESOURCE_LOCKED
+
+
+class ResourceDeleted(AmqpError):
+    """It existed when the link was made and does not any more."""
+
+    condition = conditions.RESOURCE_DELETED
+
+
+class IllegalState(AmqpError):
+    """The state machine of the standard has no such step from here."""
+
+    condition = conditions.ILLEGAL_STATE
+
+
+class DecodeError(AmqpError):
+    """Bytes that are not what the standard says they have to be."""
+
+    condition = conditions.DECODE_ERROR
+
+
+class MessageSizeExceeded(AmqpError):
+    """The message is larger than the link's max-message-size (part 2 §2.8.18)."""
+
+    condition = conditions.LINK_MESSAGE_SIZE_EXCEEDED
+
+
+class InternalError(AmqpError):
+    """This broker failed; the cause is in its log."""
+
+    condition = conditions.INTERNAL_ERROR
+
+
+class ConfigError(AmqprouteError):
+    """The configuration cannot be used.
+
+    Attributes:
+        problems: one line each: ``file:line: key: what is wrong (hint)``.
+    """
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class StoreError(AmqprouteError):
+    """The durable store cannot do what was asked; nothing was half done."""
+
+
+class ResolveError(AmqprouteError):
+    """The DNS gave no candidate for a domain.
+
+    Attributes:
+        code: the stable code, for example ``dns.nxdomain``.
+        permanent: True when the answer proves that there is no such service.
+        attempts: what was asked and what came back, a line each.
+    """
+
+    def __init__(
+        self, code: str, description: str, *, permanent: bool, attempts: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(description)
+        self.code = code
+        self.permanent = permanent
+        self.attempts = attempts
+
+
+class TlsError(AmqprouteError):
+    """A TLS context cannot be built, or a peer did not prove its name.
+
+    Attributes:
+        code: the stable code, for example ``tls.name`` or ``tls.expired``.
+    """
+
+    def __init__(self, code: str, description: str) -> None:
+        super().__init__(description)
+        self.code = code

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tests, laid out as the package is: `tests.wire` for `amqproute.wire`, and so on.
+
+`tests.support` holds the pretend wire, the fakes and the assertion words. Hypothesis runs
+derandomized here, so that a run that passes today passes tomorrow; the long campaigns
+(`make test-long`) set ``AMQPROUTE_HYPOTHESIS=long`` for more examples.
+"""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ordinary",
+    derandomize=True,
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("long", deadline=None, max_examples=5000)
+settings.load_profile(os.environ.get("AMQPROUTE_HYPOTHESIS", "ordinary"))
