@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Addresses: ``node``, ``node@domain`` and ``@domain``.
+
+An address is split at its *last* at sign. What stands before it is the node: case-sensitive, any
+Unicode, at most 1024 octets of UTF-8. What follows is the domain: a DNS name, compared and kept
+as lower-case A-labels without the final dot, so that ``orders@Bücher.example.`` and
+``orders@xn--bcher-kva.example`` are one address. Without an at sign the address names a node of
+this container. ``@domain`` stands for every node of that domain; ``node@`` is refused, because it
+is what a program writes that lost the domain on the way.
+
+Why so: a port or an IP address is no part of an address. Where a domain lives is the business
+of DNS or of a route, and may change; the address may not.
+
+`parse` runs for each message that is routed. Plain ASCII domains never reach the IDNA tables,
+and the last few thousand addresses are remembered; the memory is bounded because an accepted
+address is short and a refused one is not kept.
+
+Standard library only, apart from `idna`, whose tables the standard library's own codec lacks
+(it still speaks IDNA 2003).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+import idna
+
+from amqproute.errors import InvalidField, NotAllowed
+
+__all__ = [
+    "MAX_DOMAIN_OCTETS",
+    "MAX_NODE_OCTETS",
+    "TRANSFER_NODE",
+    "Address",
+    "check_new_name",
+    "format",
+    "from_compatibility",
+    "is_reserved",
+    "normalize_domain",
+    "parse",
+]
+
+MAX_NODE_OCTETS: Final = 1024
+"""The longest node name in octets of UTF-8. The draft allows 2 GB; nobody has such a name."""
+
+MAX_DOMAIN_OCTETS: Final = 253
+"""The longest domain in its A-label text form (RFC 1035 §2.3.4, less the root's two octets)."""
+
+MAX_LABEL_OCTETS: Final = 63
+
+TRANSFER_NODE: Final = "amqp$transfer"
+"""The node at which every broker takes messages for other nodes and other brokers."""
+
+_REMEMBERED: Final = 4096
+
+_RESERVED: Final = ("amqp$", "$management", "/management")
+
+_COMPATIBILITY: Final = ("/queues/", "/topics/")
+
+# Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name
+# of 254 does not match; `_refuse_ascii` then says which of the rules was broken.
+_LDH: Final = re.compile(
+    r"(?=.{1,253}\Z)(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)*"
+    r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\Z"
+)
+_BAD_PERCENT: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_FIRST_OF_NAME: Final = re.compile(r"[A-Za-z0-9_]")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One parsed address. Equal addresses name the same node, wherever they occur (A-01).
+
+    Attributes:
+        node: the name before the last at sign; empty only in ``@domain``.
+        domain: lower-case A-labels without a final dot, or None for a node of this container.
+    """
+
+    node: str
+    domain: str | None = None
+
+    def __str__(self) -> str:
+        return format(self)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def parse(text: str) -> Address:
+    """Take an address apart.
+
+    Raises:
+        InvalidField: it is not an address; the description says why.
+    """
+    node, at, domain = text.rpartition("@")
+    if not at:
+        if not domain:
+            raise InvalidField("the address is empty")
+        node = domain
+        parsed = Address(node)
+    elif not domain:
+        raise InvalidField(
+            f"address {_quoted(text)} ends with the at sign; write the domain after it, or leave "
+            "the at sign out for a node of this broker"
+        )
+    else:
+        try:
+            parsed = Address(node, normalize_domain(domain))
+        except InvalidField as error:
+            raise InvalidField(f"address {_quoted(text)}: {error.description}") from None
+    # One character is four octets at most, so that most names need no encoding here.
+    if not node.isascii() or len(node) > MAX_NODE_OCTETS:
+        _check_node_octets(node)
+    return parsed
+
+
+def format(address: Address) -> str:
+    """Write an address in its one normal form; `parse` of it gives the same address again."""
+    if address.domain is None:
+        return address.node
+    return f"{address.node}@{address.domain}"
+
+
+def normalize_domain(text: str) -> str:
+    """Bring a domain into the form in which domains are compared: lower-case A-labels.
+
+    Upper case, a final dot and the compatibility forms of UTS #46 are folded away
+    (non-transitional processing, as browsers do it).
+
+    Raises:
+        InvalidField: it is not a domain name; the description says why.
+    """
+    if _LDH.match(text) and "xn--" not in text and not text[-1].isdigit():
+        return text
+    return _normalize_slowly(text)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _normalize_slowly(text: str) -> str:
+    # The mapping can make text shorter, never below one octet for each character that counts;
+    # refusing here keeps the IDNA tables away from text of any length.
+    if len(text) > 4 * MAX_DOMAIN_OCTETS:
+        raise InvalidField(f"the domain is longer than {MAX_DOMAIN_OCTETS} octets")
+    folded = text.lower() if text.isascii() else _map(text)
+    folded = folded.removesuffix(".")
+    if not folded.isascii():
+        folded = ".".join(_to_a_label(label, text) for label in folded.split("."))
+    if not _LDH.match(folded):
+        raise InvalidField(_what_is_wrong(folded, text))
+    for label in folded.split("."):
+        if label.startswith("xn--"):
+            _check_a_label(label, text)
+    if folded.rpartition(".")[2].isdigit():
+        raise InvalidField(
+            f"{_quoted(text)} is not a domain name: its last label is a number; an address names "
+            "a domain, and a route says at which IP address it is reached"
+        )
+    return folded
+
+
+def _map(text: str) -> str:
+    try:
+        return idna.uts46_remap(text, std3_rules=False, transitional=False)
+    except (idna.IDNAError, UnicodeError) as error:
+        raise InvalidField(f"{_quoted(text)} is not a domain name: {error}") from None
+
+
+def _to_a_label(label: str, text: str) -> str:
+    if label.isascii():
+        return label
+    try:
+        return idna.alabel(label).decode("ascii")
+    except (idna.IDNAError, UnicodeError) as error:
+        raise InvalidField(f"{_quoted(text)} is not a domain name: {error}") from None
+
+
+def _check_a_label(label: str, text: str) -> None:
+    """Refuse ``xn--`` labels that no Unicode label encodes to: two spellings would then differ."""
+    try:
+        back = idna.alabel(idna.ulabel(label)).decode("ascii")
+    except (idna.IDNAError, UnicodeError) as error:
+        raise InvalidField(
+            f"{_quoted(text)} is not a domain name: label {label!r} does not decode: {error}"
+        ) from None
+    if back != label:
+        raise InvalidField(f"{_quoted(text)} is not a domain name: label {label!r} is not normal")
+
+
+def _what_is_wrong(folded: str, text: str) -> str:
+    quoted = _quoted(text)
+    if not folded:
+        return f"{quoted} is not a domain name: it is empty"
+    if folded.startswith("["):
+        return f"{quoted} is not a domain name: an address names a domain, not an IP address"
+    labels = folded.split(".")
+    if not all(labels):
+        return f"{quoted} is not a domain name: two dots stand together or one stands first"
+    strange = re.search(r"[^a-z0-9.-]", folded)
+    if strange is not None:
+        character = strange.group()
+        hint = "; an address carries no port, give one in a route" if character == ":" else ""
+        return f"{quoted} is not a domain name: it contains {character!r}{hint}"
+    for label in labels:
+        if len(label) > MAX_LABEL_OCTETS:
+            return f"{quoted} is not a domain name: a label is over {MAX_LABEL_OCTETS} octets"
+        if label[0] == "-" or label[-1] == "-":
+            return f"{quoted} is not a domain name: label {label!r} starts or ends with a hyphen"
+    return f"{quoted} is not a domain name: it is longer than {MAX_DOMAIN_OCTETS} octets"
+
+
+def is_reserved(name: str) -> bool:
+    """Tell whether a node name belongs to the services; nobody may create such a node (A-07)."""
+    return name.startswith(_RESERVED)
+
+
+def check_new_name(name: str) -> None:
+    """Check the name somebody gives a new node: stricter than what an address may mention (Q-11).
+
+    Raises:
+        NotAllowed: the name is reserved for services.
+        InvalidField: it is empty, too long, starts with something other than an ASCII letter, a
+            digit or an underscore, or contains an at sign.
+    """
+    if not name:
+        raise InvalidField("a node needs a name; this one is empty")
+    if is_reserved(name):
+        raise NotAllowed(
+            f"node name {_quoted(name)} is reserved: names that start with amqp$, $management or "
+            "/management belong to services"
+        )
+    if not _FIRST_OF_NAME.match(name):
+        raise InvalidField(
+            f"node name {_quoted(name)} starts with {name[0]!r}; the first character has to be "
+            "a letter a-z or A-Z, a digit or an underscore"
+        )
+    if "@" in name:
+        raise InvalidField(
+            f"node name {_quoted(name)} contains an at sign; node@domain is an address in "
+            "another domain, never a node's own name"
+        )
+    _check_node_octets(name)
+
+
+def from_compatibility(text: str) -> str | None:
+    """Read ``/queues/<name>`` and ``/topics/<name>``, the addresses of clients made for RabbitMQ 4.
+
+    The name is percent-encoded. What comes back is an address in the ordinary form: a plain node
+    name, or ``node@domain`` if the client wrote ``/queues/node%40domain``; `parse` it next.
+
+    Returns:
+        The plain address, or None if the text is not of this form.
+
+    Raises:
+        InvalidField: it is of this form, and the name is empty or badly encoded.
+    """
+    if not text.startswith(_COMPATIBILITY):
+        return None
+    name = text[8:]  # both prefixes are eight characters
+    if not name:
+        raise InvalidField(f"address {_quoted(text)} names no node")
+    if "/" in name:
+        raise InvalidField(f"address {_quoted(text)}: write a slash in the name as %2F")
+    if "%" not in name:
+        return name
+    if _BAD_PERCENT.search(name):
+        raise InvalidField(
+            f"address {_quoted(text)}: a percent sign is not followed by two hexadecimal digits"
+        )
+    try:
+        return unquote_to_bytes(name).decode("utf-8")
+    except UnicodeError:
+        raise InvalidField(f"address {_quoted(text)} does not decode to UTF-8") from None
+
+
+def _check_node_octets(node: str) -> None:
+    try:
+        octets = len(node.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise InvalidField(f"node name {_quoted(node)} contains half of a surrogate pair") from None
+    if octets > MAX_NODE_OCTETS:
+        raise InvalidField(f"the node name has {octets} octets; {MAX_NODE_OCTETS} are allowed")
+
+
+def _quoted(text: str) -> str:
+    """Quote a stranger's text for an error: escaped, and cut where it would fill the log."""
+    return ascii(text if len(text) <= 80 else text[:80] + "...")
