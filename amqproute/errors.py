@@ -179,3 +179,15 @@ class TlsError(AmqprouteError):
     def __init__(self, code: str, description: str) -> None:
         super().__init__(description)
         self.code = code
+
+
+class AuthenticationFailed(AmqprouteError):
+    """Our side of a SASL exchange cannot go on, or the server did not prove itself.
+
+    Attributes:
+        code: the stable code, for example ``auth.server`` or ``auth.mechanism``.
+    """
+
+    def __init__(self, code: str, description: str) -> None:
+        super().__init__(description)
+        self.code = code
