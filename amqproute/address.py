@@ -164,7 +164,7 @@ def _map(text: str) -> str:
     try:
         return idna.uts46_remap(text, std3_rules=False, transitional=False)
     except (idna.IDNAError, UnicodeError) as error:
-        raise InvalidField(f"{_quoted(text)} is not a domain name: {error}") from None
+        raise InvalidField(f"{_quoted(text)} is not a domain name: {_words(error)}") from None
 
 
 def _to_a_label(label: str, text: str) -> str:
@@ -173,7 +173,7 @@ def _to_a_label(label: str, text: str) -> str:
     try:
         return idna.alabel(label).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
-        raise InvalidField(f"{_quoted(text)} is not a domain name: {error}") from None
+        raise InvalidField(f"{_quoted(text)} is not a domain name: {_words(error)}") from None
 
 
 def _check_a_label(label: str, text: str) -> None:
@@ -182,7 +182,7 @@ def _check_a_label(label: str, text: str) -> None:
         back = idna.alabel(idna.ulabel(label)).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
         raise InvalidField(
-            f"{_quoted(text)} is not a domain name: label {label!r} does not decode: {error}"
+            f"{_quoted(text)} is not a domain name: label {label!r} does not decode: {_words(error)}"
         ) from None
     if back != label:
         raise InvalidField(f"{_quoted(text)} is not a domain name: label {label!r} is not normal")
@@ -281,6 +281,10 @@ def _check_node_octets(node: str) -> None:
         raise InvalidField(f"node name {_quoted(node)} contains half of a surrogate pair") from None
     if octets > MAX_NODE_OCTETS:
         raise InvalidField(f"the node name has {octets} octets; {MAX_NODE_OCTETS} are allowed")
+
+
+def _words(error: Exception) -> str:
+    return str(error).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _quoted(text: str) -> str:
