@@ -191,3 +191,15 @@ class AuthenticationFailed(AmqprouteError):
     def __init__(self, code: str, description: str) -> None:
         super().__init__(description)
         self.code = code
+
+
+class Unresolved(AmqprouteError):
+    """It is not known yet whether there is a way to a domain: ask `IHops.admit` and try again.
+
+    Attributes:
+        hop: the next hop that has to be asked about.
+    """
+
+    def __init__(self, hop: Any) -> None:
+        super().__init__(str(hop))
+        self.hop = hop

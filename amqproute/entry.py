@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One message on one queue.
+
+An entry is what a queue keeps and a consumer is handed: the message's bytes and the broker's own
+facts about it, which never go into the bytes (part 3 §3.2: the bare message is immutable).
+
+    available --acquire--> acquired --accepted, rejected--> archived
+        ^                     |
+        +------released-------+
+
+The state stands implicitly in where the entry is: in a queue's line (available), in a consumer's
+hands (acquired), nowhere (archived).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from amqproute.message import Message
+
+TRANSIENT: Final = 1
+"""Store flag: a non-durable entry that was paged out; dropped when the store is opened."""
+
+
+class Entry:
+    """An entry on a queue.
+
+    Attributes:
+        id: position in the queue and identity in the store; grows over the whole store's life.
+        message: the message, annotated as it arrived.
+        durable: True when the entry stands in the store and must survive this process.
+        stored: True when a row in the store has to be deleted when the entry is archived.
+        arrived_ms: wall clock at arrival, ms since the epoch.
+        expires_ms: wall clock after which it must not be delivered; 0 means never.
+        delivery_count: earlier attempts that failed (header.delivery-count, part 3 §3.2.1).
+        attempted: it has been handed to a consumer before (clears header.first-acquirer).
+        barred: consumers that said undeliverable-here (part 3 §3.4.5), or None.
+    """
+
+    __slots__ = (
+        "arrived_ms",
+        "attempted",
+        "barred",
+        "delivery_count",
+        "durable",
+        "expires_ms",
+        "id",
+        "message",
+        "stored",
+    )
+
+    def __init__(
+        self,
+        id: int,
+        message: Message,
+        durable: bool,
+        stored: bool,
+        arrived_ms: int,
+        expires_ms: int,
+        delivery_count: int = 0,
+    ) -> None:
+        self.id = id
+        self.message = message
+        self.durable = durable
+        self.stored = stored
+        self.arrived_ms = arrived_ms
+        self.expires_ms = expires_ms
+        self.delivery_count = delivery_count
+        self.attempted = False
+        self.barred: set[object] | None = None
+
+    def __lt__(self, other: Entry) -> bool:
+        return self.id < other.id
+
+    def __repr__(self) -> str:
+        return f"<Entry {self.id} {len(self.message.encoded)} bytes count={self.delivery_count}>"
