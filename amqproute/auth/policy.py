@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a principal may do to a node: an ordered list of rules, the first match decides.
+
+A rule matches when its ``who`` fits the principal, its ``node`` fits the name and the verb stands
+in its ``allow`` or ``deny``. Nothing matches: refused. In patterns only the star is special and
+stands for any run of characters, also none, also dots and at signs; ``user:*`` is every user, ``*``
+everybody, the anonymous included. Everything else, ``amqp$transfer`` for example, is literal.
+
+A peer's certificate may prove several names; a rule about a peer fits if it fits one of them.
+
+Pure: no I/O, no clock. `AccessPolicy.allows` runs for each message to a service node, so its
+answers are remembered; the memory is bounded because the names come from peers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from amqproute.values import Principal
+
+__all__ = ["REMEMBERED_ANSWERS", "AccessPolicy", "Rule", "Verb", "default_rules"]
+
+REMEMBERED_ANSWERS: Final = 8192
+"""Answers kept; when full they are all forgotten, which costs less than keeping an order."""
+
+_MAX_REMEMBERED_NAME: Final = 256
+"""Longer node names are answered anew each time, lest the memory holds megabytes of them."""
+
+_KINDS: Final = ("user", "peer", "uid")
+
+
+class Verb(StrEnum):
+    """What can be done to a node; see the docstring of `amqproute.auth`."""
+
+    PUBLISH = "publish"
+    CONSUME = "consume"
+    BROWSE = "browse"
+    CREATE = "create"
+    TRANSFER = "transfer"
+    MANAGE = "manage"
+
+
+def _matcher(pattern: str) -> Callable[[str], bool]:
+    """Return the predicate of a pattern in which only ``*`` is special.
+
+    By `str.find` piece for piece and not by a regular expression: the leftmost fit of each piece
+    is enough, while ``.*`` several times over backtracks, and the names come from strangers.
+    """
+    if "*" not in pattern:
+        return pattern.__eq__
+    head, *middle, tail = pattern.split("*")
+    if not (head or tail or any(middle)):
+        return lambda _: True
+    pieces = [piece for piece in middle if piece]
+
+    def fits(text: str) -> bool:
+        if not text.startswith(head) or not text.endswith(tail):
+            return False
+        at, end = len(head), len(text) - len(tail)
+        for piece in pieces:
+            at = text.find(piece, at, end)
+            if at < 0:
+                return False
+            at += len(piece)
+        return at <= end
+
+    return fits
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One entry of ``access``.
+
+    Attributes:
+        who: a pattern over the string forms of principals.
+        node: a pattern over node names and addresses.
+        allow: the verbs it grants.
+        deny: the verbs it refuses.
+        note: where it comes from, when that is not the configuration.
+    """
+
+    who: str
+    node: str
+    allow: frozenset[Verb] = frozenset()
+    deny: frozenset[Verb] = frozenset()
+    note: str = ""
+
+    @classmethod
+    def of(
+        cls, *, who: str, node: str, allow: Sequence[str] = (), deny: Sequence[str] = ()
+    ) -> Rule:
+        """Make a rule of an entry of the configuration.
+
+        Raises:
+            ValueError: no verb, an unknown verb, a verb both allowed and denied, or a ``who``
+                that no principal could ever fit; says which and what would be right.
+        """
+        granted, refused = _verbs(allow), _verbs(deny)
+        if not granted and not refused:
+            raise ValueError("an access rule needs verbs in 'allow' or 'deny'")
+        if both := granted & refused:
+            raise ValueError(f"{min(both)!s} is both allowed and denied")
+        if not node:
+            raise ValueError("'node' is empty (write \"*\" for every node)")
+        return cls(_checked_who(who), node, granted, refused)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{word}: [{', '.join(verb for verb in Verb if verb in verbs)}]"
+            for word, verbs in (("allow", self.allow), ("deny", self.deny))
+            if verbs
+        ]
+        text = f"{{{', '.join(parts)}, who: {self.who!r}, node: {self.node!r}}}"
+        return f"{text} ({self.note})" if self.note else text
+
+
+def _verbs(words: Sequence[str]) -> frozenset[Verb]:
+    if isinstance(words, str):
+        raise ValueError(f"verbs are a list: write [{words}]")
+    known = frozenset(Verb)
+    for word in words:
+        if word not in known:
+            raise ValueError(f"unknown verb {word!r} (known: {', '.join(Verb)})")
+    return frozenset(Verb(word) for word in words)
+
+
+def _checked_who(who: str) -> str:
+    if who in ("*", "anonymous"):
+        return who
+    kind, colon, name = who.partition(":")
+    if not colon or kind not in _KINDS or not name:
+        raise ValueError(
+            f"'who' is {who!r}; it has to be user:NAME, peer:DOMAIN, uid:NUMBER "
+            "(a star may stand for any part of the name), anonymous, or *"
+        )
+    if kind == "uid" and not re.fullmatch(r"[0-9*]+", name):
+        raise ValueError(f"'who' is {who!r}; a user id is a number or a star")
+    # Certificates' names are kept in lower case; see `amqproute.auth.realm`.
+    return who.lower().removesuffix(".") if kind == "peer" else who
+
+
+def default_rules(
+    own_uid: int, verbs: Iterable[Verb] = frozenset({Verb.MANAGE})
+) -> tuple[Rule, ...]:
+    """Return the rules that stand after the operator's own.
+
+    Root and the daemon's own user, on a unix socket, may `manage` every node: they can stop the
+    daemon and read its store anyway, and without this rule a mistake under ``access`` would lock
+    the operator out. As the last rules they give way to an explicit ``deny``.
+    """
+    granted = frozenset(verbs)
+    return tuple(
+        Rule(f"uid:{uid}", "*", granted, note="default rule for the operator")
+        for uid in sorted({0, own_uid})
+    )
+
+
+class AccessPolicy:
+    """An ordered list of rules and its remembered answers. Immutable; a reload makes a new one."""
+
+    __slots__ = ("_answers", "_compiled", "rules")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._compiled = [(rule, _matcher(rule.who), _matcher(rule.node)) for rule in self.rules]
+        self._answers: dict[tuple[Principal, str, str], bool] = {}
+
+    def __repr__(self) -> str:
+        return f"<AccessPolicy {len(self.rules)} rules>"
+
+    def allows(self, principal: Principal, verb: Verb, node: str) -> bool:
+        """Say whether `principal` may do `verb` to `node`, a node name or an address."""
+        key = (principal, verb, node)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self.explain(principal, verb, node)[0]
+            if len(node) <= _MAX_REMEMBERED_NAME:
+                if len(self._answers) >= REMEMBERED_ANSWERS:
+                    self._answers.clear()
+                self._answers[key] = answer
+        return answer
+
+    def explain(self, principal: Principal, verb: Verb, node: str) -> tuple[bool, int | None]:
+        """Return the answer and the index into `rules` of the rule that gave it.
+
+        The index is None when no rule matched and the default, to refuse, decided.
+        """
+        names = _spellings(principal)
+        for index, (rule, fits_who, fits_node) in enumerate(self._compiled):
+            granted = verb in rule.allow
+            if not granted and verb not in rule.deny:
+                continue
+            if fits_node(node) and any(fits_who(name) for name in names):
+                return granted, index
+        return False, None
+
+
+def _spellings(principal: Principal) -> list[str]:
+    spellings = [str(principal)]
+    spellings.extend(
+        f"{principal.kind}:{name}" for name in principal.names if name != principal.name
+    )
+    return spellings
