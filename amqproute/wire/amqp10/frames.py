@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Frames: the byte stream cut up and decoded, performatives wrapped (part 2 §2.3).
+
+`FrameBuffer` takes the bytes of a connection as they come and gives whole frames with their
+performatives decoded. A chunk that holds whole frames is read in place; only a frame that is
+cut by the end of a chunk is copied, once into a growing buffer and once out of it, however many
+pieces it comes in.
+
+Limits: the size word of a frame is checked as soon as its four bytes are there, so that never
+more than one frame of the agreed size, and the chunk last fed, are held.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from amqproute import conditions
+from amqproute.errors import AmqpError, DecodeError
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.fast import (
+    read_disposition,
+    read_flow,
+    read_transfer,
+    write_disposition,
+    write_transfer,
+)
+from amqproute.wire.amqp10.spec import (
+    Composite,
+    Flow,
+    Performative,
+    SaslBody,
+    Transfer,
+    decode_composite,
+)
+
+TYPE_AMQP: Final = 0
+"""Frame type of performatives."""
+
+TYPE_SASL: Final = 1
+"""Frame type of SASL bodies."""
+
+EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
+"""A frame without a body: the heartbeat (part 2 §2.4.5)."""
+
+Frame: TypeAlias = tuple[int, int, Performative | SaslBody | None, bytes]
+"""Channel, frame type, performative or SASL body (None: an empty frame), payload."""
+
+_HEADER = struct.Struct(">IBBH")
+_SIZE = struct.Struct(">I")
+_BODIES = {
+    TYPE_AMQP: range(0x10, 0x19),
+    TYPE_SASL: range(0x40, 0x45),
+}
+_READERS = {
+    b"\x00\x53\x14": read_transfer,
+    b"\x00\x53\x15": read_disposition,
+    b"\x00\x53\x13": read_flow,
+}
+
+
+class FramingError(AmqpError):
+    """The byte stream is not made of frames; the connection cannot go on (part 2 §2.8.16)."""
+
+    condition = conditions.CONNECTION_FRAMING_ERROR
+
+
+class FrameBuffer:
+    """The receiving side of a connection: bytes in, frames out.
+
+    Args:
+        max_frame_size: the largest frame that the peer may send.
+    """
+
+    __slots__ = ("_data", "_fault", "_max_frame_size", "_need", "_partial", "_pos")
+
+    def __init__(self, max_frame_size: int) -> None:
+        self._max_frame_size = max_frame_size
+        # Unread bytes stand in _data from _pos on, or in _partial, never in both: _partial
+        # collects the pieces of a frame until there are _need bytes.
+        self._data = b""
+        self._pos = 0
+        self._partial = bytearray()
+        self._need = 0
+        self._fault: AmqpError | None = None
+
+    def __repr__(self) -> str:
+        fault = f" {self._fault}" if self._fault else ""
+        return f"<FrameBuffer {len(self)} bytes{fault}>"
+
+    def __len__(self) -> int:
+        """How many bytes wait."""
+        return len(self._partial) or len(self._data) - self._pos
+
+    def set_max_frame_size(self, max_frame_size: int) -> None:
+        """Allow frames up to this many bytes from the next one on."""
+        self._max_frame_size = max_frame_size
+
+    def feed(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes; call `frames` before feeding more, to stay within the limit."""
+        if self._partial:
+            self._partial += data
+        elif self._pos < len(self._data):
+            self._partial += memoryview(self._data)[self._pos :]
+            self._partial += data
+            self._data = b""
+            self._pos = 0
+        else:
+            self._data = data if type(data) is bytes else bytes(data)
+            self._pos = 0
+
+    def take_rest(self) -> bytes:
+        """Give back the bytes not read yet and forget them: what follows is no frame.
+
+        For the protocol header that follows the SASL outcome; use ``frames(1)`` up to there.
+        """
+        rest = bytes(self._partial) or self._data[self._pos :]
+        self._data = b""
+        self._pos = 0
+        self._partial = bytearray()
+        self._need = 0
+        return rest
+
+    def frames(self, limit: int = 0x7FFFFFFF) -> list[Frame]:
+        """Cut off the whole frames that have arrived.
+
+        A fault does not swallow the frames before it: they are returned first, and the next
+        call raises. So call until the list is empty::
+
+            while frames := buffer.frames():
+                ...
+
+        Args:
+            limit: at most so many.
+
+        Raises:
+            FramingError: the stream is broken here. Every later call raises too.
+            DecodeError: the body of a frame is broken. Every later call raises too.
+        """
+        if self._fault is not None:
+            raise self._fault
+        if self._partial:
+            if len(self._partial) < self._need:
+                return []
+            self._data = bytes(self._partial)
+            self._pos = 0
+            self._partial = bytearray()
+        found: list[Frame] = []
+        try:
+            self._cut(found, limit)
+        except (FramingError, DecodeError) as fault:
+            self._fault = fault
+            self._data = b""
+            self._pos = 0
+            if not found:
+                raise
+        return found
+
+    def _cut(self, found: list[Frame], limit: int) -> None:
+        data = self._data
+        pos = self._pos
+        end = len(data)
+        maximum = self._max_frame_size
+        header = _HEADER.unpack_from
+        readers = _READERS
+        self._need = 0
+        while pos + 8 <= end and len(found) < limit:
+            size, doff, kind, channel = header(data, pos)
+            start = pos + 4 * doff
+            after = pos + size
+            if size > maximum or size < 8 or doff < 2 or start > after or kind > 1:
+                raise _framing_error(size, doff, kind, maximum)
+            if after > end:
+                break
+            if start == after:
+                if kind == TYPE_SASL:
+                    raise FramingError("a SASL frame without a body")
+                found.append((channel, kind, None, b""))
+            else:
+                reader = readers.get(data[start : start + 3])
+                read = reader(data, start, after) if reader is not None else None
+                if read is None or kind != TYPE_AMQP:
+                    found.append(_read_frame(channel, kind, data, start, after))
+                else:
+                    body, payload_at = read
+                    if payload_at != after and reader is not read_transfer:
+                        raise _payload_error(body)
+                    found.append((channel, kind, body, data[payload_at:after]))
+            self._pos = pos = after
+        left = end - pos
+        if left == 0:
+            self._data = b""
+            self._pos = 0
+        elif left < 4:
+            self._need = 4
+        else:
+            size = _SIZE.unpack_from(data, pos)[0]
+            if size > maximum or size < 8:
+                # With a limit this frame's turn has not come: it may not be a frame at all.
+                if len(found) < limit:
+                    raise _framing_error(size, 2, 0, maximum)
+            else:
+                self._need = 8 if left < 8 else size
+
+
+def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) -> Frame:
+    """Read a frame's body the generic way."""
+    body, payload_at = decode_composite(data, start, after)
+    if body.descriptor not in _BODIES[kind]:
+        raise DecodeError(f"{body.symbol} has no place in a frame of type {kind}")
+    if payload_at != after and type(body) is not Transfer:
+        raise _payload_error(body)
+    return channel, kind, body, data[payload_at:after]  # type: ignore[return-value]
+
+
+def _framing_error(size: int, doff: int, kind: int, maximum: int) -> FramingError:
+    if size < 8:
+        return FramingError(f"a frame of {size} bytes is shorter than its header")
+    if size > maximum:
+        return FramingError(f"a frame of {size} bytes is larger than the {maximum} agreed")
+    if doff < 2:
+        return FramingError(f"a data offset of {doff} lies within the frame header")
+    if 4 * doff > size:
+        return FramingError(f"a data offset of {doff} lies outside a frame of {size} bytes")
+    return FramingError(f"frame type {kind} is not defined")
+
+
+def _payload_error(body: Composite) -> DecodeError:
+    return DecodeError(f"{body.symbol}: bytes after the performative")
+
+
+def encode_frame(
+    channel: int, performative: Performative, payload: Sequence[bytes] = ()
+) -> list[bytes]:
+    """Encode a frame as buffers: header with performative, then the payload's, unjoined.
+
+    Raises:
+        LocalProtocolError: the performative lacks a mandatory field or has a wrong value.
+    """
+    body = codec.encode(performative)
+    size = 8 + len(body)
+    for part in payload:
+        size += len(part)
+    return [_HEADER.pack(size, 2, TYPE_AMQP, channel) + body, *payload]
+
+
+def encode_sasl_frame(body: SaslBody) -> bytes:
+    """Encode a SASL frame.
+
+    Raises:
+        LocalProtocolError: the body lacks a mandatory field or has a wrong value.
+    """
+    encoded = codec.encode(body)
+    return _HEADER.pack(8 + len(encoded), 2, TYPE_SASL, 0) + encoded
+
+
+def encode_flow(channel: int, flow: Flow) -> bytes:
+    """Encode a whole flow frame."""
+    return encode_frame(channel, flow)[0]
+
+
+encode_transfer = write_transfer
+encode_disposition = write_disposition

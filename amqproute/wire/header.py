@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The protocol headers: the eight bytes that open a connection (part 2 §2.2, part 5).
+
+A listener asks `recognize` with what has arrived so far. A stranger (an HTTP client, a TLS
+hello on the plain port, a scanner) is told apart at the first byte that no protocol header can
+have, not after eight.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from amqproute import conditions
+from amqproute.errors import AmqpError
+
+HEADER_SIZE: Final = 8
+
+
+class ProtocolHeader(bytes, enum.Enum):
+    """The protocol headers that this daemon knows, as their eight bytes."""
+
+    AMQP_1_0 = b"AMQP\x00\x01\x00\x00"
+    AMQP_1_0_TLS = b"AMQP\x02\x01\x00\x00"
+    AMQP_1_0_SASL = b"AMQP\x03\x01\x00\x00"
+    AMQP_0_9 = b"AMQP\x01\x01\x00\x09"
+    AMQP_0_9_1 = b"AMQP\x00\x00\x09\x01"
+
+
+class UnknownHeaderError(AmqpError):
+    """These bytes start no protocol that this daemon speaks.
+
+    Attributes:
+        is_amqp: whether they start with ``AMQP``: then the standard wants a header of ours in
+            answer before the connection is closed (part 2 §2.2). To others nothing is said.
+    """
+
+    condition = conditions.CONNECTION_FRAMING_ERROR
+
+    def __init__(self, description: str, *, is_amqp: bool) -> None:
+        super().__init__(description)
+        self.is_amqp = is_amqp
+
+
+def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
+    """Tell which protocol header ``data`` start with.
+
+    Args:
+        data: what has arrived; bytes after the eighth are not looked at.
+
+    Returns:
+        The header, or None when more bytes are needed to tell.
+
+    Raises:
+        UnknownHeaderError: whatever follows, this is no header known here. A header of another
+            version of AMQP is told only when all its eight bytes are there.
+    """
+    start = bytes(data[:HEADER_SIZE])
+    if not start.startswith(b"AMQP"[: len(start)]):
+        raise UnknownHeaderError(f"not AMQP: the connection starts with {start!r}", is_amqp=False)
+    if len(start) < HEADER_SIZE:
+        return None
+    try:
+        return ProtocolHeader(start)
+    except ValueError:
+        pass
+    raise UnknownHeaderError(
+        f"AMQP protocol id {start[4]}, version {start[5]}.{start[6]}.{start[7]} is not spoken here",
+        is_amqp=True,
+    )
