@@ -182,7 +182,8 @@ def _check_a_label(label: str, text: str) -> None:
         back = idna.alabel(idna.ulabel(label)).decode("ascii")
     except (idna.IDNAError, UnicodeError) as error:
         raise InvalidField(
-            f"{_quoted(text)} is not a domain name: label {label!r} does not decode: {_words(error)}"
+            f"{_quoted(text)} is not a domain name: label {label!r} does not decode: "
+            f"{_words(error)}"
         ) from None
     if back != label:
         raise InvalidField(f"{_quoted(text)} is not a domain name: label {label!r} is not normal")

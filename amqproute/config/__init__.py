@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: one schema, one file, and errors that name the line.
+
+Theory of operation
+-------------------
+`parameters` describes every setting as a field of a pydantic model: name, type, unit, default and
+a paragraph of text. `document` turns YAML into plain data while it keeps the line of each key,
+and turns the schema into the commented file `etc/amqproute.yaml`. `load` puts the two together:
+it validates the data, checks the settings against one another, and reports all problems in one
+go, each with file, line, key, cause and what to write instead. `units` and `endpoint` read
+durations, sizes and endpoint descriptions.
+
+A `Config` is frozen. A reload makes a new one and compares: equal settings compare equal even if
+they stand on other lines of the file.
+
+Why so
+------
+The schema is the only description; a second one in the documentation, the shipped file or the
+command line would drift from it. A test compares the checked-in file with the generated text.
+
+Defaults of lists are replaced, never extended: who writes ``access:`` gets exactly those rules.
+
+Secrets stand in files named here, never in the configuration: no passwords in URLs, no
+passphrases. The file can then be shown to a colleague as it is.
+
+Limits
+------
+One file, no includes. Environment variables are not substituted. The settings of `journal` and
+`management` are accepted and reserved.
+"""
+
+from amqproute.config.load import Problem, advise, check_files, find, load, loads
+from amqproute.config.parameters import Config
+
+__all__ = ["Config", "Problem", "advise", "check_files", "find", "load", "loads"]

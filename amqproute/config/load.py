@@ -1,0 +1,489 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Find the configuration file, read it, and say everything that is wrong with it at once.
+
+Three questions, asked in this order:
+
+* `loads`: is it a configuration at all? YAML, known keys, types, units, names, references between
+  settings. Every problem is collected; any of them raises `ConfigError`.
+* `check_files`: are the files it names there and readable? Apart from `loads`, because
+  ``explain`` and ``dns print`` have to work on a machine that has no private key.
+* `advise`: is it likely to be what the operator wants? Nothing here stops the daemon.
+
+Each problem is one line: ``FILE:LINE: key: what is wrong; what to write instead``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from amqproute.config import document
+from amqproute.config.parameters import (
+    SYSTEM_TRUST,
+    Config,
+    Listen,
+    Source,
+)
+from amqproute.errors import ConfigError
+
+__all__ = ["DEFAULT_PATH", "Problem", "advise", "check_files", "find", "load", "loads"]
+
+DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
+
+ENVIRONMENT_VARIABLE: Final = "AMQPROUTE_CONFIG"
+
+# A configuration of this size is somebody's log file.
+_LARGEST_FILE: Final = 16 * 2**20
+
+Location = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong, or may be.
+
+    Attributes:
+        file: the configuration file.
+        line: the line of the key, from 1; 1 also if the key is not in the file.
+        key: the dotted key, as in ``listen[0].tls``; empty for the file as a whole.
+        message: what is wrong, and behind a semicolon what to do.
+    """
+
+    file: Path
+    line: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        key = f"{self.key}: " if self.key else ""
+        return f"{self.file}:{self.line}: {key}{self.message}"
+
+
+def find(explicit: Path | str | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """Find the configuration file: the one asked for, ``$AMQPROUTE_CONFIG``, or the usual place.
+
+    Raises:
+        ConfigError: there is no file at the first of these that is given.
+    """
+    if explicit is not None:
+        path, reason = Path(explicit), "given with --config"
+    elif environ.get(ENVIRONMENT_VARIABLE):
+        path, reason = Path(environ[ENVIRONMENT_VARIABLE]), f"named by ${ENVIRONMENT_VARIABLE}"
+    else:
+        path = DEFAULT_PATH
+        reason = f"the usual place; give another with --config FILE or ${ENVIRONMENT_VARIABLE}"
+    if not path.exists():
+        raise ConfigError([f"{path}:1: there is no such file ({reason})"])
+    return path
+
+
+def load(path: Path | str) -> Config:
+    """Read a configuration file.
+
+    Raises:
+        ConfigError: it cannot be read, or `loads` refuses what is in it.
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise ConfigError([f"{path}:1: cannot be read: {error.strerror or error}"]) from None
+    if len(raw) > _LARGEST_FILE:
+        raise ConfigError([f"{path}:1: is over {_LARGEST_FILE} octets; is it a configuration?"])
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise ConfigError([f"{path}:{line}: is not UTF-8: {error.reason}"]) from None
+    return loads(text, path)
+
+
+def loads(text: str, path: Path | str) -> Config:
+    """Read a configuration from text.
+
+    Args:
+        text: YAML; an empty text gives the defaults.
+        path: the file it comes from, for messages; relative files are looked for next to it.
+
+    Raises:
+        ConfigError: with all problems that were found.
+    """
+    path = Path(path)
+    parsed = document.read(text)
+    lines = parsed.lines
+    problems = [Problem(path, line, _dotted(at), words) for line, at, words in parsed.problems]
+    try:
+        config = Config.model_validate(
+            parsed.data, by_alias=True, by_name=False, context={"directory": path.parent}
+        )
+    except ValidationError as error:
+        problems += [_from_pydantic(path, lines, detail) for detail in error.errors()]
+    else:
+        config = config.with_source(Source(path, lines))
+        problems += _cross_checks(config)
+    if problems:
+        problems.sort(key=lambda problem: problem.line)
+        raise ConfigError(list(dict.fromkeys(str(problem) for problem in problems)))
+    return config
+
+
+# --- what pydantic found, in words ---------------------------------------------------------------
+
+
+def _from_pydantic(path: Path, lines: Mapping[Location, int], detail: ErrorDetails) -> Problem:
+    at = tuple(part for part in detail["loc"] if part != "[key]")
+    return Problem(path, _line(lines, at), _dotted(at), _words(at, detail))
+
+
+def _words(at: Location, detail: ErrorDetails) -> str:
+    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    match kind:
+        case "extra_forbidden":
+            return _unknown_key(at)
+        case "missing":
+            return "is missing; it has no default"
+        case "value_error":
+            return str(context["error"])
+        case "literal_error":
+            return _not_one_of(value, re.findall(r"'([^']*)'", context["expected"]))
+        case "too_short" | "string_too_short":
+            return "is empty; give at least one"
+        case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
+            return f"{value!r} is out of range: {_lower(detail['msg'])}"
+    wanted = {
+        "string_type": "text",
+        "int_type": "a whole number",
+        "bool_type": "true or false",
+        "tuple_type": "a list",
+        "dict_type": "a map of keys and values",
+        "model_type": "a map of keys and values",
+        "model_attributes_type": "a map of keys and values",
+        "path_type": "the path of a file",
+        "is_instance_of": "the path of a file",
+    }.get(kind)
+    if wanted is None:
+        return f"{value!r}: {_lower(detail['msg'])}"
+    hint = ""
+    if wanted in ("text", "the path of a file") and isinstance(value, bool | int | float):
+        hint = "; put it in quotes"
+    elif wanted == "a list" and not isinstance(value, dict):
+        hint = f"; write [{value}]"
+    return f"has to be {wanted}, not {_kind_of(value)}{hint}"
+
+
+def _not_one_of(value: object, words: list[str]) -> str:
+    lowered = {word.lower(): word for word in words}
+    guess = difflib.get_close_matches(str(value).lower(), lowered, 1)
+    hint = f"; did you mean {lowered[guess[0]]}?" if guess else ""
+    return f"{value!r} is not one of {', '.join(words)}{hint}"
+
+
+def _lower(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
+
+def _kind_of(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {value!r}"
+    if isinstance(value, dict):
+        return "a map"
+    return "a list" if isinstance(value, list | tuple) else "nothing"
+
+
+def _unknown_key(at: Location) -> str:
+    key = str(at[-1])
+    siblings = document.keys_at(at[:-1])
+    guess = difflib.get_close_matches(key.replace("_", "-").lower(), siblings, 1, 0.6)
+    if guess:
+        return f"unknown key; did you mean {guess[0]}?"
+    elsewhere = [path for path in document.all_keys() if path[-1] == key and len(path) > 1]
+    if elsewhere:
+        return f"unknown key here; it belongs under {' or '.join(p[0] for p in elsewhere)}"
+    guess = difflib.get_close_matches(key, {path[-1] for path in document.all_keys()}, 1, 0.8)
+    if guess:
+        owner = next(path for path in document.all_keys() if path[-1] == guess[0])
+        return f"unknown key; did you mean {'.'.join(owner)}?"
+    return "unknown key" + (f"; known here are {', '.join(siblings)}" if siblings else "")
+
+
+def _line(lines: Mapping[Location, int], at: Location) -> int:
+    """The line of a key, or of the nearest thing around it that is in the file."""
+    while at:
+        if at in lines:
+            return lines[at]
+        at = at[:-1]
+    return lines.get((), 1)
+
+
+def _dotted(at: Iterable[str | int]) -> str:
+    text = ""
+    for part in at:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            plain = re.fullmatch(r"[\w$-]+", part) is not None
+            text += ("." if text else "") + (part if plain else f'"{part}"')
+    return text
+
+
+# --- settings against one another ----------------------------------------------------------------
+
+
+class _Place:
+    """Makes problems of one configuration, with the line of their key."""
+
+    def __init__(self, config: Config) -> None:
+        self._file = config.source.path or Path("(no file)")
+        self._lines = config.source.lines
+
+    def problem(self, at: Location, message: str) -> Problem:
+        return Problem(self._file, _line(self._lines, at), _dotted(at), message)
+
+    def is_given(self, at: Location) -> bool:
+        return at in self._lines
+
+
+def _cross_checks(config: Config) -> list[Problem]:
+    place = _Place(config)
+    return [
+        *_check_tls(config, place),
+        *_check_listen(config, place),
+        *_check_nodes(config, place),
+        *_check_relay(config, place),
+    ]
+
+
+def _check_tls(config: Config, place: _Place) -> Iterator[Problem]:
+    if (config.tls.certificate is None) != (config.tls.private_key is None):
+        given, other = (
+            ("certificate", "private-key")
+            if config.tls.private_key is None
+            else ("private-key", "certificate")
+        )
+        yield place.problem(("tls", given), f"needs tls.{other} beside it")
+
+
+def _check_listen(config: Config, place: _Place) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for index, listen in enumerate(config.listen):
+        at: Location = ("listen", index)
+        if listen.endpoint in seen:
+            yield place.problem(
+                (*at, "endpoint"), f"is the same as listen[{seen[listen.endpoint]}].endpoint"
+            )
+        seen.setdefault(listen.endpoint, index)
+        yield from _check_one_listen(config, listen, place, at)
+
+
+def _check_one_listen(
+    config: Config, listen: Listen, place: _Place, at: Location
+) -> Iterator[Problem]:
+    is_unix = listen.parsed.is_unix
+    if is_unix and listen.tls != "none":
+        yield place.problem((*at, "tls"), "a unix socket carries no TLS; write none")
+    elif listen.tls != "none" and config.tls.certificate is None:
+        yield place.problem(
+            (*at, "tls"),
+            f"{listen.tls} needs a certificate; give tls.certificate and tls.private-key",
+        )
+    if listen.client_certificate != "none" and listen.tls == "none":
+        yield place.problem(
+            (*at, "client-certificate"), "needs TLS; write tls: implicit or tls: upgrade"
+        )
+    proven = listen.client_certificate != "none" or is_unix
+    if "EXTERNAL" in listen.mechanisms and not proven:
+        yield place.problem(
+            (*at, "mechanisms"),
+            "EXTERNAL needs a unix socket, or TLS with client-certificate: optional or required",
+        )
+    if len(set(listen.mechanisms)) != len(listen.mechanisms):
+        yield place.problem((*at, "mechanisms"), "names a mechanism twice")
+
+
+def _check_nodes(config: Config, place: _Place) -> Iterator[Problem]:
+    names: dict[str, int] = {}
+    for index, node in enumerate(config.nodes):
+        if node.name in names:
+            yield place.problem(
+                ("nodes", index, "name"), f"{node.name!r} is already nodes[{names[node.name]}]"
+            )
+        names.setdefault(node.name, index)
+    for alias, target in config.aliases.items():
+        at: Location = ("aliases", alias)
+        if alias in names:
+            yield place.problem(at, "is already the name of a node; a name means one node only")
+        if target in config.aliases:
+            yield place.problem(at, f"{target!r} is an alias itself; name its node instead")
+        elif target not in names:
+            yield place.problem(at, f"there is no node {target!r}{_nearest(target, names)}")
+    known = {*names, *config.aliases}
+    for index, node in enumerate(config.nodes):
+        at = ("nodes", index, "dead-letter")
+        if node.dead_letter is None:
+            continue
+        if node.dead_letter not in known:
+            words = f"there is no node {node.dead_letter!r}{_nearest(node.dead_letter, known)}"
+            yield place.problem(at, words)
+        elif config.aliases.get(node.dead_letter, node.dead_letter) == node.name:
+            yield place.problem(at, "is the node itself; its dead letters would never leave")
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    guess = difflib.get_close_matches(name, list(names), 1)
+    return f"; did you mean {guess[0]}?" if guess else "; add it under nodes"
+
+
+def _check_relay(config: Config, place: _Place) -> Iterator[Problem]:
+    relay = config.relay
+    if relay.first_retry > relay.last_retry:
+        at: Location = ("relay", "first-retry")
+        if not place.is_given(at):
+            at = ("relay", "last-retry")
+        yield place.problem(at, "first-retry is longer than last-retry")
+
+
+# --- the files that are named --------------------------------------------------------------------
+
+
+def check_files(config: Config) -> list[Problem]:
+    """Look whether every file the configuration names is there and can be read by this user.
+
+    A users file that is not named, but only the default, may be missing.
+    """
+    place = _Place(config)
+    files: list[tuple[Location, Path | None]] = [
+        (("tls", "certificate"), config.tls.certificate),
+        (("tls", "private-key"), config.tls.private_key),
+        (("tls", "trust"), None if config.tls.trust == SYSTEM_TRUST else Path(config.tls.trust)),
+    ]
+    if place.is_given(("users", "file")) or config.users.file.exists():
+        files.append((("users", "file"), config.users.file))
+    return [
+        place.problem(at, words)
+        for at, path in files
+        if path is not None and (words := _what_is_wrong(path))
+    ]
+
+
+def _what_is_wrong(path: Path) -> str:
+    if path.is_dir():
+        return f"{path} is a directory; name a file"
+    try:
+        with path.open("rb") as stream:
+            return "" if stream.read(1) else f"{path} is empty"
+    except FileNotFoundError:
+        return f"there is no file {path}"
+    except PermissionError:
+        return f"{path} cannot be read by this user (id {os.geteuid()}); check its owner and mode"
+    except OSError as error:
+        return f"{path} cannot be read: {error.strerror or error}"
+
+
+# --- what is allowed but may not be meant --------------------------------------------------------
+
+
+def advise(config: Config) -> list[Problem]:
+    """Say what is missing for federation, what cannot work, and what is dangerous.
+
+    Nothing of this stops the daemon; ``check`` prints it.
+    """
+    place = _Place(config)
+    return [
+        *_advise_federation(config, place),
+        *_advise_listen(config, place),
+        *_advise_rest(config, place),
+    ]
+
+
+def _advise_federation(config: Config, place: _Place) -> Iterator[Problem]:
+    if not config.domains:
+        yield place.problem(
+            ("domains",), "is empty: no other domain can address nodes here; name your domain"
+        )
+    if config.tls.certificate is None:
+        yield place.problem(
+            ("tls", "certificate"),
+            "is not given: this broker cannot prove its domain to others, nor offer TLS",
+        )
+    if not any(listen.client_certificate != "none" for listen in config.listen):
+        yield place.problem(
+            ("listen",),
+            "peers cannot prove their domain anywhere; add an endpoint with tls: implicit, "
+            "client-certificate: optional and mechanisms: [EXTERNAL]",
+        )
+    elif not any("EXTERNAL" in listen.mechanisms for listen in _for_peers(config)):
+        yield place.problem(
+            ("listen",), "no endpoint with client-certificate offers EXTERNAL, which peers use"
+        )
+    if not any("transfer" in rule.allow and rule.who.startswith("peer:") for rule in config.access):
+        yield place.problem(
+            ("access",),
+            "no rule gives a peer the right transfer: messages from other domains are refused; "
+            'add {allow: [transfer], who: "peer:*", node: NODE}',
+        )
+
+
+def _for_peers(config: Config) -> Iterator[Listen]:
+    return (listen for listen in config.listen if listen.client_certificate != "none")
+
+
+def _advise_listen(config: Config, place: _Place) -> Iterator[Problem]:
+    if not config.listen:
+        yield place.problem(("listen",), "is empty: nobody can connect")
+    elif not any(listen.parsed.kind == "unix" for listen in config.listen):
+        yield place.problem(
+            ("listen",), "has no unix socket: the command line needs --url to find this daemon"
+        )
+    for index, listen in enumerate(config.listen):
+        at: Location = ("listen", index, "mechanisms")
+        if listen.parsed.is_loopback:
+            continue
+        if "PLAIN" in listen.mechanisms and listen.tls == "none":
+            yield place.problem(at, "PLAIN without TLS shows the passwords to the network")
+        if "ANONYMOUS" in listen.mechanisms:
+            yield place.problem(at, "ANONYMOUS lets everybody in who reaches this endpoint")
+
+
+def _advise_rest(config: Config, place: _Place) -> Iterator[Problem]:
+    with_password = {"PLAIN", "SCRAM-SHA-256"}
+    if not config.users.file.exists() and any(
+        with_password.intersection(listen.mechanisms) for listen in config.listen
+    ):
+        yield place.problem(
+            ("users", "file"),
+            f"{config.users.file} does not exist: nobody can log in with a password; add a user "
+            "with amqproute user add",
+        )
+    if not config.access:
+        yield place.problem(("access",), "is empty: nobody may do anything")
+    for index, route in enumerate(config.routes):
+        # A wildcard over one's own domains is ordinary: local domains are looked at first.
+        if route.domain in config.local_domains:
+            yield place.problem(
+                ("routes", index, "domain"),
+                f"{route.domain} is one of domains: its nodes are here, the route is not used",
+            )
+    for pattern, peer in config.peers.items():
+        if peer.level in ("none", "tls"):
+            yield place.problem(
+                ("peers", pattern, "level"),
+                f"{peer.level}: whoever sits on the way can read and take the messages",
+            )
+    if config.relay.receipt_lifetime < config.relay.lifetime:
+        yield place.problem(
+            ("relay", "receipt-lifetime"),
+            "is shorter than relay.lifetime: a repetition after a long break is enqueued twice",
+        )
