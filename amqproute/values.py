@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum
+from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,3 +33,140 @@ class Principal:
 
 
 ANONYMOUS_PRINCIPAL = Principal("anonymous")
+
+
+class TransportSecurity(Enum):
+    """How TLS starts on a connection to a peer; that it starts is not a question."""
+
+    IMPLICIT = "amqps"
+    """TLS from the first octet (SRV service ``amqps``, port 5671)."""
+
+    UPGRADE = "amqp"
+    """The AMQP TLS protocol header, then TLS (part 5 §5.2; SRV service ``amqp``, port 5672)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One place at which a domain's broker may be reached.
+
+    Attributes:
+        host: lower-case A-labels without the final dot: the SRV target, or the domain itself where
+            its own addresses are used.
+        port: the TCP port.
+        security: how TLS starts there.
+        addresses: IPv4 and IPv6 addresses as text, in the order to try; IPv6 first, then by turns
+            (RFC 8305 §4). Never empty when it comes from the resolver.
+        priority: the SRV priority; lower is tried first.
+        weight: the SRV weight among candidates of one priority.
+        source: where it comes from: ``srv:_amqps._tcp.beta.example``, ``address`` or ``static``.
+    """
+
+    host: str
+    port: int
+    security: TransportSecurity
+    addresses: tuple[str, ...]
+    priority: int
+    weight: int
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """What the DNS said about one domain.
+
+    Attributes:
+        domain: lower-case A-labels without the final dot.
+        candidates: in the order to try; never empty.
+        attempts: every question and what came back, a line each, for the operator.
+        ttl: for how many seconds this may be used.
+        stale: some answer is past its time and used because the name servers fail (RFC 8767).
+        authenticated: every answer that led here had the AD bit (RFC 4035 §3.2.3) from the
+            configured name server; worth as much as the way to that server.
+    """
+
+    domain: str
+    candidates: tuple[Candidate, ...]
+    attempts: tuple[str, ...]
+    ttl: float
+    stale: bool
+    authenticated: bool
+
+
+class DeadLetterReason(enum.StrEnum):
+    """Why an entry left its queue undelivered (O-24); the symbol stands in the annotation."""
+
+    REJECTED = "rejected"
+    EXPIRED = "expired"
+    MAX_DELIVERIES = "max-deliveries"
+    UNDELIVERABLE = "undeliverable"
+
+
+@dataclass(frozen=True, slots=True)
+class NextHop:
+    """Where messages for a domain go next.
+
+    Attributes:
+        key: names the relay queue and the destination: the domain, or the gateway of a static
+            route as ``host:port``.
+        domain: the name the peer has to prove, asked for in SNI and open.hostname.
+        via: ``amqps://host:port`` or ``amqp://host:port`` of a static route, or None for DNS.
+        target: the address to attach to at the peer: ``amqp$transfer``, ``anonymous``, or a
+            template with ``{node}`` (T-34).
+        names: further names that the peer's certificate may prove instead.
+    """
+
+    key: str
+    domain: str
+    via: str | None = None
+    target: str = "amqp$transfer"
+    names: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Origin:
+    """Who sends on a link, and how: what a target needs to know besides the message.
+
+    Attributes:
+        principal: the authenticated sender.
+        is_peer: it is another organization's broker: relay rules apply, not client rules.
+        container_id: the container-id of its open.
+        stream: for a relaying peer, the receipts of its stream; None otherwise.
+        tag: the delivery-tag of the message being put.
+    """
+
+    principal: Principal
+    is_peer: bool = False
+    container_id: str = ""
+    stream: Any = None
+    tag: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """A route that ends here: the message belongs on this node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRule:
+    """A static route: consulted before DNS, the first match wins (T-08, K-03).
+
+    Attributes:
+        pattern: a domain, or ``*.domain`` for everything below it, or ``*``.
+        via: ``amqps://host:port`` or ``amqp://host:port``; None sends to the domain by DNS but
+            with the other settings of this rule.
+        target: as in `NextHop`.
+        names: as in `NextHop`.
+    """
+
+    pattern: str
+    via: str | None
+    target: str = "amqp$transfer"
+    names: tuple[str, ...] = ()
+
+    def matches(self, domain: str) -> bool:
+        """Tell whether the rule is about this domain (A-labels, lower case)."""
+        if self.pattern.startswith("*."):
+            return domain.endswith(self.pattern[1:])
+        return self.pattern in ("*", domain)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The resolver: from the domain of an address to the places where its broker may be reached.
+
+Theory of operation
+===================
+
+``_amqps._tcp.<domain>`` and ``_amqp._tcp.<domain>`` are asked for at the same time. Targets of the
+first (TLS from the first octet) come before targets of the second (TLS by the AMQP TLS header);
+within each, RFC 2782 decides. Only if neither has records, the addresses of the domain itself are
+used, port 5671 with TLS at once, which is the intranet form ``queue@host``. Targets' addresses come
+from the answer's own additional section where they belong to the answer's domain, and are asked for
+otherwise; IPv6 and IPv4 take turns.
+
+What proves something and what does not is kept apart all the way (`answer.Outcome` against
+`answer.Unusable`): a name server in trouble never makes a peer look as if it had gone.
+
+=============================================  ========================  =====================
+the DNS says                                   code                      what it means
+=============================================  ========================  =====================
+SRV records with reachable targets             --                        candidates
+no SRV at all, the domain has addresses        --                        one candidate, :5671
+both SRV absent and NXDOMAIN for the domain    ``dns.nxdomain``          permanent
+target ``.`` and no other SRV records          ``dns.no-service``        permanent
+neither SRV nor target has an address          ``dns.no-address``        permanent
+all addresses lie in denied networks           ``dns.denied-target``     permanent
+the domain is no domain, or an IP address      ``dns.bad-name``          permanent
+SERVFAIL                                       ``dns.servfail``          temporary
+no answer in time                              ``dns.timeout``           temporary
+REFUSED, or a referral                         ``dns.refused``           temporary
+name server not listening, no route to it      ``dns.unreachable``       temporary
+nonsense                                       ``dns.malformed``         temporary
+aliases in a circle or too many of them        ``dns.loop``              temporary
+no AD bit though DNSSEC is required            ``dns.insecure``          temporary
+thousands of questions under way               ``dns.busy``              temporary
+=============================================  ========================  =====================
+
+Where two services or two address families disagree:
+
+* A target ``.`` for one service and records for the other: the records are used. With records for
+  neither, ``.`` is the zone's last word and the domain's own addresses are not tried.
+* One service fails and the other has records: the records are used. TLS and the peer's name are
+  demanded of both alike, so that a forced failure gains an attacker nothing.
+* One service fails and the other has none, or is ``.``: temporary. The same for addresses: a
+  failing look-up makes "no address" temporary.
+* A conclusion that rests on a stale answer is temporary, whatever its code: what was true
+  yesterday may keep mail waiting but may not return it.
+
+Aliases (CNAME) are followed at SRV owner names, at targets (which RFC 2782 forbids, and real zones
+do) and at the domain; the name to connect to and to verify stays the one that was asked for.
+
+The modules: `order` (RFC 2782, pure), `answer` (what a message says, pure), `cache` (time to live,
+staleness), `nameservers` (whom to ask), `client` (asking), `srv` (the table above), and `zone`, a
+small authoritative server for the demonstration and the tests.
+
+Why so
+======
+
+* *dnspython's messages on Twisted's sockets*, and not `twisted.names`: dnspython carries the AD
+  bit, EDNS and alias chains, and treats hostile input with care. Its own resolvers block or want
+  asyncio. A thread for each question would work and be bounded worse.
+* *Answers are cached, not resolutions*: each resolution draws its own order by weight, and a
+  target's address may change at its own pace.
+* *Stale answers instead of none* (RFC 8767), as Synapse does: peers move seldom, name servers fail
+  often. The window is a setting.
+
+Limits
+======
+
+``/etc/hosts`` is not read and search lists are not applied: an address means the same everywhere;
+a static route is the way to override DNS. DNSSEC is left to a validating name server, best on the
+same machine; the AD bit is believed as far as the way to that server is. One answer may hold some
+hundred targets; `srv.ResolverLimits` bounds how many are looked up, and the others are named in
+the attempts.
+"""
+
+from amqproute.resolver.answer import Answer, Outcome, Question
+from amqproute.resolver.cache import Cache, CacheLimits
+from amqproute.resolver.client import ClientLimits, DnsClient
+from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
+from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
+
+__all__ = [
+    "Answer",
+    "Cache",
+    "CacheLimits",
+    "ClientLimits",
+    "DnsClient",
+    "DnssecUse",
+    "Nameserver",
+    "Outcome",
+    "Question",
+    "ResolverLimits",
+    "SrvResolver",
+    "parse_nameserver",
+    "read_resolv_conf",
+]

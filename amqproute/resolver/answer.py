@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a DNS message says, read once: `Question`, `Answer`, and `read_response` between them.
+
+Pure. The difference that matters most is drawn here: an answer that *proves* something (records,
+NODATA, NXDOMAIN) is an `Answer`; everything else raises `Unusable` with the code that the failure
+has for the operator, and is never mistaken for absence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+import dns.rdata
+import dns.rdataclass
+import dns.rdatatype
+from dns.rdatatype import RdataType
+from dns.rdtypes.IN.A import A
+from dns.rdtypes.IN.AAAA import AAAA
+from dns.rdtypes.IN.SRV import SRV
+
+__all__ = ["Answer", "Outcome", "Question", "ServiceRecord", "Unusable", "read_response"]
+
+NEGATIVE_TTL_WITHOUT_SOA: Final = 0.0
+"""A negative answer without SOA is not to be cached (RFC 2308 §5); the cache's minimum remains."""
+
+
+class Outcome(Enum):
+    """What an answer proves about the name it was asked for."""
+
+    FOUND = "found"
+    NODATA = "no data"
+    NXDOMAIN = "NXDOMAIN"
+    ALIAS = "alias"
+    """A CNAME leads out of the message; the same question has to be asked at its end."""
+
+
+class Unusable(Exception):  # noqa: N818 - it names the message, not an error of ours
+    """A response that answers nothing.
+
+    Attributes:
+        code: the stable code, for example ``dns.servfail``.
+    """
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A name and a type; the class is always IN.
+
+    Attributes:
+        name: lower case, without the final dot.
+        rdtype: the record type.
+    """
+
+    name: str
+    rdtype: RdataType
+
+    def __str__(self) -> str:
+        return f"{self.name} {dns.rdatatype.to_text(self.rdtype)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRecord:
+    """One SRV record (RFC 2782).
+
+    Attributes:
+        priority: lower is tried first.
+        weight: the share within one priority.
+        port: the TCP port.
+        target: lower case, without the final dot; empty for ``.``, "no such service".
+    """
+
+    priority: int
+    weight: int
+    port: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was proven about a question.
+
+    Attributes:
+        question: what was asked.
+        outcome: what came out.
+        records: the records, if any, in the server's order.
+        canonical: the owner of the records, or of the lack of them, past all CNAMEs.
+        ttl: seconds; of a negative answer as RFC 2308 §5 has it.
+        authenticated: the server set the AD bit.
+        glue: addresses from the additional section, for names under the answer's own domain only;
+            never authenticated, as no AD bit speaks of that section.
+        attempts: how the answer was come by, a line each.
+    """
+
+    question: Question
+    outcome: Outcome
+    records: tuple[dns.rdata.Rdata, ...]
+    canonical: str
+    ttl: float
+    authenticated: bool
+    glue: tuple[Answer, ...] = ()
+    attempts: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses of an A or AAAA answer."""
+        return tuple(record.address for record in self.records if isinstance(record, A | AAAA))
+
+    @property
+    def services(self) -> tuple[ServiceRecord, ...]:
+        """The records of an SRV answer."""
+        return tuple(
+            ServiceRecord(record.priority, record.weight, record.port, as_text(record.target))
+            for record in self.records
+            if isinstance(record, SRV)
+        )
+
+    def summary(self) -> str:
+        """The outcome in words, for an attempt line."""
+        count = len(self.records)
+        words = f"{count} record{'s' * (count != 1)}" if count else self.outcome.value
+        if self.canonical != self.question.name:
+            words += f" at its alias {self.canonical}"
+        return f"{words}, ttl {self.ttl:.0f} s{', authenticated' * self.authenticated}"
+
+
+def as_text(name: dns.name.Name) -> str:
+    """A name as this package keeps it: lower case, no final dot, empty for the root."""
+    if name == dns.name.root:
+        return ""
+    return name.to_text(omit_final_dot=True).lower()
+
+
+def read_response(question: Question, response: dns.message.Message) -> Answer:
+    """Read what a response, already matched to its query, says.
+
+    Raises:
+        Unusable: it proves nothing: an error code, a referral, or nonsense.
+    """
+    rcode = response.rcode()
+    if rcode not in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+        raise Unusable(_CODES.get(rcode, "dns.refused"), dns.rcode.to_text(rcode))
+    if not isinstance(response, dns.message.QueryMessage):
+        raise Unusable("dns.malformed", "not an answer to a query")
+    try:
+        chain = response.resolve_chaining()
+    except dns.message.ChainTooLong:
+        raise Unusable("dns.loop", "the chain of aliases is too long or a loop") from None
+    except dns.exception.DNSException as error:
+        raise Unusable("dns.malformed", f"contradictory answer: {type(error).__name__}") from None
+    canonical = as_text(chain.canonical_name)
+    authenticated = bool(response.flags & dns.flags.AD)
+    if chain.answer is not None:
+        return Answer(
+            question=question,
+            outcome=Outcome.FOUND,
+            records=tuple(chain.answer),
+            canonical=canonical,
+            ttl=float(chain.minimum_ttl),
+            authenticated=authenticated,
+            glue=tuple(_glue(canonical, response)),
+        )
+    has_soa = any(
+        rrset.rdtype == dns.rdatatype.SOA and chain.canonical_name.is_subdomain(rrset.name)
+        for rrset in response.authority
+    )
+    if rcode == dns.rcode.NXDOMAIN:
+        outcome = Outcome.NXDOMAIN
+    elif chain.cnames and not has_soa:
+        outcome = Outcome.ALIAS
+    elif not has_soa and any(r.rdtype == dns.rdatatype.NS for r in response.authority):
+        # A server that does not resolve points elsewhere (RFC 2308 §2.2, "referral response").
+        # Taking that for NODATA would turn a wrong resolv.conf into "no such service".
+        raise Unusable("dns.refused", "a referral: this server does not resolve for us")
+    else:
+        outcome = Outcome.NODATA
+    alias_ttl = min((rrset.ttl for rrset in chain.cnames), default=chain.minimum_ttl)
+    if outcome is Outcome.ALIAS:
+        ttl = float(alias_ttl)
+    else:
+        ttl = float(chain.minimum_ttl) if has_soa else NEGATIVE_TTL_WITHOUT_SOA
+    return Answer(question, outcome, (), canonical, ttl, authenticated)
+
+
+_CODES: Final = {
+    dns.rcode.SERVFAIL: "dns.servfail",
+    dns.rcode.REFUSED: "dns.refused",
+    dns.rcode.FORMERR: "dns.malformed",
+}
+
+
+def _glue(owner: str, response: dns.message.Message) -> Iterator[Answer]:
+    """Addresses for names under the domain the answer belongs to (in bailiwick).
+
+    What a stranger's zone says about hosts of a third party is not believed: those are asked for.
+    """
+    labels = owner.split(".")
+    while labels and labels[0].startswith("_"):  # _amqps._tcp.beta.example -> beta.example
+        del labels[0]
+    domain = ".".join(labels)
+    if not domain:
+        return
+    for rrset in response.additional:
+        name = as_text(rrset.name)
+        if (
+            rrset.rdclass == dns.rdataclass.IN
+            and rrset.rdtype in (dns.rdatatype.A, dns.rdatatype.AAAA)
+            and (name == domain or name.endswith("." + domain))
+        ):
+            question = Question(name, rrset.rdtype)
+            yield Answer(question, Outcome.FOUND, tuple(rrset), name, float(rrset.ttl), False)

@@ -1,0 +1,500 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A stub DNS client that never blocks the reactor.
+
+dnspython builds and parses the messages, Twisted carries them. One question goes like this::
+
+    ask ── same question under way? ── yes ──▶ wait for its answer too
+     │ no
+     ▼
+    for each round, for each server:   UDP from a fresh port, random id
+        answer ──▶ truncated? ──▶ the same over TCP ──▶ read ──▶ done, or follow the alias
+        SERVFAIL, REFUSED, nonsense ──▶ this server is out for this question; next server
+        silence ──▶ next server; asked again, with more patience, in the next round
+    nobody left, or the deadline is over ──▶ ResolveError with a line for each try
+
+A server that stayed silent is asked last for half a minute, so that a dead first line in
+resolv.conf costs one time-out and not one for each question.
+
+Against forged answers (RFC 5452): each query has its own UDP socket on a port the kernel chooses,
+connected to the server's address, and a random id; datagrams from elsewhere, with another id or
+another question are passed over. After a number of those the question goes over TCP, where an
+attacker who cannot see our packets cannot guess along.
+"""
+
+from __future__ import annotations
+
+import random as _random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import dns.exception
+import dns.flags
+import dns.message
+import dns.name
+import dns.rcode
+from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, connectProtocol
+from twisted.internet.error import ConnectError
+from twisted.internet.error import TimeoutError as ConnectTimeoutError
+from twisted.internet.protocol import DatagramProtocol
+from twisted.protocols.basic import Int16StringReceiver
+from twisted.python.failure import Failure
+
+from amqproute.errors import ResolveError
+from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
+from amqproute.resolver.nameservers import Nameserver
+
+if TYPE_CHECKING:
+    from twisted.internet.interfaces import IDelayedCall, IListeningPort
+
+__all__ = ["ClientLimits", "DnsClient", "DnsReactor", "ListeningReactor"]
+
+EDNS_PAYLOAD: Final = 1232
+"""The UDP size offered: fits IPv6's minimum MTU, never fragments (DNS flag day 2020)."""
+
+HOLD_DOWN_SECONDS: Final = 30.0
+"""For how long a silent server is asked after the others."""
+
+MAX_STRAY_DATAGRAMS: Final = 16
+"""So many answers that are none, and the question goes over TCP."""
+
+# What the operator is told when servers failed in different ways: what a server *said* before
+# what none of them said.
+_MOST_TELLING: Final = (
+    "dns.loop",
+    "dns.servfail",
+    "dns.refused",
+    "dns.malformed",
+    "dns.timeout",
+    "dns.unreachable",
+)
+
+_WORDS: Final = {
+    "dns.loop": "its aliases form a loop or too long a chain",
+    "dns.servfail": "the name servers fail to resolve it",
+    "dns.refused": "the name servers refuse to resolve it",
+    "dns.malformed": "the name servers answer with nonsense",
+    "dns.timeout": "no name server answered in time",
+    "dns.unreachable": "no name server can be reached",
+}
+
+
+class DnsReactor(Protocol):
+    """The parts of a reactor that DNS needs."""
+
+    def seconds(self) -> float:
+        """`IReactorTime.seconds`."""
+
+    def callLater(
+        self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
+    ) -> IDelayedCall:
+        """`IReactorTime.callLater`."""
+
+    def listenUDP(
+        self, port: int, protocol: DatagramProtocol, interface: str = ..., maxPacketSize: int = ...
+    ) -> IListeningPort:
+        """`IReactorUDP.listenUDP`."""
+
+    @property
+    def connectTCP(self) -> Any:
+        """`IReactorTCP.connectTCP`."""
+
+
+class ListeningReactor(DnsReactor, Protocol):
+    """The parts of a reactor that a DNS server needs."""
+
+    @property
+    def listenTCP(self) -> Any:
+        """`IReactorTCP.listenTCP`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """The bounds of a client; times are in seconds.
+
+    Attributes:
+        try_timeout: how long one server has for its answer in the first round; twice that in the
+            second, and so on.
+        rounds: how often a silent server is asked.
+        deadline: how long a question may take altogether, aliases included.
+        max_concurrent: how many questions are on their way at a time; a socket each.
+        max_waiting: how many more wait in line; further ones fail with ``dns.busy``.
+        max_aliases: how many aliases are followed from answer to answer, beside those inside one.
+    """
+
+    try_timeout: float = 2.0
+    rounds: int = 2
+    deadline: float = 10.0
+    max_concurrent: int = 64
+    max_waiting: int = 4096
+    max_aliases: int = 8
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """A question under way and everybody who waits for it."""
+
+    question: Question
+    attempts: list[str] = field(default_factory=list)
+    waiters: list[Deferred[Answer]] = field(default_factory=list)
+    task: Deferred[Answer] | None = None
+    deadline: float = 0.0
+
+
+class DnsClient:
+    """Ask name servers.
+
+    Args:
+        reactor: carries the packets and tells the time.
+        nameservers: in the order to ask; at least one.
+        random: chooses message ids; `random.SystemRandom` in a daemon.
+        limits: time-outs and bounds.
+        authentication: ask for the AD bit (RFC 6840 §5.7).
+    """
+
+    def __init__(
+        self,
+        reactor: DnsReactor,
+        nameservers: list[Nameserver],
+        random: _random.Random,
+        *,
+        limits: ClientLimits | None = None,
+        authentication: bool = True,
+    ) -> None:
+        self._reactor = reactor
+        self._random = random
+        self.limits = limits or ClientLimits()
+        self._authentication = authentication
+        self._nameservers: tuple[Nameserver, ...] = ()
+        self._silent_until: dict[Nameserver, float] = {}
+        self._flights: dict[Question, _Flight] = {}
+        self._slots = DeferredSemaphore(self.limits.max_concurrent)
+        self.set_nameservers(nameservers)
+
+    def __repr__(self) -> str:
+        servers = " ".join(map(str, self._nameservers))
+        return f"<DnsClient {servers} questions={len(self._flights)}>"
+
+    @property
+    def nameservers(self) -> tuple[Nameserver, ...]:
+        """The servers in the order of the configuration."""
+        return self._nameservers
+
+    def set_nameservers(self, nameservers: list[Nameserver]) -> None:
+        """Ask these servers from the next try on.
+
+        Raises:
+            ValueError: the list is empty.
+        """
+        if not nameservers:
+            raise ValueError("a DNS client needs at least one name server")
+        self._nameservers = tuple(nameservers)
+        self._silent_until.clear()
+
+    def ask(self, question: Question) -> Deferred[Answer]:
+        """Get the answer to a question; the same questions at the same time are asked once.
+
+        Cancelling ends the wait, and the asking when nobody else waits. The Deferred fails with
+        `ResolveError` (``dns.servfail``, ``dns.refused``, ``dns.malformed``, ``dns.timeout``,
+        ``dns.unreachable``, ``dns.loop``, ``dns.busy``): none of them permanent, as none proves
+        anything about the name. NXDOMAIN and NODATA are answers.
+        """
+        flight = self._flights.get(question)
+        if flight is not None:
+            return self._board(flight)
+        if len(self._flights) >= self.limits.max_concurrent + self.limits.max_waiting:
+            text = f"{len(self._flights)} questions are under way already"
+            return _failed(ResolveError("dns.busy", text, permanent=False))
+        flight = _Flight(question, deadline=self._reactor.seconds() + self.limits.deadline)
+        self._flights[question] = flight
+        waiter = self._board(flight)
+        task = Deferred.fromCoroutine(self._fly(flight))
+        flight.task = task
+        # The tries keep their own time; this catches what they cannot: the wait for a slot.
+        task.addTimeout(self.limits.deadline, self._reactor)  # type: ignore[arg-type]  # IReactorTime
+        task.addBoth(self._land, flight)
+        return waiter
+
+    def _board(self, flight: _Flight) -> Deferred[Answer]:
+        def leave(waiter: Deferred[Answer]) -> None:
+            flight.waiters.remove(waiter)
+            if not flight.waiters and flight.task is not None:
+                # Whoever asks the same from now on starts anew.
+                if self._flights.get(flight.question) is flight:
+                    del self._flights[flight.question]
+                flight.task.cancel()
+
+        waiter: Deferred[Answer] = Deferred(leave)
+        flight.waiters.append(waiter)
+        return waiter
+
+    def _land(self, result: Answer | Failure, flight: _Flight) -> None:
+        if self._flights.get(flight.question) is flight:
+            del self._flights[flight.question]
+        waiters, flight.waiters = flight.waiters, []
+        if isinstance(result, Failure):
+            reason = result.value
+            if isinstance(reason, TimeoutError):
+                reason = _gave_up("dns.timeout", flight)
+            for waiter in waiters:
+                waiter.errback(reason)
+        else:
+            for waiter in waiters:
+                waiter.callback(result)
+
+    async def _fly(self, flight: _Flight) -> Answer:
+        await self._slots.acquire()
+        try:
+            return await self._follow(flight)
+        finally:
+            self._slots.release()
+
+    async def _follow(self, flight: _Flight) -> Answer:
+        """Ask, and ask on where an alias leads to a name the server did not look up for us."""
+        question, ttl, authenticated = flight.question, float("inf"), True
+        seen = {question.name}
+        while True:
+            answer = await self._ask_servers(question, flight)
+            ttl = min(ttl, answer.ttl)
+            authenticated = authenticated and answer.authenticated
+            if answer.outcome is not Outcome.ALIAS:
+                return replace(
+                    answer,
+                    question=flight.question,
+                    ttl=ttl,
+                    authenticated=authenticated,
+                    attempts=tuple(flight.attempts),
+                )
+            if answer.canonical in seen or len(seen) > self.limits.max_aliases:
+                raise _gave_up("dns.loop", flight)
+            seen.add(answer.canonical)
+            question = Question(answer.canonical, question.rdtype)
+
+    async def _ask_servers(self, question: Question, flight: _Flight) -> Answer:
+        """Try server after server, round after round."""
+        failures: set[str] = set()
+        now = self._reactor.seconds()
+        servers = sorted(self._nameservers, key=lambda s: self._silent_until.get(s, 0.0) > now)
+        for round_number in range(self.limits.rounds):
+            patience = self.limits.try_timeout * 2**round_number
+            for server in tuple(servers):
+                left = flight.deadline - self._reactor.seconds()
+                if left <= 0:
+                    raise _gave_up("dns.timeout", flight)
+                try:
+                    answer = await self._try(question, server, min(patience, left))
+                except Unusable as failure:
+                    flight.attempts.append(f"{question} @{server}: {failure}")
+                    failures.add(failure.code)
+                    if failure.code == "dns.timeout":
+                        until = self._reactor.seconds() + HOLD_DOWN_SECONDS
+                        self._silent_until[server] = until
+                    else:
+                        servers.remove(server)
+                else:
+                    self._silent_until.pop(server, None)
+                    flight.attempts.append(f"{question} @{server}: {answer.summary()}")
+                    return answer
+        raise _gave_up(min(failures, key=_MOST_TELLING.index), flight)
+
+    async def _try(self, question: Question, server: Nameserver, patience: float) -> Answer:
+        """One question to one server, with all the turns that may take.
+
+        Raises:
+            Unusable: it gave no answer.
+        """
+        turns: Deferred[Answer] = Deferred.fromCoroutine(self._turns(question, server))
+        turns.addTimeout(patience, self._reactor)  # type: ignore[arg-type]  # as above
+        try:
+            return await turns
+        except TimeoutError:
+            raise Unusable("dns.timeout", f"no answer in {patience:.3g} s") from None
+
+    async def _turns(self, question: Question, server: Nameserver) -> Answer:
+        try:
+            query = self._query(question, edns=True)
+        except dns.exception.DNSException as error:
+            raise Unusable("dns.malformed", f"cannot be asked: {error}") from None
+        response = await self._exchange(query, server)
+        if response.rcode() in (dns.rcode.FORMERR, dns.rcode.NOTIMP, dns.rcode.BADVERS):
+            # A server from before EDNS (RFC 6891 §7).
+            response = await self._exchange(self._query(question, edns=False), server)
+        return read_response(question, response)
+
+    def _query(self, question: Question, *, edns: bool) -> dns.message.QueryMessage:
+        query = dns.message.make_query(
+            dns.name.from_text(question.name),
+            question.rdtype,
+            use_edns=0 if edns else False,
+            payload=EDNS_PAYLOAD if edns else None,
+            id=self._random.getrandbits(16),
+        )
+        if self._authentication:
+            query.flags |= dns.flags.AD
+        return query
+
+    async def _exchange(
+        self, query: dns.message.QueryMessage, server: Nameserver
+    ) -> dns.message.Message:
+        response = await self._by_udp(query, server)
+        if response is None or response.flags & dns.flags.TC:
+            response = await self._by_tcp(query, server)
+            if response.flags & dns.flags.TC:
+                raise Unusable("dns.malformed", "truncated over TCP")
+        return response
+
+    async def _by_udp(
+        self, query: dns.message.QueryMessage, server: Nameserver
+    ) -> dns.message.Message | None:
+        conversation = _UdpQuery(query, server)
+        try:
+            # Port 0: the kernel picks a port at random, another one for each query.
+            port = self._reactor.listenUDP(
+                0, conversation, interface="::" if server.is_ipv6 else "", maxPacketSize=65535
+            )
+        except (OSError, ConnectError) as error:
+            raise Unusable("dns.unreachable", f"no UDP socket: {error}") from None
+        try:
+            conversation.start()
+            return await conversation.result
+        finally:
+            port.stopListening()
+
+    async def _by_tcp(
+        self, query: dns.message.QueryMessage, server: Nameserver
+    ) -> dns.message.Message:
+        endpoint_type = TCP6ClientEndpoint if server.is_ipv6 else TCP4ClientEndpoint
+        endpoint = endpoint_type(self._reactor, server.host, server.port)
+        try:
+            conversation: _TcpQuery = await connectProtocol(  # type: ignore[no-untyped-call]
+                endpoint, _TcpQuery(query)
+            )
+        except ConnectTimeoutError:
+            raise Unusable("dns.timeout", "no TCP connection in time") from None
+        except ConnectError as error:
+            raise Unusable("dns.unreachable", f"no TCP connection: {error}") from None
+        try:
+            return await conversation.result
+        finally:
+            conversation.close()
+
+
+class _UdpQuery(DatagramProtocol):
+    """One query over one UDP socket.
+
+    Attributes:
+        result: the response; None when so much was forged that TCP has to decide.
+    """
+
+    def __init__(self, query: dns.message.QueryMessage, server: Nameserver) -> None:
+        self._query = query
+        self._server = server
+        self._stray = 0
+        self.result: Deferred[dns.message.Message | None] = Deferred()
+
+    def start(self) -> None:
+        """Send the query; raises `Unusable` when this machine has no way to the server."""
+        assert self.transport is not None
+        try:
+            self.transport.connect(self._server.host, self._server.port)
+            self.transport.write(self._query.to_wire(), (self._server.host, self._server.port))
+        except OSError as error:
+            raise Unusable("dns.unreachable", f"cannot send: {error.strerror}") from None
+
+    def datagramReceived(self, datagram: bytes, addr: tuple[str, int]) -> None:
+        """Take the first datagram that is the answer and pass over all others."""
+        if self.result.called:
+            return
+        if addr[:2] != (self._server.host, self._server.port):
+            self._pass_over()
+            return
+        try:
+            response = _parse(self._query, datagram)
+        except Unusable as failure:
+            self.result.errback(failure)
+        else:
+            if response is None:
+                self._pass_over()
+            else:
+                self.result.callback(response)
+
+    def connectionRefused(self) -> None:
+        """An ICMP message: nobody listens there."""
+        if not self.result.called:
+            self.result.errback(Unusable("dns.unreachable", "nobody listens there"))
+
+    def _pass_over(self) -> None:
+        self._stray += 1
+        if self._stray == MAX_STRAY_DATAGRAMS:
+            self.result.callback(None)
+
+
+class _TcpQuery(Int16StringReceiver):
+    """One query over one TCP connection (RFC 7766)."""
+
+    def __init__(self, query: dns.message.QueryMessage) -> None:
+        self._query = query
+        self.result: Deferred[dns.message.Message] = Deferred()
+
+    def connectionMade(self) -> None:
+        """Send the query."""
+        self.sendString(self._query.to_wire())  # type: ignore[no-untyped-call]
+
+    def stringReceived(self, string: bytes) -> None:
+        """Take the answer; over TCP anything else is the server's own nonsense."""
+        if self.result.called:
+            return
+        try:
+            response = _parse(self._query, string)
+        except Unusable as failure:
+            self.result.errback(failure)
+            return
+        if response is None:
+            self.result.errback(Unusable("dns.malformed", "the answer to another question"))
+        else:
+            self.result.callback(response)
+
+    def connectionLost(self, reason: Failure | None = None) -> None:
+        """The connection ended; without an answer that is a failure."""
+        if not self.result.called:
+            text = "the TCP connection was closed without an answer"
+            self.result.errback(Unusable("dns.unreachable", text))
+
+    def close(self) -> None:
+        """Have done with the connection, whatever its state."""
+        if self.transport is not None:
+            self.transport.loseConnection()
+
+
+def _parse(query: dns.message.QueryMessage, wire: bytes) -> dns.message.Message | None:
+    """Parse a response.
+
+    Returns:
+        The response, or None when it does not belong to the query.
+
+    Raises:
+        Unusable: it has the right id and is not a DNS message otherwise.
+    """
+    if len(wire) < 2 or int.from_bytes(wire[:2], "big") != query.id:
+        return None
+    try:
+        response = dns.message.from_wire(wire)
+    except (dns.exception.DNSException, ValueError) as error:
+        raise Unusable("dns.malformed", f"a malformed message: {type(error).__name__}") from None
+    return response if query.is_response(response) else None
+
+
+def _gave_up(code: str, flight: _Flight) -> ResolveError:
+    return ResolveError(
+        code,
+        f"{flight.question}: {_WORDS[code]}",
+        permanent=False,
+        attempts=tuple(flight.attempts),
+    )
+
+
+def _failed(error: Exception) -> Deferred[Answer]:
+    failed: Deferred[Answer] = Deferred()
+    failed.errback(error)
+    return failed

@@ -1,0 +1,467 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a domain to the places where its broker may be reached: `SrvResolver`.
+
+The package docstring has the table of what each outcome means; this module is that table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from itertools import zip_longest
+from typing import Any, Final, Protocol, TypeVar
+
+import dns.rdatatype
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.address import normalize_domain
+from amqproute.errors import InvalidField, ResolveError
+from amqproute.resolver.answer import Answer, Outcome, Question, ServiceRecord
+from amqproute.resolver.cache import Cache
+from amqproute.resolver.order import Uniform, order
+from amqproute.values import Candidate, Resolution, TransportSecurity
+
+__all__ = ["DnssecUse", "IDnsClient", "ResolverLimits", "SrvResolver"]
+
+log = Logger()
+
+AMQPS_PORT: Final = 5671
+
+SERVICES: Final = (
+    (TransportSecurity.IMPLICIT, "_amqps._tcp"),
+    (TransportSecurity.UPGRADE, "_amqp._tcp"),
+)
+"""The SRV services in the order of preference (A-12)."""
+
+_FAMILIES: Final = (dns.rdatatype.AAAA, dns.rdatatype.A)
+
+# Stricter than DNS, looser than RFC 952: real zones have hosts with underscores.
+_HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.(?!-)[a-z0-9_-]{1,63})*\Z")
+
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+
+_T = TypeVar("_T")
+
+Network = IPv4Network | IPv6Network
+
+
+class DnssecUse(Enum):
+    """What the AD bit is for (the setting ``resolver.dnssec``)."""
+
+    USE = "use"
+    """Note it in the resolution."""
+
+    REQUIRE = "require"
+    """Believe nothing without it: neither records nor their absence."""
+
+    OFF = "off"
+    """Never mind it."""
+
+
+class IDnsClient(Protocol):
+    """Who answers questions; `DnsClient`, or a test's fake."""
+
+    def ask(self, question: Question) -> Deferred[Answer]:
+        """As `DnsClient.ask`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolverLimits:
+    """The bounds of a resolver.
+
+    Attributes:
+        deadline: how long a resolution may take altogether, in seconds.
+        max_targets: how many SRV targets are looked up; those last in the order are left out.
+        max_addresses: how many addresses of one family of one target are kept.
+    """
+
+    deadline: float = 20.0
+    max_targets: int = 16
+    max_addresses: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """An answer as it was come by.
+
+    Attributes:
+        answer: from the client or from the cache.
+        ttl: the seconds it has left.
+        stale: it is past its time.
+        attempts: lines for the operator.
+    """
+
+    answer: Answer
+    ttl: float
+    stale: bool
+    attempts: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Trail:
+    """What was learned on the way to one resolution."""
+
+    domain: str
+    lines: list[str]
+    ttl: float = float("inf")
+    stale: bool = False
+    authenticated: bool = True
+    failure: ResolveError | None = None
+
+    def take(self, looked: _Looked | ResolveError) -> Answer | None:
+        """Note what one look-up gave; None if it failed."""
+        self.lines.extend(looked.attempts)
+        if isinstance(looked, ResolveError):
+            self.failure = self.failure or looked
+            return None
+        self.ttl = min(self.ttl, looked.ttl)
+        self.stale = self.stale or looked.stale
+        return looked.answer
+
+    def conclude(self, code: str, text: str) -> ResolveError:
+        """The end without a candidate; permanent only if nothing stale led there."""
+        return ResolveError(
+            code,
+            f"{self.domain}: {text}",
+            permanent=not self.stale,
+            attempts=tuple(self.lines),
+        )
+
+    def give_up(self, failure: ResolveError) -> ResolveError:
+        """The end because something failed, with the whole story."""
+        return ResolveError(failure.code, str(failure), permanent=False, attempts=tuple(self.lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A record with the service it belongs to; what `order` brings into order."""
+
+    record: ServiceRecord
+    security: TransportSecurity
+    owner: str
+
+    @property
+    def priority(self) -> int:
+        return self.record.priority
+
+    @property
+    def weight(self) -> int:
+        return self.record.weight
+
+
+class SrvResolver:
+    """Resolve domains of peers by SRV, or by address where there is no SRV.
+
+    Args:
+        client: asks name servers.
+        cache: remembers what they said.
+        random: orders targets of equal priority (`random.Random.random`).
+        clock: for the deadline.
+        limits: the bounds.
+        deny_targets: networks that no candidate may lie in, for instance one's own management
+            network: what a stranger's zone points to is not to be connected to blindly.
+        dnssec: what the AD bit is for.
+    """
+
+    def __init__(
+        self,
+        client: IDnsClient,
+        cache: Cache[Question, Answer],
+        random: Uniform,
+        clock: IReactorTime,
+        *,
+        limits: ResolverLimits | None = None,
+        deny_targets: Iterable[Network | str] = (),
+        dnssec: DnssecUse = DnssecUse.USE,
+    ) -> None:
+        self._client = client
+        self._cache = cache
+        self._random = random
+        self._clock = clock
+        self.limits = limits or ResolverLimits()
+        self._denied = tuple(
+            ip_network(network) if isinstance(network, str) else network for network in deny_targets
+        )
+        self._dnssec = dnssec
+
+    def __repr__(self) -> str:
+        return f"<SrvResolver {self._cache!r}>"
+
+    def resolve(self, domain: str) -> Deferred[Resolution]:
+        """Find where a domain's broker may be reached, in the order to try.
+
+        Fails with `ResolveError`; the package docstring has the codes. May fire at once when
+        everything is in the cache.
+        """
+        trail = _Trail(domain, [])
+        try:
+            trail.domain = normalize_domain(domain)
+        except InvalidField as error:
+            return _failed(ResolveError("dns.bad-name", error.description, permanent=True))
+        if any(len(prefix) + 1 + len(trail.domain) > 253 for _, prefix in SERVICES):
+            text = f"{trail.domain} is too long to have a service under it"
+            return _failed(ResolveError("dns.bad-name", text, permanent=True))
+
+        def too_late(result: object, timeout: float) -> Resolution:
+            if isinstance(result, Failure):
+                text = f"{trail.domain}: the DNS took longer than {timeout:g} s"
+                raise trail.give_up(ResolveError("dns.timeout", text, permanent=False))
+            assert isinstance(result, Resolution)
+            return result
+
+        resolving = Deferred.fromCoroutine(self._resolve(trail))
+        return resolving.addTimeout(self.limits.deadline, self._clock, onTimeoutCancel=too_late)
+
+    def forget(self, domain: str) -> int:
+        """Forget what is known of a domain and of its targets; returns how many answers.
+
+        Raises:
+            InvalidField: it is not a domain.
+        """
+        domain = normalize_domain(domain)
+        names = {domain}
+        for _, prefix in SERVICES:
+            question = Question(f"{prefix}.{domain}", dns.rdatatype.SRV)
+            known = self._cache.peek(question)
+            if known is not None:
+                names.update(record.target for record in known.services)
+        return self._cache.forget(
+            lambda question: question.name in names or question.name.endswith("." + domain)
+        )
+
+    def flush(self) -> int:
+        """Forget everything; returns how many answers that were."""
+        return self._cache.flush()
+
+    async def _resolve(self, trail: _Trail) -> Resolution:
+        questions = [
+            Question(f"{prefix}.{trail.domain}", dns.rdatatype.SRV) for _, prefix in SERVICES
+        ]
+        results = await _all([self._look_up(question) for question in questions])
+        targets: list[_Target] = []
+        withdrawn = False
+        absence_authenticated = True
+        for (security, _), question, result in zip(SERVICES, questions, results, strict=True):
+            answer = trail.take(result)
+            if answer is None:
+                continue
+            if answer.outcome is not Outcome.FOUND:
+                absence_authenticated = absence_authenticated and answer.authenticated
+                continue
+            usable = [
+                _Target(record, security, question.name)
+                for record in answer.services
+                if _is_usable(record, question, trail)
+            ]
+            withdrawn = withdrawn or not usable
+            trail.authenticated = trail.authenticated and answer.authenticated
+            targets.extend(order(usable, self._random))
+        if targets:
+            return await self._from_targets(targets, trail)
+        # Nothing may be concluded from one service while nothing is known about the other.
+        if trail.failure is not None:
+            raise trail.give_up(trail.failure)
+        if withdrawn:
+            raise trail.conclude("dns.no-service", "its zone says that it offers no such service")
+        trail.authenticated = absence_authenticated
+        return await self._from_addresses(trail)
+
+    async def _from_targets(self, targets: list[_Target], trail: _Trail) -> Resolution:
+        kept = targets[: self.limits.max_targets]
+        if len(kept) < len(targets):
+            trail.lines.append(f"{len(targets) - len(kept)} more targets are left out")
+        hosts = list(dict.fromkeys(target.record.target for target in kept))
+        questions = [Question(host, family) for host in hosts for family in _FAMILIES]
+        looked = dict(
+            zip(questions, await _all([self._look_up(q) for q in questions]), strict=True)
+        )
+        reachable: dict[str, tuple[str, ...]] = {}
+        denied = False
+        for host in hosts:
+            families = [trail.take(looked[Question(host, family)]) for family in _FAMILIES]
+            reachable[host], some_denied = self._addresses(host, families, trail)
+            denied = denied or some_denied
+        candidates = tuple(
+            Candidate(
+                host=target.record.target,
+                port=target.record.port,
+                security=target.security,
+                addresses=reachable[target.record.target],
+                priority=target.priority,
+                weight=target.weight,
+                source=f"srv:{target.owner}",
+            )
+            for target in kept
+            if reachable[target.record.target]
+        )
+        return self._finish(candidates, denied, trail)
+
+    async def _from_addresses(self, trail: _Trail) -> Resolution:
+        """Neither service has records: the domain may be a host itself (A-09)."""
+        questions = [Question(trail.domain, family) for family in _FAMILIES]
+        answers = [
+            trail.take(result)
+            for result in await _all([self._look_up(question) for question in questions])
+        ]
+        addresses, denied = self._addresses(trail.domain, answers, trail)
+        found = [answer for answer in answers if answer and answer.addresses]
+        trail.authenticated = trail.authenticated and all(a.authenticated for a in found)
+        if not denied and all(a and a.outcome is Outcome.NXDOMAIN for a in answers):
+            raise trail.conclude("dns.nxdomain", "there is no such domain")
+        candidates = (
+            Candidate(
+                host=trail.domain,
+                port=AMQPS_PORT,
+                security=TransportSecurity.IMPLICIT,
+                addresses=addresses,
+                priority=0,
+                weight=0,
+                source="address",
+            ),
+        )
+        return self._finish(candidates if addresses else (), denied, trail)
+
+    def _finish(self, candidates: tuple[Candidate, ...], denied: bool, trail: _Trail) -> Resolution:
+        if candidates:
+            return Resolution(
+                domain=trail.domain,
+                candidates=candidates,
+                attempts=tuple(trail.lines),
+                ttl=trail.ttl,
+                stale=trail.stale,
+                authenticated=trail.authenticated and self._dnssec is not DnssecUse.OFF,
+            )
+        if trail.failure is not None:
+            raise trail.give_up(trail.failure)
+        if denied:
+            raise trail.conclude(
+                "dns.denied-target", "it points only into networks that deny-targets excludes"
+            )
+        raise trail.conclude("dns.no-address", "no host of it has an address")
+
+    def _addresses(
+        self, host: str, answers: Sequence[Answer | None], trail: _Trail
+    ) -> tuple[tuple[str, ...], bool]:
+        """The addresses of one host in the order to try, and whether some were denied."""
+        families: list[list[str]] = []
+        denied = False
+        for answer in answers:
+            allowed: list[str] = []
+            for text in answer.addresses if answer else ():
+                network = self._denying(text)
+                if network is None:
+                    allowed.append(text)
+                else:
+                    denied = True
+                    trail.lines.append(f"{host} at {text}: denied, it lies in {network}")
+            families.append(allowed[: self.limits.max_addresses])
+        addresses = tuple(
+            text for pair in zip_longest(*families) for text in pair if text is not None
+        )
+        if not addresses:
+            trail.lines.append(f"{host}: skipped, it has no address to connect to")
+        return addresses, denied
+
+    def _denying(self, text: str) -> Network | None:
+        for address in _ways_to_write(ip_address(text)):
+            for network in self._denied:
+                if address in network:
+                    return network
+        return None
+
+    async def _look_up(self, question: Question) -> _Looked:
+        """Answer a question from the cache, from the servers, or from what was once known."""
+        cached = self._cache.get(question)
+        if cached is not None:
+            left = f"{cached.ttl:.0f} s left"
+            line = f"{question}: {cached.value.summary()} (remembered, {left})"
+            return _Looked(cached.value, cached.ttl, False, (line,))
+        failure = self._cache.failure(question)
+        if isinstance(failure, ResolveError):
+            lines: tuple[str, ...] = (f"{question}: {failure.code} (remembered)",)
+        else:
+            try:
+                return self._learn(question, await self._client.ask(question))
+            except ResolveError as error:
+                self._cache.put_failure(question, error)
+                failure, lines = error, error.attempts
+        stale = self._cache.stale(question)
+        if stale is None:
+            raise ResolveError(failure.code, str(failure), permanent=False, attempts=lines)
+        log.debug(
+            "{question} answered from memory past its time after {code}",
+            question=str(question),
+            code=failure.code,
+        )
+        line = f"{question}: {stale.value.summary()} (stale, used as the name servers fail)"
+        return _Looked(stale.value, stale.ttl, True, (*lines, line))
+
+    def _learn(self, question: Question, answer: Answer) -> _Looked:
+        required = self._dnssec is DnssecUse.REQUIRE
+        if required and not answer.authenticated:
+            raise ResolveError(
+                "dns.insecure",
+                f"{question}: the answer is not authenticated and DNSSEC is required",
+                permanent=False,
+                attempts=(*answer.attempts, f"{question}: refused, no AD bit"),
+            )
+        # The lines tell how it was come by this time; kept, they would be told as news for hours.
+        kept = replace(answer, attempts=(), glue=())
+        negative = answer.outcome is not Outcome.FOUND
+        ttl = self._cache.put(question, kept, answer.ttl, negative=negative)
+        if not required:  # the AD bit says nothing about the additional section (RFC 4035 §3.2.3)
+            for glue in answer.glue:
+                # What was asked for is worth more than what came along (RFC 2181 §5.4.1).
+                if self._cache.peek(glue.question) is None:
+                    self._cache.put(glue.question, glue, glue.ttl)
+        return _Looked(answer, ttl, False, answer.attempts)
+
+
+def _is_usable(record: ServiceRecord, question: Question, trail: _Trail) -> bool:
+    """Whether a record names a place; says why not in the trail."""
+    if not record.target:
+        trail.lines.append(f"{question}: target '.', no such service")
+    elif not record.port:
+        trail.lines.append(f"{question}: target {record.target} skipped, it has port 0")
+    elif not _HOST.match(record.target):
+        trail.lines.append(f"{question}: target {record.target!a} skipped, not a host name")
+    else:
+        return True
+    return False
+
+
+def _ways_to_write(address: IPv4Address | IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
+    """An address and, if it is IPv6, the IPv4 address that a connection to it would end at."""
+    yield address
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            yield address.ipv4_mapped
+        elif address in _NAT64:
+            yield IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+async def _all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T | ResolveError]:
+    """Do everything at the same time; failures to resolve come back as values."""
+    pending = DeferredList([Deferred.fromCoroutine(work) for work in works], consumeErrors=True)
+    results: list[_T | ResolveError] = []
+    for succeeded, result in await pending:
+        if succeeded:
+            results.append(result)
+            continue
+        failure: Any = result
+        if not isinstance(failure.value, ResolveError):
+            failure.raiseException()
+        results.append(failure.value)
+    return results
+
+
+def _failed(error: Exception) -> Deferred[Resolution]:
+    failed: Deferred[Resolution] = Deferred()
+    failed.errback(error)
+    return failed
