@@ -342,7 +342,7 @@ class Authenticator:
 
     def _broken(self, failure: Failure) -> Deferred[bool] | Failure:
         self._verifying -= 1
-        if failure.check(CancelledError):
+        if isinstance(failure.value, CancelledError):
             return failure  # the owner of the Deferred has lost interest; the thread has not
         log.failure("verifying a password failed", failure)
         return self._refuse()
