@@ -35,6 +35,9 @@ Location = tuple[str | int, ...]
 
 _DEEPEST: Final = 20
 
+# Anchors let a short text stand for a tree of any size.
+_MOST_LINES: Final = 500_000
+
 
 @dataclass(slots=True)
 class Parsed:
@@ -81,6 +84,9 @@ def read(text: str) -> Parsed:
         words = " ".join(part for part in (error.context, error.problem) if part)
         hint = "; indent with blanks, never with tabs" if "'\\t'" in words else ""
         parsed.problems.append((line, (), f"is not YAML: {words}{hint}"))
+        return parsed
+    except RecursionError:
+        parsed.problems.append((1, (), "is nested too deeply"))
         return parsed
     except yaml.YAMLError as error:  # a character YAML does not allow
         position = getattr(error, "position", 0)
@@ -137,6 +143,10 @@ def _mapping(node: yaml.MappingNode, at: Location, parsed: Parsed) -> dict[str, 
 
 def _value(node: yaml.Node, at: Location, parsed: Parsed) -> Any:
     line = parsed.lines[at]
+    if len(parsed.lines) > _MOST_LINES:
+        if len(parsed.problems) < 1000:
+            parsed.problems.append((line, at, "the file stands for too many values"))
+        return None
     if len(at) > _DEEPEST:  # also an anchor that contains itself
         parsed.problems.append((line, at, "is nested too deeply"))
         return None

@@ -99,6 +99,20 @@ def _domain_pattern(text: str) -> str:
     return address.normalize_domain(text)
 
 
+def _distinct_domains(value: object) -> object:
+    """Refuse two keys that are one domain once they are normalized: one of them would be lost."""
+    seen: dict[str, str] = {}
+    for key in value if isinstance(value, dict) else ():
+        try:
+            pattern = _domain_pattern(str(key))
+        except (AmqpError, ValueError):
+            continue  # the key's own validator says what is wrong with it
+        if pattern in seen:
+            raise ValueError(f"{key!r} and {seen[pattern]!r} are the same domain; keep one")
+        seen[pattern] = str(key)
+    return value
+
+
 def matches_domain(pattern: str, domain: str) -> bool:
     """Tell whether a normalized domain falls under a normalized pattern.
 
@@ -111,8 +125,10 @@ def matches_domain(pattern: str, domain: str) -> bool:
 
 def _path(value: object, info: ValidationInfo) -> object:
     """Make a path of a text, relative ones from the directory of the file they stand in."""
-    if not isinstance(value, str):
+    if isinstance(value, Path):
         return value
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not the path of a file; put it in quotes if it is one")
     if not value or "\0" in value:
         raise ValueError(f"{value!r} is not the path of a file")
     directory = info.context.get("directory") if isinstance(info.context, dict) else None
@@ -738,9 +754,9 @@ class Config(Settings):
             Access(allow=("publish", "consume", "create", "browse"), who="user:*"),
         ),
         description="Who may do what. The first rule decides whose who and node match and "
-        "that names the right; what no rule gives is refused, but root and the daemon's own user "
-        "may always manage unless a rule denies it. Peers need a rule with transfer before they can "
-        "deliver here.",
+        "that names the right; what no rule gives is refused, but root and the daemon's own "
+        "user may always manage unless a rule denies it. Peers need a rule with transfer before "
+        "they can deliver here.",
     )
     nodes: Annotated[tuple[Node, ...], BeforeValidator(_as_tuple)] = Field(
         default=(),
@@ -755,7 +771,7 @@ class Config(Settings):
         default=(),
         description="Ways to domains, looked at before DNS; the first that matches is taken.",
     )
-    peers: dict[DomainPattern, Peer] = Field(
+    peers: Annotated[dict[DomainPattern, Peer], BeforeValidator(_distinct_domains)] = Field(
         default={},
         description="What is asked of peers, by domain. The exact domain is looked at first, "
         "then the longest *.DOMAIN, then *.",
