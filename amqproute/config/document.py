@@ -35,6 +35,8 @@ Location = tuple[str | int, ...]
 
 _DEEPEST: Final = 20
 
+_COLLECTIONS: Final = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
+
 # Anchors let a short text stand for a tree of any size.
 _MOST_LINES: Final = 500_000
 
@@ -148,8 +150,10 @@ def _value(node: yaml.Node, at: Location, parsed: Parsed) -> Any:
             parsed.problems.append((line, at, "the file stands for too many values"))
         return None
     if len(at) > _DEEPEST:  # also an anchor that contains itself
-        parsed.problems.append((line, at, "is nested too deeply"))
+        parsed.problems.append((line, at[:1], "is nested too deeply"))
         return None
+    if isinstance(node, yaml.CollectionNode) and node.tag not in _COLLECTIONS:
+        parsed.problems.append((line, at, f"the YAML tag {node.tag} has no meaning here"))
     if isinstance(node, yaml.MappingNode):
         return _mapping(node, at, parsed)
     if isinstance(node, yaml.SequenceNode):
@@ -176,7 +180,7 @@ def _scalar(node: yaml.Node, at: Location, parsed: Parsed) -> Any:
         case "null":
             return None
     parsed.problems.append((parsed.lines[at], at, f"the YAML tag {node.tag} has no meaning here"))
-    return None
+    return text
 
 
 # --- the schema ----------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from amqproute.config import document
+from amqproute.config import document, units
 from amqproute.config.parameters import (
     SYSTEM_TRUST,
     Config,
@@ -126,7 +126,15 @@ def loads(text: str, path: Path | str) -> Config:
             parsed.data, by_alias=True, by_name=False, context={"directory": path.parent}
         )
     except ValidationError as error:
-        problems += [_from_pydantic(path, lines, detail) for detail in error.errors()]
+        details = error.errors()
+        places = [_place_of(detail) for detail in details]
+        for at, detail in zip(places, details, strict=True):
+            # A list whose every item is refused counts as empty too; the items say it better.
+            echo = detail["type"] == "too_short" and any(
+                other[: len(at)] == at and len(other) > len(at) for other in places
+            )
+            if not echo:
+                problems.append(Problem(path, _line(lines, at), _dotted(at), _words(at, detail)))
     else:
         config = config.with_source(Source(path, lines))
         problems += _cross_checks(config)
@@ -139,9 +147,8 @@ def loads(text: str, path: Path | str) -> Config:
 # --- what pydantic found, in words ---------------------------------------------------------------
 
 
-def _from_pydantic(path: Path, lines: Mapping[Location, int], detail: ErrorDetails) -> Problem:
-    at = tuple(part for part in detail["loc"] if part != "[key]")
-    return Problem(path, _line(lines, at), _dotted(at), _words(at, detail))
+def _place_of(detail: ErrorDetails) -> Location:
+    return tuple(part for part in detail["loc"] if part != "[key]")
 
 
 def _words(at: Location, detail: ErrorDetails) -> str:
@@ -158,7 +165,8 @@ def _words(at: Location, detail: ErrorDetails) -> str:
         case "too_short" | "string_too_short":
             return "is empty; give at least one"
         case "greater_than" | "greater_than_equal" | "less_than" | "less_than_equal":
-            return f"{value!r} is out of range: {_lower(detail['msg'])}"
+            word = _COMPARISONS[kind]
+            return f"{_shown(value)} is out of range; it has to be {word} {_bound(value, context)}"
     wanted = {
         "string_type": "text",
         "int_type": "a whole number",
@@ -178,6 +186,28 @@ def _words(at: Location, detail: ErrorDetails) -> str:
     elif wanted == "a list" and not isinstance(value, dict):
         hint = f"; write [{value}]"
     return f"has to be {wanted}, not {_kind_of(value)}{hint}"
+
+
+_COMPARISONS: Final = {
+    "greater_than": "more than",
+    "greater_than_equal": "at least",
+    "less_than": "less than",
+    "less_than_equal": "at most",
+}
+
+
+def _shown(value: object) -> str:
+    """Write a value as it stands in the file, or as it could."""
+    if isinstance(value, float):  # durations are the only fractions among the settings
+        return units.format_seconds(value)
+    return str(value)
+
+
+def _bound(value: object, context: Mapping[str, object]) -> str:
+    bound = next(context[name] for name in ("gt", "ge", "lt", "le") if name in context)
+    if isinstance(value, float) and isinstance(bound, int | float):
+        return units.format_seconds(bound)
+    return str(bound)
 
 
 def _not_one_of(value: object, words: list[str]) -> str:
@@ -325,7 +355,7 @@ def _check_nodes(config: Config, place: _Place) -> Iterator[Problem]:
         at: Location = ("aliases", alias)
         if alias in names:
             yield place.problem(at, "is already the name of a node; a name means one node only")
-        if target in config.aliases:
+        if target in config.aliases and alias != target:
             yield place.problem(at, f"{target!r} is an alias itself; name its node instead")
         elif target not in names:
             yield place.problem(at, f"there is no node {target!r}{_nearest(target, names)}")
@@ -352,7 +382,7 @@ def _check_relay(config: Config, place: _Place) -> Iterator[Problem]:
         at: Location = ("relay", "first-retry")
         if not place.is_given(at):
             at = ("relay", "last-retry")
-        yield place.problem(at, "first-retry is longer than last-retry")
+        yield place.problem(at, "relay.first-retry may not be longer than relay.last-retry")
 
 
 # --- the files that are named --------------------------------------------------------------------

@@ -128,7 +128,8 @@ def _path(value: object, info: ValidationInfo) -> object:
     if isinstance(value, Path):
         return value
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not the path of a file; put it in quotes if it is one")
+        hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
+        raise ValueError(f"{value!r} is not the path of a file{hint}")
     if not value or "\0" in value:
         raise ValueError(f"{value!r} is not the path of a file")
     directory = info.context.get("directory") if isinstance(info.context, dict) else None
@@ -255,11 +256,14 @@ def _via(text: str) -> Via:
         url: SplitResult = urlsplit(text)
         port = url.port
     except ValueError as error:
-        raise ValueError(f"{text!r} is not a URL: {error}") from None
+        raise ValueError(f"this is not a URL: {error}") from None
     host = url.hostname
-    if url.scheme not in ("amqp", "amqps") or not host or "@" in url.netloc:
-        secret = "; a password has no place here" if "@" in url.netloc else ""
-        raise ValueError(f"{text!r} is no next hop; write amqps://HOST:PORT or amqp://HOST{secret}")
+    if "@" in url.netloc:  # and the text is not repeated: check's output goes into tickets
+        raise ValueError(
+            "a user or a password has no place here; peers prove who they are by certificate"
+        )
+    if url.scheme not in ("amqp", "amqps") or not host:
+        raise ValueError(f"{text!r} is no next hop; write amqps://HOST:PORT or amqp://HOST:PORT")
     if url.path not in ("", "/") or url.query or url.fragment or port == 0:
         raise ValueError(f"{text!r}: only a host and a port can stand in the URL of a next hop")
     try:
