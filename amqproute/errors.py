@@ -203,3 +203,22 @@ class Unresolved(AmqprouteError):
     def __init__(self, hop: Any) -> None:
         super().__init__(str(hop))
         self.hop = hop
+
+
+class ConnectError(AmqprouteError):
+    """No connection to a peer came about, or none that could be trusted.
+
+    Attributes:
+        code: the stable code: ``connect.refused``, ``connect.timeout``, ``connect.unreachable``,
+            ``connect.name``, or that of a `TlsError`.
+        attempts: every address tried and what came of it, a line each.
+    """
+
+    def __init__(self, code: str, description: str, attempts: tuple[str, ...] = ()) -> None:
+        super().__init__(description)
+        self.code = code
+        self.attempts = attempts
+
+
+class ListenError(AmqprouteError):
+    """A listener cannot be opened; the words say which and why."""

@@ -1,0 +1,465 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connecting: to a candidate of a peer's domain, or to a URL.
+
+The addresses of a candidate are tried in their order, a new one each `Pace.stagger_seconds` or as
+soon as one has failed, and the first TCP connection wins (RFC 8305 §5). Then comes TLS. Should it
+fail on that connection, the addresses not yet disproved get their turn: one of several machines
+behind a name may have been forgotten when certificates were renewed.
+
+With implicit TLS the Deferred fires when the peer has proved its name and the engine has been
+started; with an upgrade when the TCP connection is there, and the engine's user sees the rest.
+When nothing works the failure is one `ConnectError` that lists every address.
+
+Everything is bounded: a TCP connection by `Pace.connect_seconds`, a TLS handshake by
+`Limits.tls_seconds`, all together by `Pace.total_seconds`. Cancelling the Deferred closes whatever
+is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from twisted.internet import error as twisted_error
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail
+from twisted.internet.endpoints import (
+    TCP4ClientEndpoint,
+    TCP6ClientEndpoint,
+    UNIXClientEndpoint,
+)
+from twisted.internet.interfaces import IAddress, IDelayedCall, IHostResolution, IResolutionReceiver
+from twisted.internet.protocol import Factory
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.errors import ConnectError, TlsError
+from amqproute.net import identity
+from amqproute.net.pump import EngineProtocol, Limits, Make, Security
+from amqproute.net.tls import TlsContexts
+from amqproute.values import Candidate, TransportSecurity
+
+__all__ = ["Connector", "Pace", "Url", "parse_url"]
+
+_PORTS: Final = {"amqp": 5672, "amqps": 5671}
+_CONNECT_CODES: Final = ("connect.refused", "connect.timeout", "connect.unreachable")
+_MakeProtocol = Callable[[Deferred[EngineProtocol]], EngineProtocol]
+
+
+class _Failed(NamedTuple):
+    """An address that did not do."""
+
+    address: str
+    code: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How patiently to connect, in seconds.
+
+    Attributes:
+        stagger_seconds: until the next address is tried beside the one that has not answered.
+        connect_seconds: for one TCP connection.
+        total_seconds: for one candidate with all its addresses.
+    """
+
+    stagger_seconds: float = 0.25
+    connect_seconds: float = 10.0
+    total_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Url:
+    """Where a command line client connects to.
+
+    Attributes:
+        scheme: ``amqp``, ``amqps`` or ``unix``.
+        host: a name or an IP address; empty for ``unix``.
+        port: the TCP port; 0 for ``unix``.
+        path: of the socket; empty for TCP.
+        user: the user name, or None.
+        password: the password, or None.
+    """
+
+    scheme: str
+    host: str = ""
+    port: int = 0
+    path: str = ""
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+
+
+def parse_url(url: str) -> Url:
+    """Take ``amqp://[user[:password]@]host[:port]``, ``amqps://…`` or ``unix:PATH`` apart.
+
+    Raises:
+        ValueError: it is none of these; the words never show the password.
+    """
+    scheme, colon, rest = url.partition(":")
+    if scheme == "unix" and rest:
+        return Url("unix", path=rest)
+    if scheme not in _PORTS or not colon:
+        raise ValueError("a URL is amqp://host[:port], amqps://host[:port] or unix:PATH")
+    parts = urlsplit(url)
+    try:
+        port = parts.port
+    except ValueError:
+        raise ValueError("the port in the URL is not a number up to 65535") from None
+    if not parts.hostname:
+        raise ValueError("the URL names no host")
+    if parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("a URL ends after the port; the node is an argument of its own")
+    return Url(
+        scheme,
+        host=parts.hostname,
+        port=_PORTS[scheme] if port is None else port,
+        user=None if parts.username is None else unquote(parts.username),
+        password=None if parts.password is None else unquote(parts.password),
+    )
+
+
+class Connector:
+    """Makes connections, with our certificate."""
+
+    def __init__(
+        self,
+        reactor: Any,
+        contexts: TlsContexts | None,
+        *,
+        pace: Pace | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            reactor: with IReactorTCP, IReactorTime, and for names and sockets
+                IReactorPluggableNameResolver and IReactorUNIX.
+            contexts: our certificate and whom we trust; None if there will be no TLS.
+            pace: how patiently.
+            limits: of each connection.
+        """
+        self._reactor = reactor
+        self._contexts = contexts
+        self._pace = pace or Pace()
+        self._limits = limits or Limits()
+
+    def connect(
+        self, candidate: Candidate, domain: str, make: Make, *, extra_names: Sequence[str] = ()
+    ) -> Deferred[EngineProtocol]:
+        """Connect to a candidate, which has to prove that it is `domain`'s.
+
+        Args:
+            candidate: where; without addresses its host is looked up by the system.
+            domain: the name wanted of the certificate, and sent as SNI.
+            make: makes engine and user; called once a connection has won, at most once per
+                address, and a second time only after the `lost` of the first user.
+            extra_names: host names that the certificate may prove instead.
+
+        Returns:
+            A Deferred of the protocol; fails with `ConnectError`.
+        """
+        return Deferred.fromCoroutine(self._connect(candidate, domain, make, extra_names))
+
+    def connect_url(
+        self, url: Url, make: Make, *, name: str | None = None
+    ) -> Deferred[EngineProtocol]:
+        """Connect to a URL: no SRV records, and the certificate has to name the host.
+
+        Args:
+            url: from `parse_url`.
+            make: makes engine and user.
+            name: the name wanted of the certificate, if not the host.
+
+        Returns:
+            A Deferred of the protocol; fails with `ConnectError`.
+        """
+        if url.scheme == "unix":
+            return Deferred.fromCoroutine(self._connect_unix(url.path, make))
+        wanted = name or url.host
+        security = Security()
+        try:
+            if url.scheme == "amqps" or self._contexts is not None:
+                security = self._security(wanted, (), implicit=url.scheme == "amqps")
+        except ConnectError:
+            return fail()
+        addresses = (url.host,)
+        return Deferred.fromCoroutine(
+            self._connect_any(addresses, url.port, security, make, f"{url.host}:{url.port}")
+        )
+
+    def _security(self, domain: str, extra: Sequence[str], *, implicit: bool) -> Security:
+        if self._contexts is None:
+            raise ConnectError(
+                "tls.untrusted", "TLS needs a trust file or the system's authorities"
+            )
+        try:
+            return Security(self._contexts.client_creator(domain, extra), implicit=implicit)
+        except TlsError as error:
+            raise ConnectError(error.code, str(error)) from error
+
+    async def _connect(
+        self, candidate: Candidate, domain: str, make: Make, extra_names: Sequence[str]
+    ) -> EngineProtocol:
+        security = self._security(
+            domain, extra_names, implicit=candidate.security is TransportSecurity.IMPLICIT
+        )
+        where = f"{candidate.host}:{candidate.port}"
+        addresses = candidate.addresses or (candidate.host,)
+        return await self._connect_any(addresses, candidate.port, security, make, where)
+
+    async def _connect_any(
+        self, addresses: Sequence[str], port: int, security: Security, make: Make, where: str
+    ) -> EngineProtocol:
+        deadline = self._reactor.seconds() + self._pace.total_seconds
+        failures: list[_Failed] = []
+        remaining: list[str] = []
+        for address in addresses:
+            if identity.is_address(address):
+                remaining.append(address)
+            else:
+                remaining.extend(await self._look_up(address))
+
+        def protocol_for(ready: Deferred[EngineProtocol]) -> EngineProtocol:
+            return self._make_protocol(security, make, ready)
+
+        while remaining:
+            race = _Race(self._reactor, remaining, port, self._pace, protocol_for)
+            left = max(0.0, deadline - self._reactor.seconds())
+            late = self._reactor.callLater(left, race.give_up)
+            race.start_next()
+            try:
+                won = await race.done
+            finally:
+                if late.active():
+                    late.cancel()
+            failures.extend(race.failures)
+            for failed in race.failures:
+                remaining.remove(failed.address)
+            if won is None:
+                failures.extend(
+                    _Failed(each, "connect.timeout", "no answer in time") for each in remaining
+                )
+                break
+            protocol, address = won
+            try:
+                return await race.ready
+            except CancelledError:
+                protocol.abort()
+                raise
+            except Exception as error:  # however the connection ended, it is this attempt's outcome
+                failures.append(_Failed(address, _code(error), _words(error)))
+                remaining.remove(address)
+        raise _no_connection(where, port, failures)
+
+    async def _connect_unix(self, path: str, make: Make) -> EngineProtocol:
+        ready: Deferred[EngineProtocol] = Deferred()
+        factory = _Once(lambda: self._make_protocol(Security(), make, ready))
+        endpoint_type: Any = UNIXClientEndpoint
+        endpoint = endpoint_type(self._reactor, path, timeout=self._pace.connect_seconds)
+        try:
+            await endpoint.connect(factory)
+            return await ready
+        except CancelledError:
+            raise
+        except Exception as error:  # every way in which the system may refuse is one outcome
+            words = f"unix:{path}: {_words(error)}"
+            raise ConnectError(_code(error), f"no connection to {words}", (words,)) from error
+
+    def _make_protocol(
+        self, security: Security, make: Make, ready: Deferred[EngineProtocol]
+    ) -> EngineProtocol:
+        def is_ready(protocol: EngineProtocol) -> None:
+            if not ready.called:
+                ready.callback(protocol)
+
+        def is_lost(_: EngineProtocol, reason: Failure) -> None:
+            if not ready.called:
+                ready.errback(reason)
+
+        return EngineProtocol(
+            make,
+            self._reactor,
+            security=security,
+            is_client=True,
+            limits=self._limits,
+            on_ready=is_ready,
+            on_lost=is_lost,
+        )
+
+    async def _look_up(self, host: str) -> list[str]:
+        """Ask the system for the addresses of a name that an operator configured."""
+        receiver = _Addresses()
+        self._reactor.nameResolver.resolveHostName(receiver, host)
+        done = receiver.done
+        done.addTimeout(self._pace.connect_seconds, self._reactor)
+        try:
+            found = await done
+        except TimeoutError as error:
+            raise ConnectError("connect.name", f"{host} was not found in time") from error
+        if not found:
+            raise ConnectError("connect.name", f"{host} has no address", (f"{host}: no address",))
+        return found
+
+
+class _Race:
+    """TCP connections to several addresses, of which the first wins.
+
+    Attributes:
+        failures: address, code and words of each that failed.
+        ready: of the winner: fires when its engine has been started, fails if it is lost before.
+        done: fires with the winner and its address, or None when nobody has answered.
+    """
+
+    def __init__(
+        self, reactor: Any, addresses: Sequence[str], port: int, pace: Pace, protocol: _MakeProtocol
+    ) -> None:
+        """Prepare; `protocol` makes the protocol of the winner."""
+        self.failures: list[_Failed] = []
+        self.ready: Deferred[EngineProtocol] = Deferred()
+        self.done: Deferred[tuple[EngineProtocol, str] | None] = Deferred(lambda _: self.stop())
+        self._reactor = reactor
+        self._waiting = list(addresses)
+        self._port = port
+        self._pace = pace
+        self._protocol = protocol
+        self._attempts: dict[str, Deferred[Any]] = {}
+        self._next_call: IDelayedCall | None = None
+        self._is_decided = False
+
+    def start_next(self) -> None:
+        """Try the next address, and have the one after it tried soon."""
+        self._next_call = None
+        if self._is_decided or not self._waiting:
+            return
+        address = self._waiting.pop(0)
+        endpoint_type: Any = TCP6ClientEndpoint if ":" in address else TCP4ClientEndpoint
+        endpoint = endpoint_type(
+            self._reactor, address, self._port, timeout=self._pace.connect_seconds
+        )
+        if self._waiting:
+            self._next_call = self._reactor.callLater(self._pace.stagger_seconds, self.start_next)
+        attempt: Deferred[Any] = endpoint.connect(_Once(self._won))
+        self._attempts[address] = attempt
+        attempt.addCallbacks(
+            self._connected, self._failed, callbackArgs=(address,), errbackArgs=(address,)
+        )
+
+    def stop(self) -> None:
+        """Give up all that have not won."""
+        self._is_decided = True
+        if self._next_call is not None:
+            self._next_call.cancel()
+            self._next_call = None
+        for attempt in list(self._attempts.values()):
+            attempt.cancel()
+
+    def give_up(self) -> None:
+        """Decide that nobody has won: there is no time left."""
+        if not self._is_decided:
+            self.stop()
+            self.done.callback(None)
+
+    def _won(self) -> TwistedProtocol | None:
+        """Make the protocol of the first connection, and of no other."""
+        if self._is_decided:
+            return None
+        self._is_decided = True
+        return self._protocol(self.ready)
+
+    def _connected(self, protocol: EngineProtocol, address: str) -> None:
+        del self._attempts[address]
+        self.stop()
+        self.done.callback((protocol, address))
+
+    def _failed(self, failure: Failure, address: str) -> None:
+        self._attempts.pop(address, None)
+        if self._is_decided:
+            return  # another has won, or nobody waits any more
+        error: Any = failure.value
+        self.failures.append(_Failed(address, _code(error), _words(error)))
+        if self._next_call is not None:
+            self._next_call.cancel()
+            self._next_call = None
+        if self._waiting:
+            self.start_next()
+        elif not self._attempts:
+            self._is_decided = True
+            self.done.callback(None)
+
+
+class _Once(Factory):
+    """A factory for Twisted's endpoints."""
+
+    noisy = False
+
+    def __init__(self, make_protocol: Callable[[], TwistedProtocol | None]) -> None:
+        self._make_protocol = make_protocol
+
+    def buildProtocol(self, addr: IAddress | None) -> TwistedProtocol | None:
+        """Make the protocol, or None to have the connection closed."""
+        return self._make_protocol()
+
+
+@implementer(IResolutionReceiver)
+class _Addresses:
+    """Collects what the system's resolver finds."""
+
+    def __init__(self) -> None:
+        self.done: Deferred[list[str]] = Deferred(self._cancel)
+        self._resolution: IHostResolution | None = None
+        self._found: list[str] = []
+
+    def resolutionBegan(self, resolutionInProgress: IHostResolution) -> None:
+        self._resolution = resolutionInProgress
+
+    def addressResolved(self, address: IAddress) -> None:
+        host = getattr(address, "host", None)
+        if host is not None and host not in self._found:
+            self._found.append(host)
+
+    def resolutionComplete(self) -> None:
+        if not self.done.called:
+            self.done.callback(self._found)
+
+    def _cancel(self, _: object) -> None:
+        if self._resolution is not None:
+            with suppress(NotImplementedError):  # a look-up in a thread cannot be called back
+                self._resolution.cancel()
+
+
+def _code(error: BaseException) -> str:
+    if isinstance(error, TlsError):
+        return error.code
+    if isinstance(error, twisted_error.ConnectionRefusedError):
+        return "connect.refused"
+    if isinstance(error, twisted_error.TimeoutError):
+        return "connect.timeout"
+    return "connect.unreachable"
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, twisted_error.ConnectionRefusedError):
+        return "connection refused"
+    if isinstance(error, twisted_error.TimeoutError):
+        return "no answer in time"
+    return str(error)
+
+
+def _no_connection(where: str, port: int, failures: Sequence[_Failed]) -> ConnectError:
+    """Put all failures into one error; TLS failures tell most, then refusals, then silence."""
+    attempts = tuple(
+        f"[{each.address}]:{port}: {each.code}: {each.words}"
+        if ":" in each.address
+        else f"{each.address}:{port}: {each.code}: {each.words}"
+        for each in failures
+    )
+
+    def rank(failed: _Failed) -> int:
+        return _CONNECT_CODES.index(failed.code) if failed.code in _CONNECT_CODES else -1
+
+    chief = min(failures, key=rank)
+    return ConnectError(chief.code, f"no connection to {where}: {chief.words}", attempts)

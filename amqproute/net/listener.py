@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accepting connections: one `Listener` for each entry of ``listen:`` in the configuration.
+
+A listener opens its sockets, counts, and makes an `EngineProtocol` for each connection; what the
+engine and its user are, the `Make` that it is given decides. It knows four kinds of endpoint, in
+the notation of Twisted:
+
+``tcp:PORT[:interface=ADDRESS][:backlog=N]``, ``tcp6:`` likewise
+    A TCP port.
+``unix:PATH[:mode=660][:backlog=N]``
+    A socket in the file system. A file left by a process that is gone is removed; a socket at
+    which somebody listens, or a file that is no socket, is not.
+``systemd:name=NAME`` or ``systemd:index=N`` (``domain=`` is understood and not needed)
+    Sockets that systemd has opened. All sockets of that FileDescriptorName are taken, since one
+    ``.socket`` unit may list several. They are systemd's: a socket file stays when we stop.
+
+Connections past a limit are closed at once and counted; the log gets the first and then a summary
+now and then, so that a flood does not fill the disk as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from twisted.application.service import Service
+from twisted.internet import tcp, unix
+from twisted.internet.defer import Deferred, gatherResults, succeed
+from twisted.internet.error import CannotListenError, ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IAddress, IListeningPort
+from twisted.internet.protocol import Factory
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.errors import ListenError, TlsError
+from amqproute.net.pump import EngineProtocol, Limits, Make, Security
+from amqproute.net.tls import ClientCertificateMode, TlsContexts
+
+__all__ = ["ConnectionCount", "Listener", "TlsMode", "activated_sockets"]
+
+log = Logger()
+
+TlsMode = Literal["none", "upgrade", "implicit"]
+
+_FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START, sd_listen_fds(3)
+_SUMMARY_SECONDS: Final = 30.0
+_UNIX_MODE: Final = 0o660
+_BACKLOG: Final = 512
+_PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
+
+
+class ConnectionCount:
+    """How many connections there are, over all listeners that share it, and how many may be.
+
+    Attributes:
+        limit: the most.
+        current: those there are.
+    """
+
+    __slots__ = ("current", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.current = 0
+
+
+class Listener(Service):
+    """One listening endpoint; a Twisted service.
+
+    Attributes:
+        description: the endpoint, as configured.
+        connections: those open now.
+        refused: how many were closed for a limit since the start.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        description: str,
+        make: Make,
+        *,
+        contexts: TlsContexts | None = None,
+        tls: TlsMode = "none",
+        client_certificate: ClientCertificateMode = "optional",
+        max_connections: int = 10_000,
+        total: ConnectionCount | None = None,
+        limits: Limits | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Prepare; nothing is opened yet.
+
+        Args:
+            reactor: where to listen.
+            description: see the module.
+            make: makes engine and user of each connection.
+            contexts: our certificate; needed unless `tls` is ``none``.
+            tls: ``implicit`` from the first octet; ``upgrade`` when the engine agrees on it.
+            client_certificate: whether one is asked for.
+            max_connections: at this listener.
+            total: shared with other listeners.
+            limits: of each connection.
+            environ: where systemd has left the names of its sockets.
+
+        Raises:
+            ListenError: the description cannot be understood.
+            TlsError: `contexts` has no certificate to show.
+        """
+        self.description = description
+        self.connections: set[EngineProtocol] = set()
+        self.refused = 0
+        self._reactor = reactor
+        self._make = make
+        self._place = _parse(description)
+        self._max_connections = max_connections
+        self._total = total if total is not None else ConnectionCount(max_connections)
+        self._limits = limits or Limits()
+        self._environ = environ
+        self._security = Security()
+        if tls != "none":
+            if contexts is None:
+                raise ListenError(f"{description}: TLS needs tls.certificate and tls.private-key")
+            self._security = Security(
+                contexts.server_creator(client_certificate), implicit=tls == "implicit"
+            )
+        self._ports: list[IListeningPort] = []
+        self._refused_shown = 0
+        self._shown_at: float | None = None
+        self._all_gone: Deferred[None] | None = None
+
+    def __repr__(self) -> str:
+        state = "listening" if self._ports else "closed"
+        return f"<Listener {self.description} {state} connections={len(self.connections)}>"
+
+    @property
+    def addresses(self) -> list[IAddress]:
+        """Where it listens, with the port that was found for port 0."""
+        return [port.getHost() for port in self._ports]
+
+    def privilegedStartService(self) -> None:
+        """Open the sockets while the process may still open any port.
+
+        Raises:
+            ListenError: it cannot be done; the words say why.
+        """
+        self._open()
+
+    def startService(self) -> None:
+        """Open the sockets unless that was done.
+
+        Raises:
+            ListenError: it cannot be done; the words say why.
+        """
+        self._open()
+        super().startService()  # type: ignore[no-untyped-call]
+
+    def stop_accepting(self) -> Deferred[None]:
+        """Close the sockets; the connections stay. Fires when the sockets are closed."""
+        ports, self._ports = self._ports, []
+        stops = [port.stopListening() for port in ports]
+        waits = [stop for stop in stops if isinstance(stop, Deferred)]
+        return gatherResults(waits).addCallback(lambda _: None) if waits else succeed(None)
+
+    def stopService(self) -> Deferred[None]:
+        """Close the sockets and drop the connections that are left; fires when all are gone.
+
+        Those who want to say good-bye call `stop_accepting`, let the users of the connections
+        close them, and come here afterwards.
+        """
+        super().stopService()  # type: ignore[no-untyped-call]
+        stopped = self.stop_accepting()
+        if not self.connections:
+            return stopped
+        gone: Deferred[None] = Deferred()
+        self._all_gone = gone
+        for connection in list(self.connections):
+            connection.abort()
+        return stopped.addCallback(lambda _: gone)
+
+    def accept(self) -> EngineProtocol | None:
+        """Make the protocol of a new connection, or None past a limit."""
+        total = self._total
+        if len(self.connections) >= self._max_connections:
+            self._refuse(f"{self._max_connections} at this listener")
+            return None
+        if total.current >= total.limit:
+            self._refuse(f"{total.limit} in all")
+            return None
+        protocol = EngineProtocol(
+            self._make,
+            self._reactor,
+            security=self._security,
+            limits=self._limits,
+            on_lost=self._lost,
+        )
+        self.connections.add(protocol)
+        total.current += 1
+        return protocol
+
+    def _refuse(self, limit: str) -> None:
+        self.refused += 1
+        now = self._reactor.seconds()
+        if self._shown_at is not None and now - self._shown_at < _SUMMARY_SECONDS:
+            return
+        log.warn(
+            "{listener}: {count} connections refused, the limit is {limit}",
+            listener=self.description,
+            count=self.refused - self._refused_shown,
+            limit=limit,
+        )
+        self._shown_at = now
+        self._refused_shown = self.refused
+
+    def _lost(self, protocol: EngineProtocol, reason: Failure) -> None:
+        self.connections.discard(protocol)
+        self._total.current -= 1
+        error = reason.value
+        if isinstance(error, TlsError):
+            self._tell(protocol.facts.remote, error)
+        if self._all_gone is not None and not self.connections:
+            gone, self._all_gone = self._all_gone, None
+            gone.callback(None)
+
+    def _tell(self, peer: str, error: TlsError) -> None:
+        if error.code == "tls.plain-text":
+            log.warn(
+                "peer {peer} spoke plain text on the TLS port {listener}; it has to connect with "
+                "amqps",
+                peer=peer,
+                listener=self.description,
+            )
+        elif isinstance(error.__cause__, ConnectionDone | ConnectionLost):
+            # Whoever looks whether the port is open does this every few seconds.
+            log.debug(
+                "{peer} left {listener} during the TLS handshake",
+                peer=peer,
+                listener=self.description,
+            )
+        else:
+            log.info(
+                "{peer} at {listener}: {code}: {words}",
+                peer=peer,
+                listener=self.description,
+                code=error.code,
+                words=str(error),
+            )
+
+    def _open(self) -> None:
+        if self._ports:
+            return
+        factory = _Accepting(self)
+        place = self._place
+        try:
+            if place.kind == "systemd":
+                self._ports = self._adopt(factory)
+            elif place.kind == "unix":
+                _clear_path(place.address)
+                self._ports = [
+                    self._reactor.listenUNIX(
+                        place.address, factory, backlog=place.backlog, mode=place.mode
+                    )
+                ]
+            else:
+                # Port 0 for TCP6 with an empty interface is IPv6 and IPv4 on most systems.
+                interface = place.address or ("::" if place.kind == "tcp6" else "")
+                self._ports = [
+                    self._reactor.listenTCP(
+                        place.port, factory, backlog=place.backlog, interface=interface
+                    )
+                ]
+        except (CannotListenError, OSError) as error:
+            cause = getattr(error, "socketError", error)
+            words = getattr(cause, "strerror", None) or str(cause)
+            raise ListenError(f"cannot listen at {self.description}: {words}") from error
+        log.info("listening at {listener}", listener=self.description)
+
+    def _adopt(self, factory: Factory) -> list[IListeningPort]:
+        found = activated_sockets(self._environ)
+        if self._place.index is not None:
+            chosen = found[self._place.index : self._place.index + 1]
+        else:
+            chosen = [each for each in found if each[0] == self._place.name]
+        if not chosen:
+            names = ", ".join(sorted({name for name, _ in found})) or "no sockets at all"
+            raise ListenError(
+                f"cannot listen at {self.description}: systemd has handed over {names}; see "
+                "FileDescriptorName= in the .socket unit"
+            )
+        return [self._adopt_one(descriptor, factory) for _, descriptor in chosen]
+
+    def _adopt_one(self, descriptor: int, factory: Factory) -> IListeningPort:
+        os.set_blocking(descriptor, False)
+        os.set_inheritable(descriptor, False)
+        with socket.socket(fileno=os.dup(descriptor)) as probe:
+            family = probe.family
+        port: Any
+        if family == socket.AF_UNIX:
+            port = _AdoptedUnixPort._fromListeningDescriptor(self._reactor, descriptor, factory)  # type: ignore[no-untyped-call]
+            port.startListening()
+        else:
+            port = self._reactor.adoptStreamPort(descriptor, family, factory)
+        listening: IListeningPort = port
+        return listening
+
+
+class _Accepting(Factory):
+    """Twisted's view of a listener."""
+
+    noisy = False
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def buildProtocol(self, addr: IAddress | None) -> TwistedProtocol | None:
+        """Make a protocol; for None Twisted closes the socket at once."""
+        protocol = self._listener.accept()
+        if protocol is not None:
+            protocol.factory = self
+        return protocol
+
+
+class _AdoptedUnixPort(unix.Port):
+    """A listening unix socket that is systemd's: its file stays when we stop listening."""
+
+    def connectionLost(self, reason: Failure) -> None:
+        """Close our descriptor only; Twisted's own port would remove the file."""
+        tcp.Port.connectionLost(self, reason)  # type: ignore[no-untyped-call]
+
+
+def activated_sockets(environ: Mapping[str, str]) -> list[tuple[str, int]]:
+    """Return name and descriptor of each listening socket systemd has passed, in its order.
+
+    Only LISTEN_FDNAMES is read: Twisted takes LISTEN_FDS and LISTEN_PID out of the environment
+    when its endpoints are imported. What is not a listening socket is left out, so that the names
+    in the environment of a child process, which has not got the sockets, do no harm.
+    """
+    names = environ.get("LISTEN_FDNAMES", "")
+    found = []
+    for descriptor, name in enumerate(names.split(":") if names else (), _FIRST_DESCRIPTOR):
+        try:
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as probe:
+                if probe.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    found.append((name, descriptor))
+        except OSError:
+            continue
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An endpoint description taken apart."""
+
+    kind: str
+    port: int = 0
+    address: str = ""  # interface or path
+    backlog: int = _BACKLOG
+    mode: int = _UNIX_MODE
+    name: str = ""
+    index: int | None = None
+
+
+def _parse(description: str) -> _Place:
+    kind, _, rest = description.partition(":")
+    kind = "tcp" if kind == "tcp4" else kind
+    named: dict[str, str] = {}
+    first = ""
+    for position, part in enumerate(_parts(rest)):
+        key, equals, value = part.partition("=")
+        if equals and key.isalpha():
+            named[key] = value
+        elif position == 0:
+            first = part
+        else:
+            raise ListenError(f"{description!r}: {part!r} is not of the form option=value")
+    try:
+        backlog = int(named.get("backlog", _BACKLOG))
+        if kind in ("tcp", "tcp6"):
+            port = int(first or named["port"])
+            return _Place(kind, port=port, address=named.get("interface", ""), backlog=backlog)
+        if kind == "unix" and (first or named.get("address")):
+            mode = int(named["mode"], 8) if "mode" in named else _UNIX_MODE
+            path = first or named["address"]
+            return _Place(kind, address=path, backlog=backlog, mode=mode)
+        if kind == "systemd" and ("name" in named) != ("index" in named):
+            index = int(named["index"]) if "index" in named else None
+            return _Place(kind, name=named.get("name", ""), index=index)
+    except (ValueError, KeyError) as error:
+        raise ListenError(f"{description!r} is not an endpoint to listen at: {error}") from error
+    raise ListenError(
+        f"{description!r} is not an endpoint to listen at; write tcp:PORT, tcp6:PORT, unix:PATH "
+        "or systemd:name=NAME"
+    )
+
+
+def _parts(rest: str) -> list[str]:
+    """Divide at colons; a backslash quotes the character after it."""
+    raw = [match[1] for match in _PART.finditer(rest)]
+    while raw and not raw[-1]:
+        raw.pop()
+    return [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in raw]
+
+
+def _clear_path(path: str) -> None:
+    """Remove a socket file that nobody listens at any more.
+
+    Raises:
+        ListenError: somebody does, or it is no socket.
+    """
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise ListenError(f"cannot listen at unix:{path}: there is a file that is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)  # connecting to a unix socket never takes time
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except (BlockingIOError, PermissionError):
+            pass  # somebody listens: the backlog is full, or it is not for us
+        except FileNotFoundError:
+            return
+    raise ListenError(f"cannot listen at unix:{path}: another process listens there")

@@ -1,0 +1,634 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between a transport, an engine and the engine's user: bytes, time, TLS and back pressure.
+
+`EngineProtocol` is the only place where a transport and an engine meet. What it does per read::
+
+    transport --dataReceived--> engine.receive_data(data, now) --events--> user.events(list)
+    transport <--writeSequence-- engine.data_to_send()          (once, after all of that)
+
+*Output* that comes about outside a read (a store commit settles deliveries, a queue has found a
+consumer) is announced with `EngineProtocol.schedule_flush` and written once per reactor turn,
+however many asked for it.
+
+*TLS* is a layer between the transport and this protocol: at once (`Security.implicit`) or when the
+engine reports `TlsAgreed`. OpenSSL gives out records of at most 16 KiB; they are collected so that
+one read of the transport stays one call of the engine. The engine and its user are made when the
+facts about the peer are known: for implicit TLS after the handshake.
+
+*Time*: one delayed call, which is only ever moved forward. A busy connection pushes its idle
+deadline back with every read; the call then finds nothing to do when it fires and looks again.
+
+*Back pressure*: when the transport holds more than it wants, `paused` is True until
+`IConnectionUser.writable`; users start nothing new meanwhile. What still comes about in answer to
+input is bounded: past `Limits.output_bytes` the peer is not read any more until it has read us,
+and a peer that reads nothing for `Limits.stall_seconds` is dropped.
+
+*Faults*: an exception out of the engine or the user is our bug. It is logged once with its
+traceback, this connection is closed with ``amqp:internal-error``, all others go on.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from cryptography import x509
+from OpenSSL import SSL
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IHandshakeListener,
+    IOpenSSLClientConnectionCreator,
+    IOpenSSLServerConnectionCreator,
+    IPushProducer,
+    IReactorTime,
+)
+from twisted.internet.protocol import Protocol as TwistedProtocol
+from twisted.internet.protocol import connectionDone
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.errors import TlsError
+from amqproute.interfaces import IConnectionUser
+from amqproute.net import identity, tls
+from amqproute.wire.amqp10.events import TlsAgreed
+from amqproute.wire.engine import Engine
+
+__all__ = [
+    "EngineProtocol",
+    "IUpgradableUser",
+    "Limits",
+    "Make",
+    "Security",
+    "TransportFacts",
+]
+
+log = Logger()
+
+
+@dataclass(frozen=True, slots=True)
+class TransportFacts:
+    """What the transport proves about the other end.
+
+    Attributes:
+        remote: the address for the log: ``127.0.0.1:4711``, ``[::1]:4711``, ``unix:uid=1000``.
+        host: the IP address, or None on a unix socket.
+        tls_version: as ``TLSv1.3``; None without TLS.
+        certificate: the verified certificate that the peer has shown, or None.
+        certificate_domains: the domains that it may speak for; empty without one.
+        unix_uid: the user id at the other end of a unix socket (SO_PEERCRED), or None.
+        unix_pid: its process id.
+    """
+
+    remote: str
+    host: str | None = None
+    tls_version: str | None = None
+    certificate: x509.Certificate | None = None
+    certificate_domains: frozenset[str] = frozenset()
+    unix_uid: int | None = None
+    unix_pid: int | None = None
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether nobody in between can read along: TLS, or a socket of this machine."""
+        return self.tls_version is not None or self.unix_uid is not None
+
+
+class IUpgradableUser(IConnectionUser):
+    """A user whose connection may begin in plain text and be upgraded to TLS.
+
+    After a read, an expired deadline or any method of `IConnectionUser` the engine's output is
+    flushed; anything else that produces output has to be followed by
+    `EngineProtocol.schedule_flush`.
+    """
+
+    def secured(facts: TransportFacts) -> None:  # noqa: N805 - zope interfaces have no self
+        """Learn what the TLS handshake of an upgrade has proved; not called for implicit TLS.
+
+        Comes before the engine goes on, and so before anything the peer sent under TLS. The
+        same `TransportFacts` stand in `EngineProtocol.facts` from then on.
+        """
+
+
+Make = Callable[[TransportFacts], tuple[Engine, Any]]
+"""Makes the engine and its `IConnectionUser` once the facts are known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of one connection.
+
+    Attributes:
+        tls_seconds: for the TLS handshake as a whole.
+        close_seconds: between our last octet and dropping a peer that does not go.
+        stall_seconds: how long a peer may read nothing of what is waiting for it.
+        output_bytes: output gathered behind a full transport at which reading stops.
+    """
+
+    tls_seconds: float = 10.0
+    close_seconds: float = 5.0
+    stall_seconds: float = 60.0
+    output_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """How TLS is to be had on this connection.
+
+    Attributes:
+        creator: makes the OpenSSL connection; None if there is no TLS here at all.
+        implicit: TLS from the first octet; otherwise when the engine reports `TlsAgreed`.
+    """
+
+    creator: IOpenSSLServerConnectionCreator | IOpenSSLClientConnectionCreator | None = None
+    implicit: bool = False
+
+
+class _TlsLayer(TLSMemoryBIOProtocol):
+    """TLS on top of any transport, one read at a time.
+
+    Twisted's own default also gathers small writes over a reactor turn; the pump does that.
+    """
+
+    wrappedProtocol: EngineProtocol
+
+    def dataReceived(self, data: bytes) -> None:
+        """Decrypt, and hand over all records of this read as one."""
+        above = self.wrappedProtocol
+        above.read_begins()
+        try:
+            super().dataReceived(data)  # type: ignore[no-untyped-call] # Twisted's
+        finally:
+            above.read_ends()
+
+
+class _TlsFactory(TLSMemoryBIOFactory):
+    protocol = _TlsLayer
+
+
+@implementer(IHandshakeListener, IPushProducer)
+class EngineProtocol(TwistedProtocol):
+    """One connection: see the module.
+
+    Attributes:
+        facts: what is known about the peer; complete when the user is made, renewed by an upgrade.
+        engine: the engine, once made.
+        paused: whether the transport has enough for now.
+    """
+
+    engine: Engine
+
+    def __init__(
+        self,
+        make: Make,
+        clock: IReactorTime,
+        *,
+        security: Security | None = None,
+        is_client: bool = False,
+        limits: Limits | None = None,
+        on_ready: Callable[[EngineProtocol], object] | None = None,
+        on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
+    ) -> None:
+        """Prepare; everything begins with `connectionMade`.
+
+        Args:
+            make: called once, when the transport is ready for the engine.
+            clock: the reactor, or a pretend one.
+            security: whether and when there is TLS.
+            is_client: which side of TLS this is.
+            limits: the bounds.
+            on_ready: called when the engine has been started.
+            on_lost: called when the connection is gone, also if it never got to an engine.
+        """
+        self._make = make
+        self._clock = clock
+        self._seconds = clock.seconds
+        self._security = security or Security()
+        self._is_client = is_client
+        self._limits = limits or Limits()
+        self._on_ready = on_ready
+        self._on_lost = on_lost
+        self._user: Any = None
+        self._user_events: Callable[[Sequence[Any]], None] | None = None
+        self.facts = TransportFacts("unknown")
+        self.paused = False
+        self._is_over = False  # nothing goes to the transport any more
+        self._is_busy = False  # a flush follows anyway
+        self._is_reading_stopped = False
+        self._is_gathering = False
+        self._gathered: list[bytes] = []
+        self._behind = 0  # octets written since the transport was full
+        self._flush_call: IDelayedCall | None = None
+        self._deadline_call: IDelayedCall | None = None
+        self._deadline_at = 0.0
+        self._guard_call: IDelayedCall | None = None  # TLS handshake, then stall, then close
+        self._tls: Any = None  # a _TlsLayer; Twisted has no types for it
+        self._verification: tls.Verification | None = None
+        self._is_secured = False
+        self._failure: TlsError | None = None
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "paused" if self.paused else "open"
+        return f"<EngineProtocol {self.facts.remote} {self.facts.tls_version or 'plain'} {state}>"
+
+    # What the transport calls.
+
+    def connectionMade(self) -> None:
+        """Learn who is there; start TLS or the engine."""
+        transport = self._transport
+        self.facts = _facts_of(transport)
+        _tune(transport)
+        transport.registerProducer(self, True)
+        if self._security.implicit:
+            self._start_tls()
+        else:
+            self._start_engine()
+
+    def dataReceived(self, data: bytes) -> None:
+        """Hand what arrived to the engine, its events to the user, and write what came of it."""
+        if self._is_gathering:
+            self._gathered.append(data)
+            return
+        if self._is_over:
+            return
+        self._is_busy = True
+        try:
+            events = self.engine.receive_data(data, self._seconds())
+            if events:
+                self._dispatch(events)
+        except Exception:
+            self._fault("reading")
+        self._is_busy = False
+        self._flush_now()
+
+    def read_begins(self) -> None:
+        """Note that the records of one read follow (from the TLS layer)."""
+        self._is_gathering = True
+
+    def read_ends(self) -> None:
+        """Take what one read of the TLS layer has given."""
+        self._is_gathering = False
+        gathered = self._gathered
+        if gathered:
+            self._gathered = []
+            self.dataReceived(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+
+    def handshakeCompleted(self) -> None:
+        """Go on under TLS: the peer has proved what it had to."""
+        if self._is_secured or self._is_over or self._tls is None:
+            return
+        self._is_secured = True
+        self._cancel_guard()
+        connection = self._tls.getHandle()
+        certificate = tls.peer_certificate(self._tls)
+        self.facts = replace(
+            self.facts,
+            tls_version=connection.get_protocol_version_name(),
+            certificate=certificate,
+            certificate_domains=(
+                frozenset() if certificate is None else identity.peer_domains(certificate)
+            ),
+        )
+        if self._security.implicit:
+            self._start_engine()
+        else:
+            self._continue_engine()
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Tell the engine, then the user, that the transport is gone."""
+        self._is_over = True
+        self.paused = False
+        self._cancel_guard()
+        for call in (self._flush_call, self._deadline_call):
+            if call is not None and call.active():
+                call.cancel()
+        self._flush_call = self._deadline_call = None
+        reason = self._explain(reason)
+        user, self._user = self._user, None
+        if user is not None:
+            try:
+                events = self.engine.receive_eof(self._seconds())
+                if events:
+                    user.events(events)
+            except Exception:
+                log.failure("connection {connection}: its end was not taken well", connection=self)
+            try:
+                user.lost(reason)
+            except Exception:
+                log.failure("connection {connection}: its end was not taken well", connection=self)
+        self._user_events = None
+        self._tls = None
+        self._verification = None
+        if self._on_lost is not None:
+            self._on_lost(self, reason)
+
+    def pauseProducing(self) -> None:
+        """Note that the transport has enough; it is not asked to hold much more."""
+        if self.paused or self._is_over:
+            return
+        self.paused = True
+        self._behind = 0
+        if self._guard_call is None:
+            self._guard_call = self._clock.callLater(self._limits.stall_seconds, self._stalled)
+        if self._user is not None:
+            try:
+                self._user.paused()
+            except Exception:
+                self._fault("writing")
+
+    def resumeProducing(self) -> None:
+        """Go on writing, and reading if that was stopped."""
+        if not self.paused or self._is_over:
+            return
+        self.paused = False
+        self._cancel_guard()
+        if self._is_reading_stopped:
+            self._is_reading_stopped = False
+            self._transport.resumeProducing()
+        if self._user is None:
+            return
+        self._is_busy = True
+        try:
+            self._user.writable()
+        except Exception:
+            self._fault("writing")
+        self._is_busy = False
+        self._flush_now()
+
+    def stopProducing(self) -> None:
+        """Do nothing: `connectionLost` follows."""
+
+    # What the user calls.
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is written any more."""
+        return self._is_over
+
+    def schedule_flush(self) -> None:
+        """Have the engine's output written in this reactor turn; as often as you like."""
+        if self._flush_call is None and not self._is_busy and not self._is_over:
+            self._flush_call = self._clock.callLater(0, self._flush_turn)
+
+    def flush(self) -> None:
+        """Write the engine's output now, unless that happens at the end of this call anyway."""
+        if not self._is_busy:
+            self._flush_now()
+
+    def abort(self) -> None:
+        """Drop the connection without a word, what is unwritten as well."""
+        self._is_over = True
+        transport = self._transport
+        transport.abortConnection()
+
+    # Engine.
+
+    def _start_engine(self) -> None:
+        self._is_busy = True
+        try:
+            engine, user = self._make(self.facts)
+            self.engine = engine
+            self._user = user
+            self._user_events = user.events
+            engine.start(self._seconds())
+            user.connected(self)
+            if self._on_ready is not None:
+                self._on_ready(self)
+        except Exception:
+            self._fault("starting")
+        self._is_busy = False
+        self._flush_now()
+
+    def _continue_engine(self) -> None:
+        """Let the engine go on after an upgrade to TLS."""
+        self._is_busy = True
+        try:
+            secured = getattr(self._user, "secured", None)  # IUpgradableUser
+            if secured is not None:
+                secured(self.facts)
+            engine: Any = self.engine
+            events = engine.tls_established(self._seconds())
+            if events:
+                self._dispatch(events)
+        except Exception:
+            self._fault("continuing under TLS")
+        self._is_busy = False
+        self._flush_now()
+
+    def _dispatch(self, events: Sequence[Any]) -> None:
+        if type(events[-1]) is TlsAgreed:  # nothing follows it before TLS is there
+            events = events[:-1]
+            if events:
+                self._user.events(events)
+            self._write(self.engine.data_to_send())
+            self._start_tls()
+            return
+        self._user_events(events)  # type: ignore[misc] # there is a user while there is an engine
+
+    def _flush_turn(self) -> None:
+        self._flush_call = None
+        self._flush_now()
+
+    def _flush_now(self) -> None:
+        if self._is_over or self._user is None:
+            return
+        try:
+            engine = self.engine
+            parts = engine.data_to_send()
+            if parts:
+                self._write(parts)
+            if engine.is_closed:
+                self._finish()
+                return
+            deadline = engine.next_deadline()
+        except Exception:
+            self._fault("writing")
+            return
+        if deadline is not None and (self._deadline_call is None or deadline < self._deadline_at):
+            self._set_deadline(deadline)
+
+    def _write(self, parts: list[bytes]) -> None:
+        if self.paused:
+            self._behind += sum(map(len, parts))
+            if self._behind > self._limits.output_bytes and not self._is_reading_stopped:
+                self._is_reading_stopped = True
+                self._transport.pauseProducing()
+        if len(parts) == 1:
+            self._transport.write(parts[0])
+        else:
+            self._transport.writeSequence(parts)
+
+    # Time.
+
+    def _set_deadline(self, deadline: float) -> None:
+        """Have `_look` called at `deadline`; only ever called to make it earlier."""
+        delay = max(0.0, deadline - self._seconds())
+        self._deadline_at = deadline
+        if self._deadline_call is not None:
+            self._deadline_call.reset(delay)
+        else:
+            self._deadline_call = self._clock.callLater(delay, self._look)
+
+    def _look(self) -> None:
+        """See whether the deadline has come, or has been moved since."""
+        self._deadline_call = None
+        if self._is_over or self._user is None:
+            return
+        now = self._seconds()
+        self._is_busy = True
+        try:
+            deadline = self.engine.next_deadline()
+            if deadline is not None and deadline <= now:
+                events = self.engine.tick(now)
+                if events:
+                    self._dispatch(events)
+        except Exception:
+            self._fault("keeping time")
+        self._is_busy = False
+        self._flush_now()
+
+    def _stalled(self) -> None:
+        self._guard_call = None
+        log.warn(
+            "{peer} has read nothing for {seconds:.0f} s; its connection is dropped",
+            peer=self.facts.remote,
+            seconds=self._limits.stall_seconds,
+        )
+        self.abort()
+
+    def _tls_late(self) -> None:
+        self._guard_call = None
+        self._failure = TlsError(
+            "tls.handshake",
+            f"the TLS handshake was not finished within {self._limits.tls_seconds:.0f} s",
+        )
+        self.abort()
+
+    def _cancel_guard(self) -> None:
+        call, self._guard_call = self._guard_call, None
+        if call is not None and call.active():
+            call.cancel()
+
+    # TLS.
+
+    def _start_tls(self) -> None:
+        """Put a TLS layer between the transport and this protocol."""
+        creator = self._security.creator
+        if creator is None:
+            self._failure = TlsError("tls.handshake", "TLS was agreed on but is not configured")
+            self._fault_words("TLS was agreed on but is not configured")
+            return
+        transport = self._transport
+        transport.unregisterProducer()
+        self.paused = False
+        self._cancel_guard()
+        self._guard_call = self._clock.callLater(self._limits.tls_seconds, self._tls_late)
+        factory = _TlsFactory(creator, self._is_client, cast(Any, None), self._clock)
+        layer: Any = _TlsLayer(factory, self, False)  # type: ignore[no-untyped-call]
+        self._tls = layer
+        transport.protocol = layer
+        self.transport = layer
+        layer.makeConnection(transport)
+        if self._tls is not layer:  # lost in the middle of it
+            return
+        self._verification = layer.getHandle().get_app_data()
+        layer.registerProducer(self, True)
+
+    def _explain(self, reason: Failure) -> Failure:
+        """Turn the end of a connection whose TLS failed into a `TlsError`."""
+        if self._failure is not None:
+            return _failure(self._failure)
+        if self._tls is None or (self._is_secured and not isinstance(reason.value, SSL.Error)):
+            return reason
+        error = tls.translate(reason, self._verification)
+        error.__cause__ = reason.value
+        return _failure(error)
+
+    # The end.
+
+    def _finish(self) -> None:
+        """Leave politely: what is written goes out, then a bounded wait for the peer."""
+        self._is_over = True
+        self.paused = False
+        transport = self._transport
+        self._cancel_guard()
+        self._guard_call = self._clock.callLater(self._limits.close_seconds, self._drop)
+        if self._is_reading_stopped:
+            self._is_reading_stopped = False
+            transport.resumeProducing()
+        transport.unregisterProducer()  # or the transport would wait for more from us
+        transport.loseConnection()
+
+    def _drop(self) -> None:
+        self._guard_call = None
+        self._transport.abortConnection()
+
+    def _fault(self, doing: str) -> None:
+        """Log the exception being handled and close this connection."""
+        log.failure(
+            "connection {connection} failed while {doing}; it is closed",
+            connection=self,
+            doing=doing,
+        )
+        self._fault_words("internal error; see the log of this broker")
+
+    def _fault_words(self, words: str) -> None:
+        if self._is_over:
+            return
+        try:
+            engine: Any = self.engine
+            engine.fail(conditions.INTERNAL_ERROR, words)
+            parts = engine.data_to_send()
+            if parts:
+                self._write(parts)
+            self._finish()
+        except Exception as error:
+            # The engine itself is what is broken, or there is none yet: nothing can be said.
+            log.debug("no close could be sent: {error}", error=error)
+            self.abort()
+
+    @property
+    def _transport(self) -> Any:
+        return self.transport
+
+
+def _failure(error: TlsError) -> Failure:
+    return Failure(error)  # type: ignore[no-untyped-call] # Twisted's
+
+
+def _facts_of(transport: Any) -> TransportFacts:
+    peer = transport.getPeer()
+    host = getattr(peer, "host", None)
+    if host is not None:
+        shown = f"[{host}]:{peer.port}" if ":" in host else f"{host}:{peer.port}"
+        return TransportFacts(shown, host=host)
+    credentials = _unix_credentials(transport)
+    if credentials is None:
+        return TransportFacts(str(peer))
+    pid, uid = credentials
+    return TransportFacts(f"unix:uid={uid}", unix_uid=uid, unix_pid=pid)
+
+
+def _unix_credentials(transport: Any) -> tuple[int, int] | None:
+    """Ask the kernel for process and user id at the other end (unix(7), SO_PEERCRED)."""
+    getter = getattr(transport, "getHandle", None)
+    handle: Any = None if getter is None else getter()
+    if getattr(handle, "family", None) != socket.AF_UNIX:
+        return None
+    layout = struct.Struct("3i")
+    raw = handle.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, layout.size)
+    pid, uid, _ = layout.unpack(raw)
+    return pid, uid
+
+
+def _tune(transport: Any) -> None:
+    """Send small frames at once, and notice peers that vanished even without heartbeats."""
+    for name in ("setTcpNoDelay", "setTcpKeepAlive"):
+        setter = getattr(transport, name, None)
+        if setter is not None:
+            setter(True)

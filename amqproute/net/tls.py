@@ -1,0 +1,503 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TLS contexts that can be reloaded, verification inside the handshake, and failures in words.
+
+`TlsContexts` reads three files and keeps two OpenSSL contexts, one for each side. They are built
+at (re)load and shared by all connections; what differs from connection to connection, whether a
+client certificate is asked for and which name the peer has to prove, is set on the connection. A
+reload therefore costs nothing per connection, counts for new connections only, and leaves the old
+pair in force when the new one is unusable.
+
+The peer's chain *and name* are verified by the callback that OpenSSL runs during the handshake:
+a wrong peer gets an alert and not one octet of the application. The callback leaves its verdict
+in a `Verification` on the connection, because OpenSSL's own error says only ``certificate verify
+failed``; `translate` turns the verdict, or an OpenSSL error, into a `TlsError` whose code and
+words an operator can act on.
+
+Why so: no session tickets and no session cache. Connections between brokers live for hours, and a
+resumed session would skip exactly the verification that a reload of the trust file may have
+changed. Compression and renegotiation are off; TLS 1.2 with forward secrecy is the least.
+
+Extended key usage: a certificate that is good for servers only is accepted from a connecting peer
+too. Both ends of a link between organizations are servers, and public authorities no longer
+issue certificates with the client usage.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from OpenSSL import SSL, crypto
+from twisted.internet.interfaces import (
+    IOpenSSLClientConnectionCreator,
+    IOpenSSLServerConnectionCreator,
+)
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.errors import TlsError
+from amqproute.net import identity
+
+__all__ = [
+    "CertificateFacts",
+    "ClientCertificateMode",
+    "TlsContexts",
+    "Verification",
+    "describe",
+    "peer_certificate",
+    "translate",
+]
+
+log = Logger()
+
+ClientCertificateMode = Literal["none", "optional", "required"]
+
+_CIPHERS: Final = b"ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL:!eNULL"  # of TLS 1.2; 1.3 has its own
+_NO_RENEGOTIATION: Final = 1 << 30  # SSL_OP_NO_RENEGOTIATION; unknown to some type stubs
+_INVALID_PURPOSE: Final = 26  # X509_V_ERR_INVALID_PURPOSE
+_VERIFY_ERRORS: Final = {
+    # X509_V_ERR_*: (code, words, cure)
+    2: ("tls.untrusted", "its issuer's certificate is missing", "chain"),
+    7: ("tls.untrusted", "its signature is wrong", "trust"),
+    9: ("tls.not-yet-valid", "it is not valid yet", "clock"),
+    10: ("tls.expired", "it has expired", "renew"),
+    18: ("tls.untrusted", "it is self-signed and not trusted", "trust"),
+    19: ("tls.untrusted", "its authority is not trusted", "trust"),
+    20: ("tls.untrusted", "its issuer is unknown", "chain"),
+    21: ("tls.untrusted", "its issuer is unknown", "chain"),
+    24: ("tls.untrusted", "its issuer is not an authority", "trust"),
+    _INVALID_PURPOSE: ("tls.untrusted", "it is not meant for this use", "purpose"),
+}
+_CURES: Final = {
+    "chain": "add the authority to the trust file, or have the peer send its whole chain",
+    "trust": "add the authority to the trust file if it is to be trusted",
+    "clock": "compare the clocks of both sides",
+    "renew": "its holder has to renew it",
+    "purpose": "its holder needs one with the extended key usage for TLS servers or clients",
+}
+_PLAIN_TEXT_REASONS: Final = frozenset(
+    {
+        "wrong version number",
+        "unknown protocol",
+        "http request",
+        "https proxy request",
+        "packet length too long",
+        "unsupported record type",
+        "bad record type",
+    }
+)
+
+
+class Verification:
+    """What one handshake is to establish, and what it found. The connection's app data.
+
+    Attributes:
+        failure: why the peer was refused; None while nothing speaks against it.
+    """
+
+    __slots__ = ("_domain", "_extra_names", "failure")
+
+    def __init__(self, domain: str | None = None, extra_names: Sequence[str] = ()) -> None:
+        self._domain = domain
+        self._extra_names = tuple(extra_names)
+        self.failure: TlsError | None = None
+
+    def __call__(
+        self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
+    ) -> bool:
+        """Judge one certificate of the chain; OpenSSL calls this from the root to the leaf.
+
+        Nothing may be raised here: an exception in an OpenSSL callback would be lost.
+        """
+        try:
+            return self._judge(certificate.to_cryptography(), error, depth, bool(ok))
+        except Exception:
+            log.failure("verifying a certificate failed; the peer is refused")
+            self.failure = TlsError("tls.handshake", "the peer's certificate cannot be read")
+            return False
+
+    def _judge(self, certificate: x509.Certificate, error: int, depth: int, ok: bool) -> bool:
+        if not ok and not (
+            error == _INVALID_PURPOSE and depth == 0 and _is_for_servers(certificate)
+        ):
+            self.failure = self.failure or _chain_error(certificate, error, depth)
+            return False
+        if depth == 0 and self._domain is not None:
+            matched = identity.match(certificate, self._domain, extra_names=self._extra_names)
+            if not matched:
+                self.failure = self.failure or TlsError("tls.name", matched.explanation)
+                return False
+        return True
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+class ServerCreator:
+    """Makes the OpenSSL connection of each accepted peer, from the contexts then in force."""
+
+    def __init__(self, contexts: TlsContexts, client_certificate: ClientCertificateMode) -> None:
+        self._contexts = contexts
+        self._mode = {
+            "none": SSL.VERIFY_NONE,
+            "optional": SSL.VERIFY_PEER,
+            "required": SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT,
+        }[client_certificate]
+
+    def serverConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:
+        """Make a connection; its app data is a `Verification`."""
+        connection = SSL.Connection(self._contexts.loaded.server, None)
+        verification = Verification()
+        connection.set_app_data(verification)
+        connection.set_verify(self._mode, verification)
+        return connection
+
+
+@implementer(IOpenSSLClientConnectionCreator)
+class ClientCreator:
+    """Makes the OpenSSL connection to one peer, which has to prove its name."""
+
+    def __init__(self, contexts: TlsContexts, domain: str, extra_names: Sequence[str]) -> None:
+        self._contexts = contexts
+        self._domain = domain
+        self._extra_names = tuple(extra_names)
+        self._server_name = _server_name(domain)
+
+    def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:
+        """Make a connection; its app data is a `Verification`."""
+        connection = SSL.Connection(self._contexts.loaded.client, None)
+        verification = Verification(self._domain, self._extra_names)
+        connection.set_app_data(verification)
+        connection.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, verification)
+        if self._server_name is not None:
+            connection.set_tlsext_host_name(self._server_name)
+        return connection
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What one reading of the files gave.
+
+    Attributes:
+        server: the context for accepted connections.
+        client: the context for connections to peers.
+        chain: our certificate and its intermediates; empty without one.
+    """
+
+    server: SSL.Context
+    client: SSL.Context
+    chain: tuple[x509.Certificate, ...]
+
+
+class TlsContexts:
+    """Our certificate, our key, whom we trust, and the OpenSSL contexts made of them.
+
+    Attributes:
+        loaded: what is in force.
+    """
+
+    def __init__(
+        self,
+        certificate: str | os.PathLike[str] | None,
+        private_key: str | os.PathLike[str] | None,
+        trust: str | os.PathLike[str] | None = "system",
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Load and check.
+
+        Args:
+            certificate: PEM file, our certificate first and its intermediates behind it; None
+                for a program that only connects and shows none.
+            private_key: PEM file with its key.
+            trust: PEM file with the authorities that peers' certificates have to come from;
+                ``system`` or None for those of the operating system.
+            now: the wall clock, seconds since 1970.
+
+        Raises:
+            TlsError: ``tls.file`` for what cannot be read, ``tls.key`` for a key of another
+                certificate, ``tls.expired`` and ``tls.not-yet-valid`` for the dates of ours.
+        """
+        if (certificate is None) != (private_key is None):
+            raise TlsError("tls.file", "a certificate and a private key belong together")
+        self._certificate = None if certificate is None else Path(certificate)
+        self._private_key = None if private_key is None else Path(private_key)
+        self._trust = None if trust is None or os.fspath(trust) == "system" else Path(trust)
+        self._now = now
+        self.loaded = self._load()
+
+    @property
+    def certificate(self) -> x509.Certificate | None:
+        """Our certificate, as it is in force."""
+        return self.loaded.chain[0] if self.loaded.chain else None
+
+    def reload(self) -> None:
+        """Read the files again, for connections made from now on.
+
+        Raises:
+            TlsError: they cannot be used; what was in force stays in force.
+        """
+        self.loaded = self._load()
+
+    def server_creator(
+        self, client_certificate: ClientCertificateMode = "optional"
+    ) -> IOpenSSLServerConnectionCreator:
+        """Return what makes TLS connections on the accepting side.
+
+        Args:
+            client_certificate: ``optional`` verifies one that is shown, ``required`` ends the
+                handshake without one, ``none`` does not ask.
+
+        Raises:
+            TlsError: ``tls.file`` if there is no certificate of ours to show.
+        """
+        if not self.loaded.chain:
+            raise TlsError(
+                "tls.file", "a listener with TLS needs tls.certificate and tls.private-key"
+            )
+        return ServerCreator(self, client_certificate)
+
+    def client_creator(
+        self, domain: str, extra_names: Sequence[str] = ()
+    ) -> IOpenSSLClientConnectionCreator:
+        """Return what makes TLS connections to one peer.
+
+        Args:
+            domain: the name that the peer has to prove, and that is sent as server name (SNI).
+            extra_names: host names that may be proved instead (see `identity.match`).
+
+        Raises:
+            TlsError: ``tls.name`` if `domain` cannot be a name in a certificate.
+        """
+        return ClientCreator(self, domain, extra_names)
+
+    def _load(self) -> Loaded:
+        chain: tuple[x509.Certificate, ...] = ()
+        key: crypto.PKey | None = None
+        if self._certificate is not None and self._private_key is not None:
+            chain = _read_certificates(self._certificate)
+            key = _read_key(self._private_key)
+            self._check(chain[0], key, self._certificate, self._private_key)
+        trusted = None if self._trust is None else _read_certificates(self._trust)
+        try:
+            return Loaded(
+                _make_context(chain, key, trusted), _make_context(chain, key, trusted), chain
+            )
+        except SSL.Error as error:
+            raise TlsError(
+                "tls.file", f"OpenSSL does not take {self._certificate}: {_reasons(error)}"
+            ) from error
+
+    def _check(
+        self, certificate: x509.Certificate, key: crypto.PKey, path: Path, key_path: Path
+    ) -> None:
+        ours: Any = key.to_cryptography_key()
+        if ours.public_key() != certificate.public_key():
+            raise TlsError(
+                "tls.key", f"{key_path} is not the key of the first certificate in {path}"
+            )
+        present = datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
+        if present > certificate.not_valid_after_utc:
+            raise TlsError(
+                "tls.expired",
+                f"{path} has expired at {_date(certificate.not_valid_after_utc)}; renew it",
+            )
+        if present < certificate.not_valid_before_utc:
+            raise TlsError(
+                "tls.not-yet-valid",
+                f"{path} is valid from {_date(certificate.not_valid_before_utc)} only; "
+                "is this machine's clock right?",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """What an operator wants to see of a certificate.
+
+    Attributes:
+        subject: the distinguished name, RFC 4514.
+        issuer: likewise.
+        names: what it proves.
+        serial: hexadecimal.
+        not_before: first moment of validity.
+        not_after: last moment of validity.
+        fingerprint: SHA-256 over the certificate, lower case hexadecimal.
+    """
+
+    subject: str
+    issuer: str
+    names: identity.Names
+    serial: str
+    not_before: datetime.datetime
+    not_after: datetime.datetime
+    fingerprint: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.subject}, issued by {self.issuer}, names {self.names}, valid from "
+            f"{_date(self.not_before)} to {_date(self.not_after)}, SHA-256 {self.fingerprint}"
+        )
+
+
+def describe(certificate: x509.Certificate) -> CertificateFacts:
+    """Collect what is worth showing of a certificate."""
+    return CertificateFacts(
+        subject=certificate.subject.rfc4514_string(),
+        issuer=certificate.issuer.rfc4514_string(),
+        names=identity.names_of(certificate),
+        serial=f"{certificate.serial_number:x}",
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+    )
+
+
+def peer_certificate(transport: Any) -> x509.Certificate | None:
+    """Return the certificate that the peer has shown, or None (also on a transport without TLS)."""
+    getter = getattr(transport, "getPeerCertificate", None)
+    certificate = None if getter is None else getter()
+    return None if certificate is None else certificate.to_cryptography()
+
+
+def translate(
+    failure: Failure | BaseException, verification: Verification | None = None
+) -> TlsError:
+    """Say why a TLS handshake failed.
+
+    Args:
+        failure: what the transport reported.
+        verification: the connection's, which knows better if it refused the peer.
+    """
+    if verification is not None and verification.failure is not None:
+        return verification.failure
+    error = failure.value if isinstance(failure, Failure) else failure
+    if isinstance(error, TlsError):
+        return error
+    if not isinstance(error, SSL.Error):
+        return TlsError(
+            "tls.handshake", f"the connection was lost during the TLS handshake ({error})"
+        )
+    reasons = _reasons(error)
+    if any(reason in _PLAIN_TEXT_REASONS for reason in reasons.split("; ")):
+        return TlsError("tls.plain-text", f"the peer does not speak TLS here ({reasons})")
+    if "peer did not return a certificate" in reasons:
+        return TlsError(
+            "tls.no-certificate", "the peer has shown no certificate, and one is required"
+        )
+    if "alert" in reasons:
+        code = "tls.no-certificate" if "certificate required" in reasons else "tls.handshake"
+        return TlsError(
+            code,
+            f"the peer has ended the TLS handshake ({reasons}); the cause is in its log, often "
+            "that it does not trust or accept our certificate",
+        )
+    return TlsError("tls.handshake", f"the TLS handshake failed ({reasons})")
+
+
+def _make_context(
+    chain: Sequence[x509.Certificate],
+    key: crypto.PKey | None,
+    trusted: Sequence[x509.Certificate] | None,
+) -> SSL.Context:
+    context = SSL.Context(SSL.TLS_METHOD)
+    context.set_min_proto_version(SSL.TLS1_2_VERSION)
+    context.set_cipher_list(_CIPHERS)
+    context.set_options(
+        SSL.OP_NO_COMPRESSION
+        | SSL.OP_CIPHER_SERVER_PREFERENCE
+        | _NO_RENEGOTIATION
+        | SSL.OP_NO_TICKET
+    )
+    context.set_session_cache_mode(SSL.SESS_CACHE_OFF)
+    context.set_mode(SSL.MODE_RELEASE_BUFFERS)  # about 34 KiB for each idle connection
+    if key is not None:
+        context.use_certificate(crypto.X509.from_cryptography(chain[0]))
+        for certificate in chain[1:]:
+            context.add_extra_chain_cert(crypto.X509.from_cryptography(certificate))
+        context.use_privatekey(key)
+        context.check_privatekey()
+    if trusted is None:
+        context.set_default_verify_paths()
+    else:
+        store = context.get_cert_store()
+        assert store is not None
+        # What stands in the trust file is trusted, an intermediate authority or a single peer's
+        # certificate as well: the usual thing between two organizations.
+        store.set_flags(crypto.X509StoreFlags.PARTIAL_CHAIN)
+        for certificate in trusted:
+            store.add_cert(crypto.X509.from_cryptography(certificate))
+    return context
+
+
+def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
+    try:
+        return tuple(x509.load_pem_x509_certificates(path.read_bytes()))
+    except OSError as error:
+        raise TlsError("tls.file", f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise TlsError("tls.file", f"{path} holds no PEM certificate: {error}") from error
+
+
+def _read_key(path: Path) -> crypto.PKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        return crypto.PKey.from_cryptography_key(key)  # type: ignore[arg-type]
+    except OSError as error:
+        raise TlsError("tls.file", f"cannot read {path}: {error.strerror}") from error
+    except TypeError as error:
+        raise TlsError(
+            "tls.file", f"{path} is no key for TLS without a pass phrase: {error}"
+        ) from error
+    except ValueError as error:
+        raise TlsError("tls.file", f"{path} holds no PEM private key: {error}") from error
+
+
+def _chain_error(certificate: x509.Certificate, error: int, depth: int) -> TlsError:
+    code, words, cure = _VERIFY_ERRORS.get(
+        error, ("tls.untrusted", f"OpenSSL does not verify it (X509_V_ERR {error})", "trust")
+    )
+    whose = "the peer's certificate" if depth == 0 else "a certificate of the peer's chain"
+    facts = describe(certificate)
+    return TlsError(
+        code,
+        f"{whose} is refused: {words} (subject {facts.subject}, issuer {facts.issuer}, valid "
+        f"{_date(facts.not_before)} to {_date(facts.not_after)}, SHA-256 {facts.fingerprint}). "
+        f"Cure: {_CURES[cure]}",
+    )
+
+
+def _is_for_servers(certificate: x509.Certificate) -> bool:
+    try:
+        usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+    return ExtendedKeyUsageOID.SERVER_AUTH in usage
+
+
+def _server_name(domain: str) -> bytes | None:
+    """Return the SNI of a domain; an IP address has none (RFC 6066 §3)."""
+    if identity.is_address(domain):
+        return None
+    plain = domain.rstrip(".").lower()
+    try:
+        return plain.encode("ascii") if plain.isascii() else plain.encode("idna")
+    except UnicodeError as error:
+        raise TlsError("tls.name", f"{domain!r} is not a domain name: {error}") from error
+
+
+def _reasons(error: SSL.Error) -> str:
+    queue = error.args[0] if error.args else None
+    if isinstance(queue, list):
+        return "; ".join(str(each[2]).lower() for each in queue) or "unexpected end of file"
+    return str(error) or type(error).__name__
+
+
+def _date(moment: datetime.datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M UTC")
