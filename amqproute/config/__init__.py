@@ -4,7 +4,7 @@
 Theory of operation
 -------------------
 `parameters` describes every setting as a field of a pydantic model: name, type, unit, default and
-a paragraph of text. `document` turns YAML into plain data while it keeps the line of each key,
+a paragraph of text, whose values `fields` checks. `document` turns YAML into plain data while it keeps the line of each key,
 and turns the schema into the commented file `etc/amqproute.yaml`. `load` puts the two together:
 it validates the data, checks the settings against one another, and reports all problems in one
 go, each with file, line, key, cause and what to write instead. `units` and `endpoint` read

@@ -8,34 +8,46 @@ here, run ``python -m amqproute.config > etc/amqproute.yaml``, and nothing else 
 In Python the names have underscores (``config.relay.first_retry``), in the file dashes
 (``first-retry``). Durations are seconds (float), sizes are bytes (int). All models are frozen.
 
-A validator raises `ValueError` with words for the operator; the loader puts the place in front.
+The types, with their checks, are those of `amqproute.config.fields`.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import SplitResult, urlsplit
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainSerializer,
-    PrivateAttr,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_validator
 
 from amqproute import address
-from amqproute.config import units
 from amqproute.config.endpoint import Endpoint, parse_endpoint
+from amqproute.config.fields import (
+    SYSTEM_TRUST,
+    Bytes,
+    CheckedLevel,
+    ContainerId,
+    DistinctDomains,
+    Domain,
+    DomainPattern,
+    EndpointText,
+    FilePath,
+    FromList,
+    Mechanism,
+    Nameserver,
+    Network,
+    NodeName,
+    NodeType,
+    Right,
+    Seconds,
+    Target,
+    Trust,
+    Via,
+    ViaText,
+    Who,
+    matches_domain,
+    parse_via,
+)
 from amqproute.errors import AmqpError
 
 __all__ = [
@@ -60,241 +72,8 @@ __all__ = [
     "matches_domain",
 ]
 
-Right = Literal["publish", "consume", "create", "transfer", "browse", "manage"]
-Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
-Level = Literal["none", "tls", "pkix", "dane-or-pkix"]
-
-SYSTEM_TRUST: Final = "system"
-"""The value of ``tls.trust`` that stands for the certificate authorities of the machine."""
-
 DAY: Final = 86400.0
 MEBIBYTE: Final = 2**20
-
-
-def _in_words(check: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Let a check that raises `AmqpError` be a validator, which has to raise `ValueError`."""
-
-    def checked(text: str) -> Any:
-        try:
-            return check(text)
-        except AmqpError as error:
-            raise ValueError(error.description) from None
-
-    return checked
-
-
-def _new_name(text: str) -> str:
-    address.check_new_name(text)
-    return text
-
-
-def _domain_pattern(text: str) -> str:
-    """Normalize ``*``, ``*.example`` or ``beta.example``."""
-    if text == "*":
-        return text
-    if text.startswith("*."):
-        return "*." + address.normalize_domain(text[2:])
-    if "*" in text:
-        raise ValueError(f"{text!r}: a star stands alone or as the first label, as in *.example")
-    return address.normalize_domain(text)
-
-
-def _distinct_domains(value: object) -> object:
-    """Refuse two keys that are one domain once they are normalized: one of them would be lost."""
-    seen: dict[str, str] = {}
-    for key in value if isinstance(value, dict) else ():
-        try:
-            pattern = _domain_pattern(str(key))
-        except (AmqpError, ValueError):
-            continue  # the key's own validator says what is wrong with it
-        if pattern in seen:
-            raise ValueError(f"{key!r} and {seen[pattern]!r} are the same domain; keep one")
-        seen[pattern] = str(key)
-    return value
-
-
-def matches_domain(pattern: str, domain: str) -> bool:
-    """Tell whether a normalized domain falls under a normalized pattern.
-
-    ``*.example`` covers ``beta.example`` and ``a.b.example``, but not ``example`` itself.
-    """
-    if pattern == "*" or pattern == domain:
-        return True
-    return pattern.startswith("*.") and domain.endswith(pattern[1:])
-
-
-def _path(value: object, info: ValidationInfo) -> object:
-    """Make a path of a text, relative ones from the directory of the file they stand in."""
-    if isinstance(value, Path):
-        return value
-    if not isinstance(value, str):
-        hint = "; put it in quotes" if isinstance(value, bool | int | float) else ""
-        raise ValueError(f"{value!r} is not the path of a file{hint}")
-    if not value or "\0" in value:
-        raise ValueError(f"{value!r} is not the path of a file")
-    directory = info.context.get("directory") if isinstance(info.context, dict) else None
-    return directory / value if isinstance(directory, Path) else Path(value)
-
-
-def _trust(value: object, info: ValidationInfo) -> object:
-    return SYSTEM_TRUST if value == SYSTEM_TRUST else _path(value, info)
-
-
-def _as_tuple(value: object) -> object:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _endpoint_text(text: str) -> str:
-    parse_endpoint(text)
-    return text
-
-
-def _who(text: str) -> str:
-    if text in ("*", "anonymous"):
-        return text
-    kind, colon, name = text.partition(":")
-    if colon and name:
-        if kind == "user":
-            return text
-        if kind == "peer":
-            return f"peer:{_in_words(_domain_pattern)(name)}"
-        if kind == "uid":
-            if re.fullmatch(r"[0-9]{1,10}|\*", name):
-                return text
-            raise ValueError(f"{text!r}: a user id is a number, as in uid:1000, or uid:*")
-    raise ValueError(
-        f"{text!r} names nobody; write user:NAME, user:*, peer:DOMAIN, peer:*, uid:NUMBER, "
-        "uid:*, anonymous, or * for everybody"
-    )
-
-
-def _nameserver(text: str) -> str:
-    """Check ``192.0.2.1``, ``192.0.2.1:53``, ``2001:db8::1`` or ``[2001:db8::1]:53``."""
-    bracketed = re.fullmatch(r"\[([^\]]*)\](?::([0-9]{1,5}))?", text)
-    if bracketed is not None:
-        host, port = bracketed[1], bracketed[2]
-    elif text.count(":") == 1:
-        host, _, port = text.partition(":")
-    else:
-        host, port = text, None
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        raise ValueError(
-            f"{text!r} is not a name server; write an IP address, with a port as in "
-            "127.0.0.1:53 or [::1]:53"
-        ) from None
-    if port is not None and not (port.isdigit() and 0 < int(port) <= 65535):
-        raise ValueError(f"{text!r}: {port!r} is not a port")
-    return text
-
-
-def _network(text: str) -> str:
-    try:
-        return str(ipaddress.ip_network(text))
-    except ValueError as error:
-        raise ValueError(f"{text!r} is not a network as in 10.0.0.0/8: {error}") from None
-
-
-def _level(value: object) -> object:
-    if value in ("dane", "pin"):
-        raise ValueError(
-            f"level {value!r} cannot be done by this release; write dane-or-pkix or pkix, which "
-            "check the peer's certificate against the trusted authorities"
-        )
-    return value
-
-
-def _node_type(value: object) -> object:
-    if value == "topic":
-        raise ValueError("type 'topic' comes with a later release; write queue")
-    return value
-
-
-def _container_id(text: str) -> str:
-    if not re.fullmatch(r"[\x21-\x7e]{1,255}", text):
-        raise ValueError(
-            f"{text!r} is not a container id; it is 1 to 255 visible ASCII characters, best the "
-            "host's full name"
-        )
-    return text
-
-
-def _target(text: str) -> str:
-    unknown = [name for name in re.findall(r"\{([^{}]*)\}", text) if name not in ("node", "domain")]
-    stripped = re.sub(r"\{(node|domain)\}", "", text)
-    if not text or unknown or "{" in stripped or "}" in stripped:
-        raise ValueError(
-            f"{text!r} is not a target; write amqp$transfer, anonymous, or a template with "
-            "{node} and {domain} in it, as in /queues/{node}"
-        )
-    if text not in (address.TRANSFER_NODE, "anonymous") and "{node}" not in text:
-        raise ValueError(
-            f"{text!r} would put the messages for every node into one; write {{node}} where the "
-            "name of the node belongs, as in /queues/{node}"
-        )
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class Via:
-    """Where a route leads: one host and port, and whether TLS starts at once.
-
-    Attributes:
-        host: a normalized host name or an IP address.
-        port: the TCP port.
-        tls: True for ``amqps``; False for ``amqp``, where TLS may follow the AMQP TLS header.
-    """
-
-    host: str
-    port: int
-    tls: bool
-
-
-def _via(text: str) -> Via:
-    try:
-        url: SplitResult = urlsplit(text)
-        port = url.port
-    except ValueError as error:
-        raise ValueError(f"this is not a URL: {error}") from None
-    host = url.hostname
-    if "@" in url.netloc:  # and the text is not repeated: check's output goes into tickets
-        raise ValueError(
-            "a user or a password has no place here; peers prove who they are by certificate"
-        )
-    if url.scheme not in ("amqp", "amqps") or not host:
-        raise ValueError(f"{text!r} is no next hop; write amqps://HOST:PORT or amqp://HOST:PORT")
-    if url.path not in ("", "/") or url.query or url.fragment or port == 0:
-        raise ValueError(f"{text!r}: only a host and a port can stand in the URL of a next hop")
-    try:
-        host = str(ipaddress.ip_address(host))
-    except ValueError:
-        host = _in_words(address.normalize_domain)(host)
-    tls = url.scheme == "amqps"
-    return Via(host, port if port is not None else (5671 if tls else 5672), tls)
-
-
-def _via_text(text: str) -> str:
-    _via(text)
-    return text
-
-
-Seconds = Annotated[
-    float,
-    BeforeValidator(units.parse_seconds),
-    PlainSerializer(units.format_seconds, return_type=str, when_used="json"),
-]
-Bytes = Annotated[
-    int,
-    BeforeValidator(units.parse_bytes),
-    PlainSerializer(units.format_bytes, return_type=str, when_used="json"),
-]
-FilePath = Annotated[Path, BeforeValidator(_path)]
-Trust = Annotated[Path | Literal["system"], BeforeValidator(_trust)]
-Domain = Annotated[str, AfterValidator(_in_words(address.normalize_domain))]
-DomainPattern = Annotated[str, AfterValidator(_in_words(_domain_pattern))]
-NodeName = Annotated[str, AfterValidator(_in_words(_new_name))]
-EndpointText = Annotated[str, AfterValidator(_endpoint_text)]
 
 
 class Settings(BaseModel):
@@ -347,7 +126,7 @@ class Listen(Settings):
         description="Whether a certificate is asked of the client. Peers prove their domain by "
         "one, so a place where peers connect needs optional or required.",
     )
-    mechanisms: Annotated[tuple[Mechanism, ...], BeforeValidator(_as_tuple)] = Field(
+    mechanisms: Annotated[tuple[Mechanism, ...], FromList] = Field(
         default=("SCRAM-SHA-256",),
         min_length=1,
         description="The SASL mechanisms offered here: EXTERNAL (the client certificate, or on a "
@@ -378,16 +157,16 @@ class Users(Settings):
 class Access(Settings):
     """One rule of who may do what."""
 
-    allow: Annotated[tuple[Right, ...], BeforeValidator(_as_tuple)] = Field(
+    allow: Annotated[tuple[Right, ...], FromList] = Field(
         default=(),
         description="The rights this rule gives: publish, consume, create, transfer (hand over "
         "messages from another broker), browse, manage.",
     )
-    deny: Annotated[tuple[Right, ...], BeforeValidator(_as_tuple)] = Field(
+    deny: Annotated[tuple[Right, ...], FromList] = Field(
         default=(),
         description="The rights this rule refuses, whatever a later rule gives.",
     )
-    who: Annotated[str, AfterValidator(_who)] = Field(
+    who: Who = Field(
         description="user:NAME or user:* (a password), peer:DOMAIN, peer:*.DOMAIN or peer:* (a "
         "verified certificate), uid:NUMBER or uid:* (a unix socket), anonymous, or * for "
         "everybody.",
@@ -415,7 +194,7 @@ class Node(Settings):
         description="The node's name. It starts with a letter a-z or A-Z, a digit or an "
         "underscore and has no at sign in it.",
     )
-    type: Annotated[Literal["queue"], BeforeValidator(_node_type)] = Field(
+    type: NodeType = Field(
         default="queue",
         description="queue: each message goes to one consumer, and waits until there is one.",
     )
@@ -447,9 +226,7 @@ class Node(Settings):
 class Resolver(Settings):
     """How the DNS is asked where a domain's broker is."""
 
-    nameservers: Annotated[
-        tuple[Annotated[str, AfterValidator(_nameserver)], ...], BeforeValidator(_as_tuple)
-    ] = Field(
+    nameservers: Annotated[tuple[Nameserver, ...], FromList] = Field(
         default=(),
         description="The name servers to ask, as IP address with an optional port. Empty: those "
         "of /etc/resolv.conf.",
@@ -460,9 +237,7 @@ class Resolver(Settings):
         "domain whose answer is not marked authentic. off: ignore the bit. Whichever is set, the "
         "way to the name server has to be trusted, best a resolver on this machine.",
     )
-    deny_targets: Annotated[
-        tuple[Annotated[str, AfterValidator(_network)], ...], BeforeValidator(_as_tuple)
-    ] = Field(
+    deny_targets: Annotated[tuple[Network, ...], FromList] = Field(
         default=(),
         description="Networks that no domain's records may lead into, as in 10.0.0.0/8: a "
         "stranger's DNS zone then cannot make this host connect to its own neighbors.",
@@ -496,17 +271,17 @@ class Route(Settings):
     domain: DomainPattern = Field(
         description="beta.example, *.example (every domain below it, not itself), or *.",
     )
-    via: Annotated[str, AfterValidator(_via_text)] | None = Field(
+    via: ViaText | None = Field(
         default=None,
         description="The next hop as amqps://HOST:PORT (TLS at once) or amqp://HOST:PORT. null: "
         "found through DNS, as without the route.",
     )
-    target: Annotated[str, AfterValidator(_target)] = Field(
+    target: Target = Field(
         default=address.TRANSFER_NODE,
         description="Where the next hop takes the messages: amqp$transfer, anonymous (the "
         "anonymous terminus), or a template such as /queues/{node} for brokers of other makes.",
     )
-    names: Annotated[tuple[Domain, ...], BeforeValidator(_as_tuple)] = Field(
+    names: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
         description="Names the next hop's certificate may show besides the domain itself; give "
         "the host of via here if the gateway proves its own name.",
@@ -515,20 +290,20 @@ class Route(Settings):
     @property
     def next_hop(self) -> Via | None:
         """The URL taken apart; None if DNS decides."""
-        return None if self.via is None else _via(self.via)
+        return None if self.via is None else parse_via(self.via)
 
 
 class Peer(Settings):
     """What is asked of, and allowed to, the brokers of a domain."""
 
-    level: Annotated[Level, BeforeValidator(_level)] = Field(
+    level: CheckedLevel = Field(
         default="dane-or-pkix",
         description="What a next hop has to prove before it gets a message. pkix: a certificate "
         "of a trusted authority with the domain in it. dane-or-pkix: in this release the same as "
         "pkix. tls: encryption only, the certificate is not checked. none: nothing. tls and none "
         "let an attacker on the way read and take the messages.",
     )
-    relay_for: Annotated[tuple[DomainPattern, ...], BeforeValidator(_as_tuple)] = Field(
+    relay_for: Annotated[tuple[DomainPattern, ...], FromList] = Field(
         default=(),
         description="Other domains this peer may send to through this broker. Empty: it reaches "
         "the nodes of this broker only.",
@@ -725,12 +500,12 @@ class Source:
 class Config(Settings):
     """The whole configuration."""
 
-    container_id: Annotated[str, AfterValidator(_container_id)] | None = Field(
+    container_id: ContainerId | None = Field(
         default=None,
         description="The name of this broker in the protocol, different from every other "
         "broker's. null: made once and kept in the state directory.",
     )
-    domains: Annotated[tuple[Domain, ...], BeforeValidator(_as_tuple)] = Field(
+    domains: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
         description="The domains whose nodes live here: orders@alpha.example is the node orders "
         "of this broker if alpha.example is in the list.",
@@ -741,7 +516,7 @@ class Config(Settings):
         "at a time.",
     )
     tls: Tls = Field(default=Tls(), description=Tls.__doc__)
-    listen: Annotated[tuple[Listen, ...], BeforeValidator(_as_tuple)] = Field(
+    listen: Annotated[tuple[Listen, ...], FromList] = Field(
         default=(
             Listen(endpoint="unix:/run/amqproute/amqproute.sock", mechanisms=("EXTERNAL",)),
             Listen(endpoint="tcp:5672:interface=127.0.0.1", mechanisms=("SCRAM-SHA-256",)),
@@ -750,7 +525,7 @@ class Config(Settings):
         "here.",
     )
     users: Users = Field(default=Users(), description=Users.__doc__)
-    access: Annotated[tuple[Access, ...], BeforeValidator(_as_tuple)] = Field(
+    access: Annotated[tuple[Access, ...], FromList] = Field(
         default=(
             Access(
                 allow=("publish", "consume", "create", "transfer", "browse", "manage"), who="uid:0"
@@ -762,7 +537,7 @@ class Config(Settings):
         "user may always manage unless a rule denies it. Peers need a rule with transfer before "
         "they can deliver here.",
     )
-    nodes: Annotated[tuple[Node, ...], BeforeValidator(_as_tuple)] = Field(
+    nodes: Annotated[tuple[Node, ...], FromList] = Field(
         default=(),
         description="Nodes that are made at the start if they are not there.",
     )
@@ -771,11 +546,11 @@ class Config(Settings):
         description="Further names of nodes, as in sales: orders.",
     )
     resolver: Resolver = Field(default=Resolver(), description=Resolver.__doc__)
-    routes: Annotated[tuple[Route, ...], BeforeValidator(_as_tuple)] = Field(
+    routes: Annotated[tuple[Route, ...], FromList] = Field(
         default=(),
         description="Ways to domains, looked at before DNS; the first that matches is taken.",
     )
-    peers: Annotated[dict[DomainPattern, Peer], BeforeValidator(_distinct_domains)] = Field(
+    peers: Annotated[dict[DomainPattern, Peer], DistinctDomains] = Field(
         default={},
         description="What is asked of peers, by domain. The exact domain is looked at first, "
         "then the longest *.DOMAIN, then *.",
