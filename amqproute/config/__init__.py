@@ -4,11 +4,11 @@
 Theory of operation
 -------------------
 `parameters` describes every setting as a field of a pydantic model: name, type, unit, default and
-a paragraph of text, whose values `fields` checks. `document` turns YAML into plain data while it keeps the line of each key,
-and turns the schema into the commented file `etc/amqproute.yaml`. `load` puts the two together:
-it validates the data, checks the settings against one another, and reports all problems in one
-go, each with file, line, key, cause and what to write instead. `units` and `endpoint` read
-durations, sizes and endpoint descriptions.
+a paragraph of text; `fields` holds the types with their checks. `document` turns YAML into plain
+data while it keeps the line of each key, and turns the schema into the commented file
+`etc/amqproute.yaml`. `load` puts the two together: it validates the data, checks the settings
+against one another, and reports all problems in one go, each with file, line, key, cause and what
+to write instead. `units` and `endpoint` read durations, sizes and endpoint descriptions.
 
 A `Config` is frozen. A reload makes a new one and compares: equal settings compare equal even if
 they stand on other lines of the file.
