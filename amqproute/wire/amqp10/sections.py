@@ -326,7 +326,13 @@ def decode_section(encoded: bytes, start: int, end: int) -> Any:
     value, after = codec.decode(encoded, start, end)
     if after != end or type(value) is not types.Described:
         raise DecodeError("not one message section")
-    section = _SECTION_BY_SYMBOL.get(value.descriptor, value.descriptor)
+    descriptor = value.descriptor
+    if type(descriptor) is types.ULong:
+        section = int(descriptor)
+    elif type(descriptor) is types.Symbol:
+        section = _SECTION_BY_SYMBOL.get(descriptor, 0)
+    else:
+        raise DecodeError("the descriptor of a message section is neither ulong nor symbol")
     if section == spec.SECTION_HEADER or section == spec.SECTION_PROPERTIES:
         return spec.compose(value)
     inner: Any = value.value
@@ -334,7 +340,7 @@ def decode_section(encoded: bytes, start: int, end: int) -> Any:
         return spec.compose(inner)
     wanted = _PYTHON_TYPES.get(section)
     if wanted is None:
-        raise DecodeError(f"descriptor {value.descriptor!r:.64} is no section of a message")
+        raise DecodeError(f"descriptor {descriptor!r:.64} is no section of a message")
     kind: Any = type(inner)
     if kind is not wanted:
         raise DecodeError(f"section 0x{section:02x} of a message has a wrong type")

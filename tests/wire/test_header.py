@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of `amqproute.wire.header`."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
+
+
+class RecognizeTests(SynchronousTestCase):
+    def test_each_header_is_recognized(self) -> None:
+        """The five headers, as bytes of the standards."""
+        for octets, header in (
+            (b"AMQP\x00\x01\x00\x00", ProtocolHeader.AMQP_1_0),
+            (b"AMQP\x02\x01\x00\x00", ProtocolHeader.AMQP_1_0_TLS),
+            (b"AMQP\x03\x01\x00\x00", ProtocolHeader.AMQP_1_0_SASL),
+            (b"AMQP\x01\x01\x00\x09", ProtocolHeader.AMQP_0_9),
+            (b"AMQP\x00\x00\x09\x01", ProtocolHeader.AMQP_0_9_1),
+        ):
+            self.assertIs(recognize(octets), header)
+            self.assertIs(recognize(octets + b"\x00\x00\x00\x08"), header)
+            self.assertIs(recognize(memoryview(octets)), header)
+
+    def test_a_beginning_needs_more(self) -> None:
+        """Every proper prefix of a header, the empty one included, is undecided."""
+        for header in ProtocolHeader:
+            for length in range(8):
+                self.assertIsNone(recognize(bytes(header)[:length]))
+
+    def test_a_stranger_is_told_at_once(self) -> None:
+        """The first wrong byte is enough."""
+        for octets in (b"G", b"\x16\x03\x01", b"AX", b"AMQ\x00", b"HELO"):
+            with self.assertRaises(UnknownHeaderError) as caught:
+                recognize(octets)
+            self.assertFalse(caught.exception.is_amqp)
+
+    def test_another_version_of_amqp_is_told_with_all_eight(self) -> None:
+        """A version not spoken here is refused, and known to be AMQP, so it gets an answer."""
+        octets = b"AMQP\x01\x01\x08\x00"
+        self.assertIsNone(recognize(octets[:7]))
+        with self.assertRaises(UnknownHeaderError) as caught:
+            recognize(octets)
+        self.assertTrue(caught.exception.is_amqp)
+        self.assertEqual(caught.exception.condition, "amqp:connection:framing-error")
+
+    @given(st.binary(max_size=12))
+    def test_anything_is_decided_or_waits(self, octets: bytes) -> None:
+        """No bytes raise anything else."""
+        try:
+            found = recognize(octets)
+        except UnknownHeaderError:
+            return
+        self.assertTrue(len(octets) < 8 if found is None else octets.startswith(found))
