@@ -1,0 +1,1076 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The AMQP 1.0 engine: one connection, either role (part 2 §2.4, part 5 §5.2 and §5.3).
+
+Theory of operation
+-------------------
+
+`Connection` is the `amqproute.wire.engine.Engine`. Bytes go through the phases of `states.PHASES`
+(protocol headers, TLS, SASL) and then, as frames, to the session of their channel. What the user
+has to know comes back as events; what the user wants goes in as verbs on `Connection`, `Session`
+and `Link`, whose frames `data_to_send` hands over.
+
+**When answers go out.** A peer may write open, begin, attach, transfer, detach, end and close in
+one segment and never wait (§2.4.1, P-03). All of it is read before the user sees the first event,
+and the user's answers (open, accept, settle ...) come while it walks the list. So the engine does
+not answer a detach, end or close when it reads it but in `data_to_send`, after the user's
+answers, in the order in which they came. What the user has not answered by then waits: a detach
+for the attach, an end for the begin. A close does not wait.
+
+**Faults** have the scope that the standard gives them:
+
+============================================================  ==========  =======================
+what the peer did                                             scope       condition
+============================================================  ==========  =======================
+bytes that are no frame, frame too large                      connection  framing-error
+channel above channel-max, handle above handle-max            connection  framing-error
+a performative that does not decode, or an unknown one        connection  decode-error
+a frame before open, a second open, an unmapped channel       connection  not-allowed
+max-frame-size below 512                                      connection  invalid-field
+silence for twice our idle time-out                           connection  resource-limit-exceeded
+more transfers than the window                                session     window-violation
+handle in use                                                 session     handle-in-use
+handle without a link                                         session     unattached-handle
+transfers sent after our detach with an error was seen        session     errant-link
+delivery-id in use, disposition with last before first        session     invalid-field
+transfer without credit                                       link        transfer-limit-exceeded
+message larger than max-message-size                          link        message-size-exceeded
+settlement against the mode, tag in use, interleaving         link        not-allowed
+delivery without id or tag, sender without initial count      link        invalid-field
+name attached a second time                                   old link    stolen
+============================================================  ==========  =======================
+
+A fault in an endpoint that the user has not answered yet is reported at once and told to the peer
+after the user's answer.
+
+**After a close** with an error nothing is read but the peer's close. `is_closed` turns true when
+it comes, at the end of the stream, or after ``close_timeout`` (E-06).
+
+**Time.** Verbs take no time; the engine uses the last ``now`` it was given, which can make a
+heartbeat early but never late. A deadline that a verb starts is armed by the next `tick`, which
+`next_deadline` then asks for at once.
+
+Bounds: one frame of input, one message per link up to its max-message-size, `MAX_HELD` octets
+while a password is verified; sessions by channel-max, links by handle-max. Output waits in the
+caller's hands, or in a session for the peer's window, never beyond the link's credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from amqproute import conditions
+from amqproute.errors import AmqpError, LocalProtocolError
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.events import (
+    Authenticated,
+    AuthenticationFailed,
+    ConnectionClosed,
+    CredentialsPresented,
+    DeliveriesReceived,
+    Event,
+    LinkDetached,
+    OpenReceived,
+    SessionBegun,
+    SessionEnded,
+    TlsAgreed,
+)
+from amqproute.wire.amqp10.faults import (
+    ConnectionFaultError,
+    LinkFaultError,
+    SessionFaultError,
+)
+from amqproute.wire.amqp10.frames import (
+    EMPTY_FRAME,
+    TYPE_AMQP,
+    TYPE_SASL,
+    Frame,
+    FrameBuffer,
+    encode_frame,
+    encode_sasl_frame,
+)
+from amqproute.wire.amqp10.link import Delivery, Link, Role
+from amqproute.wire.amqp10.numbers import Numbers
+from amqproute.wire.amqp10.sasl import (
+    ClientAuthority,
+    ClientExchange,
+    Reaction,
+    ServerAuthority,
+    ServerExchange,
+)
+from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.states import (
+    DISCARDING,
+    ENDPOINT,
+    LOCALLY_OPEN,
+    PHASES,
+    Phase,
+    State,
+    Step,
+    Turn,
+)
+from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
+
+MAX_HELD: Final = 65536
+"""Octets kept while credentials are verified or TLS is awaited."""
+
+MIN_IDLE: Final = 0.1
+"""The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
+
+_HEAD_ROOM: Final = 128
+"""Octets that frame header and transfer, without a state, have at most: 91, rounded up."""
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionSettings:
+    """What one side wants of its connections.
+
+    Attributes:
+        role: server or client: who speaks first.
+        container_id: ours.
+        hostname: for open and sasl-init; the client's name for the server.
+        max_frame_size: the largest frame to take, and to send; at least 512.
+        channel_max: the highest channel that the peer may use.
+        handle_max: the highest handle that the peer may use in a session.
+        idle_timeout: seconds; told to the peer, and we close after twice as much silence. None
+            for no limit.
+        handshake_timeout: seconds from `Connection.start` to the peer's open.
+        close_timeout: seconds to wait for the peer's close.
+        max_message_size: octets that a receiving link takes, unless `Link.accept` says else;
+            0 for no limit.
+        credit_grace_new: deliveries taken on a new link before our first flow (P-04).
+        incoming_window: transfer frames of a session's window.
+        offered_capabilities: of the open.
+        desired_capabilities: of the open.
+        properties: of the open.
+        tls: server: whether the TLS header is answered or demanded; client: "required" asks for
+            it first. For streams that are TLS from their first byte say "none".
+        sasl_server: where the server's mechanisms come from; None: no SASL.
+        allow_no_sasl: the server takes a client that leaves SASL out.
+        sasl_client: where the client's mechanism comes from; None: no SASL.
+    """
+
+    role: Literal["server", "client"]
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int = 65536
+    channel_max: int = 255
+    handle_max: int = 1023
+    idle_timeout: float | None = None
+    handshake_timeout: float = 30.0
+    close_timeout: float = 5.0
+    max_message_size: int = 0
+    credit_grace_new: int = 10
+    incoming_window: int = 2048
+    offered_capabilities: Sequence[str] = ()
+    desired_capabilities: Sequence[str] = ()
+    properties: Mapping[str, Any] | None = None
+    tls: Literal["none", "optional", "required"] = "none"
+    sasl_server: ServerAuthority | None = None
+    allow_no_sasl: bool = False
+    sasl_client: ClientAuthority | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_frame_size < spec.MIN_MAX_FRAME_SIZE:
+            raise ValueError("max_frame_size is at least 512")
+        if self.incoming_window < 2:
+            raise ValueError("incoming_window is at least 2")
+
+
+class Connection:
+    """One AMQP 1.0 connection, as an engine.
+
+    Attributes:
+        settings: what it was made with.
+        remote_open: the peer's open, or None before it came.
+        remote_max_frame_size: the largest frame that we send.
+        context: the user's.
+        frames_in: frames received.
+        frames_out: frames sent.
+        deliveries_in: whole deliveries received.
+        deliveries_out: deliveries sent.
+    """
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self.remote_open: spec.Open | None = None
+        self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
+        self.context: Any = None
+        self.frames_in = 0
+        self.frames_out = 0
+        self.deliveries_in = 0
+        self.deliveries_out = 0
+        self._single_payload = spec.MIN_MAX_FRAME_SIZE - _HEAD_ROOM
+        # Negotiation.
+        self._phase = Phase.START
+        self._input = b""
+        self._secured = False
+        self._authenticated = False
+        self._exchange: ServerExchange | ClientExchange | None = None
+        self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
+        # Endpoints.
+        self._state = State.UNBOUND
+        self._sessions: dict[Session, None] = {}
+        self._by_channel: dict[int, Session] = {}
+        self._by_remote_channel: dict[int, Session] = {}
+        self._links: dict[tuple[str, Role], Link] = {}
+        self._channels = Numbers(0xFFFF)
+        self._channel_max = settings.channel_max
+        # What goes out: negotiation first, then frames as soon as our AMQP header has gone.
+        self._early: list[bytes] = []
+        self._sink: list[bytes] = []
+        self._header_sent = False
+        # Answers to the peer's closings, see "When answers go out".
+        self._due: list[Link | Session] = []
+        self._close_due = False
+        self._close_error: spec.Error | None = None
+        self._deaf = False
+        # Events of this call.
+        self._events: list[Event] = []
+        self._batch_link: Link | None = None
+        self._batch: list[Delivery] = []
+        self._farewell: list[Event] = []
+        self._told = False
+        # Times.
+        self._now = 0.0
+        self._last_received = 0.0
+        self._last_sent = 0.0
+        self._heartbeat: float | None = None
+        self._idle_limit: float | None = None
+        self._handshake_deadline: float | None = None
+        self._close_deadline: float | None = None
+        self._close_waits = False
+
+    def __repr__(self) -> str:
+        return f"<Connection {self.settings.role} {self._phase.name} {self._state.name}>"
+
+    @property
+    def state(self) -> State:
+        """Where the connection's endpoint is (`amqproute.wire.amqp10.states`)."""
+        return self._state
+
+    @property
+    def phase(self) -> Phase:
+        """How far the negotiation has come."""
+        return self._phase
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        """All sessions that are not done, in the order of their beginning."""
+        return tuple(self._sessions)
+
+    @property
+    def remote_container_id(self) -> str | None:
+        """The peer's container-id, once its open has come."""
+        return None if self.remote_open is None else self.remote_open.container_id
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether `tls_established` was called."""
+        return self._secured
+
+    @property
+    def is_closed(self) -> bool:
+        """See `amqproute.wire.engine.Engine`."""
+        return self._phase is Phase.OVER
+
+    # ---------------------------------------------------------------------- the engine's face
+
+    def start(self, now: float) -> None:
+        """See `amqproute.wire.engine.Engine`."""
+        self._now = self._last_received = self._last_sent = now
+        self._handshake_deadline = now + self.settings.handshake_timeout
+        self._turn(Turn.BEGIN)
+        if self.settings.role == "client":
+            if self.settings.tls == "required":
+                self._early.append(ProtocolHeader.AMQP_1_0_TLS.value)
+            else:
+                self._send_client_header()
+
+    def receive_data(self, data: bytes, now: float) -> list[Event]:
+        """See `amqproute.wire.engine.Engine`."""
+        self._now = self._last_received = now
+        events = self._events = []
+        self._batch_link = None
+        if self._phase is Phase.AMQP:
+            self._read(data)
+        else:
+            self._negotiate(data)
+        return events
+
+    def receive_eof(self, now: float) -> list[Event]:
+        """See `amqproute.wire.engine.Engine`."""
+        self._now = now
+        events = self._events = []
+        self._batch_link = None
+        if self._phase is not Phase.OVER:
+            self._lose(None, by_fault=False)
+        return events
+
+    def data_to_send(self) -> list[bytes]:
+        """See `amqproute.wire.engine.Engine`. Answers that were due are made here."""
+        if self._due:
+            self._due = [each for each in self._due if not each._answer_now()]
+        if self._close_due:
+            self._send_due_close()
+        out = self._early
+        if out:
+            self._early = []
+            if self._header_sent:
+                out.extend(self._sink)
+                self._sink = []
+        elif self._header_sent:
+            out = self._sink
+            self._sink = []
+        if out:
+            self._last_sent = self._now
+            return out
+        return []
+
+    def next_deadline(self) -> float | None:
+        """See `amqproute.wire.engine.Engine`."""
+        if self._phase is Phase.OVER:
+            return None
+        if self._close_waits:
+            return self._now
+        soonest = self._close_deadline
+        if self._handshake_deadline is not None and (
+            soonest is None or self._handshake_deadline < soonest
+        ):
+            soonest = self._handshake_deadline
+        if self._state in LOCALLY_OPEN:
+            if self._heartbeat is not None:
+                due = self._last_sent + self._heartbeat
+                if soonest is None or due < soonest:
+                    soonest = due
+            if self._idle_limit is not None:
+                due = self._last_received + self._idle_limit
+                if soonest is None or due < soonest:
+                    soonest = due
+        return soonest
+
+    def tick(self, now: float) -> list[Event]:
+        """See `amqproute.wire.engine.Engine`."""
+        self._now = now
+        events = self._events = []
+        self._batch_link = None
+        if self._phase is Phase.OVER:
+            return events
+        if self._close_waits:
+            self._close_waits = False
+            self._close_deadline = now + self.settings.close_timeout
+        if self._close_deadline is not None and now >= self._close_deadline:
+            self._lose(self._close_error, by_fault=True)
+        elif self._handshake_deadline is not None and now >= self._handshake_deadline:
+            self._handshake_deadline = None
+            self._time_out("no open within the handshake time")
+        elif self._state in LOCALLY_OPEN:
+            if self._idle_limit is not None and now >= self._last_received + self._idle_limit:
+                self._time_out(f"silent for {self._idle_limit:g} s")
+            elif self._heartbeat is not None and now >= self._last_sent + self._heartbeat:
+                self._sink.append(EMPTY_FRAME)
+                self.frames_out += 1
+                self._last_sent = now
+        return events
+
+    def _time_out(self, description: str) -> None:
+        error = spec.Error(condition=conditions.RESOURCE_LIMIT_EXCEEDED, description=description)
+        if self._header_sent:
+            self._fail(error)
+        else:
+            self._lose(error, by_fault=True)
+
+    # -------------------------------------------------------------------------- negotiation
+
+    def tls_established(self, now: float) -> list[Event]:
+        """Go on after `TlsAgreed`: the transport is secured, negotiation starts again on it.
+
+        Octets that came before, in the clear, end the connection: whoever sits in the middle
+        could have put them there.
+
+        Raises:
+            LocalProtocolError: TLS was not agreed.
+        """
+        if self._phase is Phase.OVER:
+            return []
+        if self._phase is not Phase.TLS:
+            raise LocalProtocolError(f"TLS was not agreed: {self._phase.name}")
+        self._now = self._last_received = now
+        events = self._events = []
+        self._batch_link = None
+        if self._input:
+            self._lose(
+                spec.Error(
+                    condition=conditions.CONNECTION_FRAMING_ERROR,
+                    description="octets in the clear after the TLS header",
+                ),
+                by_fault=True,
+            )
+            return events
+        self._secured = True
+        self._turn(Turn.SECURED)
+        if self.settings.role == "client":
+            self._send_client_header()
+        return events
+
+    def take_surplus(self) -> bytes:
+        """Hand over what came after the peer's TLS header: the first octets of its handshake.
+
+        Call it between `TlsAgreed` and `tls_established`, and feed it to the TLS layer.
+        """
+        surplus = b""
+        if self._phase is Phase.TLS:
+            surplus, self._input = self._input, b""
+        return surplus
+
+    def credentials_verified(self, ok: bool, now: float) -> list[Event]:
+        """Answer `CredentialsPresented`, and read what has come in the meantime.
+
+        Raises:
+            LocalProtocolError: no credentials are to be verified.
+        """
+        if self._phase is Phase.OVER:
+            return []
+        if self._phase is not Phase.VERIFY:
+            raise LocalProtocolError("no credentials are to be verified")
+        assert isinstance(self._exchange, ServerExchange)
+        self._now = now
+        events = self._events = []
+        self._batch_link = None
+        self._turn(Turn.ANSWERED)
+        self._react(self._exchange.resolve(ok))
+        self._negotiate(b"")
+        return events
+
+    def _turn(self, turn: Turn) -> None:
+        phase = PHASES.get((self._phase, turn))
+        if phase is None:
+            raise LocalProtocolError(f"no {turn.name} in {self._phase.name}")
+        self._phase = phase
+
+    def _send_client_header(self) -> None:
+        if self.settings.sasl_client is not None and not self._authenticated:
+            self._early.append(ProtocolHeader.AMQP_1_0_SASL.value)
+        else:
+            self._send_amqp_header()
+
+    def _send_amqp_header(self) -> None:
+        self._early.append(ProtocolHeader.AMQP_1_0.value)
+        self._header_sent = True
+
+    def _negotiate(self, data: bytes) -> None:
+        """Go through headers and SASL as far as the input reaches."""
+        self._input = self._input + data if self._input else data
+        while True:
+            phase = self._phase
+            if phase is Phase.HEADER:
+                if not self._input or not self._take_header():
+                    return
+            elif phase is Phase.SASL:
+                if not self._read_sasl():
+                    return
+            elif phase is Phase.AMQP:
+                rest, self._input = self._input, b""
+                if rest:
+                    self._read(rest)
+                return
+            elif phase is Phase.TLS or phase is Phase.VERIFY:
+                if len(self._input) > MAX_HELD:
+                    self._lose(
+                        spec.Error(
+                            condition=conditions.RESOURCE_LIMIT_EXCEEDED,
+                            description="too much sent ahead",
+                        ),
+                        by_fault=True,
+                    )
+                return
+            else:
+                self._input = b""
+                return
+
+    def _take_header(self) -> bool:
+        """Read a protocol header; False while it is incomplete."""
+        try:
+            header = recognize(self._input)
+        except UnknownHeaderError as fault:
+            self._refuse_header(fault.description, answer=fault.is_amqp)
+            return True
+        if header is None:
+            return False
+        self._input = self._input[8:]
+        if self.settings.role == "server":
+            self._on_client_header(header)
+        else:
+            self._on_server_header(header)
+        return True
+
+    def _on_client_header(self, header: ProtocolHeader) -> None:
+        settings = self.settings
+        secure_enough = self._secured or settings.tls != "required"
+        if header is ProtocolHeader.AMQP_1_0_TLS:
+            if settings.tls != "none" and not self._secured and not self._authenticated:
+                self._early.append(header.value)
+                self._turn(Turn.TLS_HEADER)
+                self._emit(TlsAgreed())
+                return
+        elif header is ProtocolHeader.AMQP_1_0_SASL:
+            if settings.sasl_server is not None and secure_enough and not self._authenticated:
+                exchange = self._exchange = ServerExchange(settings.sasl_server)
+                self._early.append(header.value)
+                self._early.append(encode_sasl_frame(exchange.begin()))
+                self._turn(Turn.SASL_HEADER)
+                return
+        elif (
+            header is ProtocolHeader.AMQP_1_0
+            and secure_enough
+            and (self._authenticated or settings.allow_no_sasl or settings.sasl_server is None)
+        ):
+            self._send_amqp_header()
+            self._enter_amqp()
+            return
+        self._refuse_header(f"the peer wants {header.name}, which is not served here", answer=True)
+
+    def _on_server_header(self, header: ProtocolHeader) -> None:
+        settings = self.settings
+        if settings.tls == "required" and not self._secured:
+            if header is ProtocolHeader.AMQP_1_0_TLS:
+                self._turn(Turn.TLS_HEADER)
+                self._emit(TlsAgreed())
+                return
+        elif settings.sasl_client is not None and not self._authenticated:
+            if header is ProtocolHeader.AMQP_1_0_SASL:
+                self._exchange = ClientExchange(settings.sasl_client, settings.hostname)
+                self._turn(Turn.SASL_HEADER)
+                return
+        elif header is ProtocolHeader.AMQP_1_0:
+            self._enter_amqp()
+            return
+        self._refuse_header(f"the peer answers with {header.name}", answer=False)
+
+    def _refuse_header(self, description: str, *, answer: bool) -> None:
+        """Say what we would have taken, as the standard asks of a server, and be gone (§2.2)."""
+        settings = self.settings
+        if answer and settings.role == "server":
+            if settings.tls == "required" and not self._secured:
+                header = ProtocolHeader.AMQP_1_0_TLS
+            elif settings.sasl_server is not None and not self._authenticated:
+                header = ProtocolHeader.AMQP_1_0_SASL
+            else:
+                header = ProtocolHeader.AMQP_1_0
+            self._early.append(header.value)
+        self._lose(
+            spec.Error(condition=conditions.CONNECTION_FRAMING_ERROR, description=description),
+            by_fault=True,
+        )
+
+    def _enter_amqp(self) -> None:
+        self._turn(Turn.AMQP_HEADER)
+        self._buffer.set_max_frame_size(self.settings.max_frame_size)
+        if not self._authenticated:
+            self._emit(Authenticated(None, None))
+
+    def _read_sasl(self) -> bool:
+        """Take one SASL frame; False when it is not complete."""
+        buffer = self._buffer
+        if self._input:
+            buffer.feed(self._input)
+            self._input = b""
+        try:
+            frames = buffer.frames(1)
+        except AmqpError as fault:
+            self._sasl_failed(None, fault.description)
+            return True
+        if not frames:
+            return False
+        _, kind, body, _ = frames[0]
+        if kind != TYPE_SASL or body is None:
+            self._sasl_failed(None, "an AMQP frame where SASL is spoken")
+            return True
+        assert self._exchange is not None
+        self._react(self._exchange.receive(body))  # type: ignore[arg-type]
+        if self._phase is not Phase.SASL:
+            self._input = buffer.take_rest()
+        return True
+
+    def _react(self, reaction: Reaction) -> None:
+        for body in reaction.bodies:
+            frame = encode_sasl_frame(body)
+            if len(frame) > spec.MIN_MAX_FRAME_SIZE:
+                self._sasl_failed(reaction.mechanism, "our answer does not fit into a SASL frame")
+                return
+            self._early.append(frame)
+        if reaction.failed is not None:
+            self._sasl_failed(reaction.mechanism, reaction.failed)
+        elif reaction.verify is not None:
+            self._turn(Turn.ASK)
+            self._emit(CredentialsPresented(reaction.verify.username, reaction.verify.password))
+        elif reaction.done:
+            self._authenticated = True
+            self._turn(Turn.AUTHENTICATED)
+            self._exchange = None
+            if self.settings.role == "client":
+                self._send_amqp_header()
+            self._emit(Authenticated(reaction.mechanism, reaction.identity))
+
+    def _sasl_failed(self, mechanism: str | None, reason: str) -> None:
+        self._emit(AuthenticationFailed(mechanism, reason))
+        self._lose(
+            spec.Error(condition=conditions.UNAUTHORIZED_ACCESS, description=reason),
+            by_fault=True,
+        )
+
+    # -------------------------------------------------------------------------------- verbs
+
+    def open(self, **overrides: Any) -> None:
+        """Send our open; before the negotiation is over it waits for it.
+
+        Nothing happens when the connection is over already.
+
+        Args:
+            **overrides: fields of `spec.Open` in place of what the settings give.
+
+        Raises:
+            LocalProtocolError: it was sent before.
+        """
+        if self._phase is Phase.OVER:
+            return
+        if (self._state, Step.SEND_OPENING) not in ENDPOINT:
+            raise LocalProtocolError("the connection was opened before")
+        settings = self.settings
+        timeout = settings.idle_timeout
+        fields: dict[str, Any] = {
+            "container_id": settings.container_id,
+            "hostname": settings.hostname,
+            "max_frame_size": settings.max_frame_size,
+            "channel_max": settings.channel_max,
+            "idle_time_out": None if timeout is None else max(1, int(timeout * 1000)),
+            "offered_capabilities": tuple(settings.offered_capabilities),
+            "desired_capabilities": tuple(settings.desired_capabilities),
+            "properties": settings.properties,
+            **overrides,
+        }
+        frame = spec.Open(**fields)
+        self._send(0, frame)
+        self._advance(Step.SEND_OPENING)
+        self._channel_max = frame.channel_max
+        self._last_received = self._now
+        if frame.idle_time_out:
+            self._idle_limit = 2 * frame.idle_time_out / 1000
+
+    def begin(
+        self,
+        *,
+        handle_max: int | None = None,
+        offered_capabilities: Sequence[str] = (),
+        desired_capabilities: Sequence[str] = (),
+        properties: Mapping[str, Any] | None = None,
+        context: Any = None,
+    ) -> Session:
+        """Begin a session; the peer's answer comes as `SessionBegun`.
+
+        Raises:
+            LocalProtocolError: the connection is not open, or the peer's channel-max is reached.
+        """
+        if self._state not in (State.OPENING, State.OPEN):
+            raise LocalProtocolError(f"no session can begin: the connection is {self._state.name}")
+        session = Session(self)
+        session.context = context
+        session._send_begin(handle_max, offered_capabilities, desired_capabilities, properties)
+        self._sessions[session] = None
+        return session
+
+    def close(self, error: spec.Error | None = None) -> None:
+        """Close the connection, and with it all sessions and links.
+
+        `ConnectionClosed` follows, with a `LinkDetached` and `SessionEnded` before it for what
+        was open, when the peer has closed too, the stream ends, or ``close_timeout`` has passed.
+        Nothing happens when the connection is closed or closing already.
+        """
+        if self._phase is Phase.OVER or self._state in DISCARDING or self._close_due:
+            return
+        if not self._header_sent:
+            # Nothing of ours has been said in AMQP, so nothing has to be taken back.
+            self._phase = Phase.OVER
+            self._told = True
+            return
+        self._close_error = error
+        self._send_close(error)
+
+    def _send_due_close(self) -> None:
+        self._close_due = False
+        self._send_close(self._close_error)
+
+    def _send_close(self, error: spec.Error | None) -> None:
+        if self._state not in LOCALLY_OPEN:
+            self.open()
+        self._send(0, spec.Close(error=error))
+        self._part()
+        self._advance(Step.SEND_CLOSING)
+        if self._state is State.DONE:
+            self._over()
+        else:
+            self._close_waits = True
+            self._handshake_deadline = None
+
+    def _over(self) -> None:
+        self._phase = Phase.OVER
+        self._close_waits = False
+
+    def _part(self) -> None:
+        """Let go of all sessions, and note what the user has not been told of their end."""
+        for session in self._sessions:
+            self._tell_end(session, None, self._farewell)
+            session._vanish()
+        self._sessions.clear()
+        self._by_channel.clear()
+        self._by_remote_channel.clear()
+        self._links.clear()
+        self._due.clear()
+
+    def _tell_end(
+        self, session: Session, error: spec.Error | None, events: list[Event], fault: bool = False
+    ) -> None:
+        if session._told:
+            return
+        session._told = True
+        for link in session._members:
+            if not link._told:
+                link._told = True
+                events.append(
+                    LinkDetached(link, False, error, list(link.unsettled.values()), fault)
+                )
+        events.append(SessionEnded(session, error, fault))
+
+    def _advance(self, step: Step) -> None:
+        state = ENDPOINT.get((self._state, step))
+        if state is None:
+            raise LocalProtocolError(f"connection: no {step.name} in {self._state.name}")
+        self._state = state
+
+    # ------------------------------------------------------------------------------- output
+
+    def _send(self, channel: int, performative: Any) -> None:
+        frame = encode_frame(channel, performative)[0]
+        if len(frame) > self.remote_max_frame_size:
+            error = getattr(performative, "error", None)
+            if error is not None:
+                # Better a short reason than a frame that the peer has to choke on.
+                performative.error = spec.Error(
+                    condition=error.condition, description=(error.description or "")[:80]
+                )
+                frame = encode_frame(channel, performative)[0]
+        self._sink.append(frame)
+        self.frames_out += 1
+
+    def _send_attach(self, channel: int, attach: spec.Attach) -> None:
+        """Send an attach; cut its unsettled map until it fits into a frame (§2.7.3)."""
+        frame = encode_frame(channel, attach)[0]
+        while len(frame) > self.remote_max_frame_size and attach.unsettled:
+            kept = list(attach.unsettled.items())
+            attach.unsettled = dict(kept[: len(kept) // 2]) or None
+            attach.incomplete_unsettled = True
+            frame = encode_frame(channel, attach)[0]
+        self._sink.append(frame)
+        self.frames_out += 1
+
+    # -------------------------------------------------------------------------------- input
+
+    def _emit(self, event: Event) -> None:
+        self._batch_link = None
+        self._events.append(event)
+
+    def _read(self, data: bytes) -> None:
+        """Take AMQP frames."""
+        if self._deaf:
+            return
+        buffer = self._buffer
+        buffer.feed(data)
+        while True:
+            try:
+                frames = buffer.frames()
+            except AmqpError as fault:
+                self._deaf = True
+                self._fail(spec.Error(condition=fault.condition, description=fault.description))
+                return
+            if not frames:
+                return
+            self.frames_in += len(frames)
+            self._take(frames)
+            if self._phase is Phase.OVER:
+                return
+
+    def _take(self, frames: list[Frame]) -> None:
+        rest = iter(frames)
+        sessions = self._by_remote_channel
+        events = self._events
+        while True:
+            session: Session | None = None
+            try:
+                for channel, kind, body, payload in rest:
+                    if type(body) is spec.Transfer:
+                        session = sessions.get(channel)
+                        if session is not None and session._state is State.OPEN:
+                            # The way of nearly all frames.
+                            delivery = session._on_transfer(body, payload)
+                            if delivery is not None:
+                                link = delivery.link
+                                if self._batch_link is link:
+                                    self._batch.append(delivery)
+                                else:
+                                    self._batch_link = link
+                                    self._batch = [delivery]
+                                    events.append(DeliveriesReceived(link, self._batch))
+                            continue
+                    session = None
+                    if self._state in DISCARDING or self._close_due or self._told:
+                        self._discard(body)
+                        continue
+                    if kind != TYPE_AMQP:
+                        raise ConnectionFaultError(
+                            conditions.CONNECTION_FRAMING_ERROR, "a SASL frame after SASL"
+                        )
+                    if body is None:
+                        continue
+                    if type(body) in _CONNECTION_FRAMES:
+                        self._on_connection_frame(channel, body)
+                        continue
+                    session = self._session_of(channel, body)
+                    if session is not None:
+                        self._on_session_frame(session, body, payload)
+                return
+            except LinkFaultError as fault:
+                self._fail_link(fault.link, fault.error)
+            except SessionFaultError as fault:
+                assert session is not None
+                self._fail_session(session, fault.error)
+            except ConnectionFaultError as fault:
+                self._fail(fault.error)
+
+    def _discard(self, body: Any) -> None:
+        """We have closed: only the peer's open and close still count."""
+        if type(body) is spec.Open and self._state is State.WITHDRAWN:
+            self.remote_open = body
+            self._advance(Step.RECEIVE_OPENING)
+        elif type(body) is spec.Close and self._state is State.CLOSING:
+            self._advance(Step.RECEIVE_CLOSING)
+            self._over()
+            self._tell_closed(body.error or self._close_error, by_fault=False, clean=True)
+
+    def _on_connection_frame(self, channel: int, body: Any) -> None:
+        if type(body) is spec.Open:
+            self._on_open(body)
+        elif self._state not in (State.OFFERED, State.OPEN):
+            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{body.symbol} before open")
+        elif type(body) is spec.Begin:
+            self._on_begin(channel, body)
+        else:
+            self._on_close(body)
+
+    def _on_open(self, body: spec.Open) -> None:
+        if (self._state, Step.RECEIVE_OPENING) not in ENDPOINT:
+            raise ConnectionFaultError(conditions.NOT_ALLOWED, "a second open")
+        self._advance(Step.RECEIVE_OPENING)
+        self.remote_open = body
+        self._handshake_deadline = None
+        if body.max_frame_size < spec.MIN_MAX_FRAME_SIZE:
+            raise ConnectionFaultError(
+                conditions.INVALID_FIELD,
+                f"a max-frame-size of {body.max_frame_size} is below {spec.MIN_MAX_FRAME_SIZE}",
+            )
+        # Larger frames than we take ourselves would only make one link wait for another.
+        size = min(body.max_frame_size, self.settings.max_frame_size)
+        self.remote_max_frame_size = size
+        self._single_payload = size - _HEAD_ROOM
+        self._channels.limit = body.channel_max
+        if body.idle_time_out:
+            seconds = body.idle_time_out / 1000
+            if seconds < MIN_IDLE:
+                raise ConnectionFaultError(
+                    conditions.RESOURCE_LIMIT_EXCEEDED,
+                    f"an idle-time-out of {body.idle_time_out} ms asks for too many heartbeats",
+                )
+            self._heartbeat = seconds / 2
+        self._emit(OpenReceived(body))
+
+    def _on_begin(self, channel: int, begin: spec.Begin) -> None:
+        if channel > self._channel_max:
+            raise ConnectionFaultError(
+                conditions.CONNECTION_FRAMING_ERROR,
+                f"channel {channel} is above the channel-max {self._channel_max}",
+            )
+        if channel in self._by_remote_channel:
+            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"channel {channel} is in use")
+        if begin.remote_channel is not None:
+            ours = self._by_channel.get(begin.remote_channel)
+            if ours is None or (ours._state, Step.RECEIVE_OPENING) not in ENDPOINT:
+                raise ConnectionFaultError(
+                    conditions.NOT_ALLOWED,
+                    f"no session was begun on channel {begin.remote_channel}",
+                )
+            self._by_remote_channel[channel] = ours
+            ours._begun_by_peer(channel, begin)
+            if not ours._told:
+                self._emit(SessionBegun(ours, begin, True))
+            return
+        limit = min(self._channel_max, self._channels.limit)
+        if len(self._sessions) > limit:
+            raise ConnectionFaultError(
+                conditions.RESOURCE_LIMIT_EXCEEDED, f"more than {limit + 1} sessions"
+            )
+        session = Session(self)
+        self._sessions[session] = None
+        self._by_remote_channel[channel] = session
+        session._begun_by_peer(channel, begin)
+        self._emit(SessionBegun(session, begin, False))
+
+    def _on_close(self, close: spec.Close) -> None:
+        self._advance(Step.RECEIVE_CLOSING)
+        for session in self._sessions:
+            session._hush()
+        self._end_told(close.error, by_fault=False)
+        self._tell_closed(close.error, by_fault=False, clean=True)
+        self._close_error = None
+        self._close_due = True
+
+    def _session_of(self, channel: int, body: Any) -> Session | None:
+        """Find the session of a frame; None when the frame is to be discarded."""
+        if self._state not in (State.OFFERED, State.OPEN):
+            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{body.symbol} before open")
+        session = self._by_remote_channel.get(channel)
+        if session is None:
+            if channel > self._channel_max:
+                raise ConnectionFaultError(
+                    conditions.CONNECTION_FRAMING_ERROR,
+                    f"channel {channel} is above the channel-max {self._channel_max}",
+                )
+            raise ConnectionFaultError(
+                conditions.NOT_ALLOWED, f"{body.symbol} on channel {channel}, which has no session"
+            )
+        if type(body) is not spec.End and (
+            session._state is State.CLOSING or session._failed is not None
+        ):
+            return None
+        return session
+
+    def _on_session_frame(self, session: Session, body: Any, payload: bytes) -> None:
+        kind = type(body)
+        if kind is spec.Flow:
+            session._on_flow(body)
+        elif kind is spec.Disposition:
+            session._on_disposition(body)
+        elif kind is spec.Transfer:
+            delivery = session._on_transfer(body, payload)
+            if delivery is not None:
+                if self._batch_link is delivery.link:
+                    self._batch.append(delivery)
+                else:
+                    self._emit(DeliveriesReceived(delivery.link, [delivery]))
+        elif kind is spec.Attach:
+            session._on_attach(body)
+        elif kind is spec.Detach:
+            session._on_detach(body)
+        else:
+            self._on_end(session, body)
+
+    def _on_end(self, session: Session, end: spec.End) -> None:
+        del self._by_remote_channel[session.remote_channel]
+        session._advance(Step.RECEIVE_CLOSING)
+        if session._state is State.DONE:
+            self._release(session)
+            return
+        session._hush()
+        self._batch_link = None
+        self._tell_end(session, end.error, self._events)
+        self._due.append(session)
+
+    # ------------------------------------------------------------------------------- faults
+
+    def _fail_link(self, link: Link, error: spec.Error, closed: bool = True) -> None:
+        """Detach a link for a fault of the peer's."""
+        link.credit = 0
+        if not link._told:
+            link._told = True
+            self._emit(
+                LinkDetached(link, closed, error, list(link.unsettled.values()), by_fault=True)
+            )
+        link._drop_partial()
+        if link._state is State.OPEN or link._state is State.OPENING:
+            link._send_detach(closed, error)
+        elif link._state is State.OFFERED and link._failed is None:
+            link._failed = error
+            self._due.append(link)
+
+    def _fail_session(self, session: Session, error: spec.Error) -> None:
+        """End a session for a fault of the peer's."""
+        self._batch_link = None
+        self._tell_end(session, error, self._events, True)
+        if session._state is State.OPEN:
+            session._send_end(error)
+        elif session._state is State.OFFERED and session._failed is None:
+            session._failed = error
+            self._due.append(session)
+
+    def _fail(self, error: spec.Error) -> None:
+        """Close the connection for a fault of the peer's."""
+        if self._state in DISCARDING or self._close_due:
+            return
+        for session in self._sessions:
+            session._hush()
+        self._end_told(error, by_fault=True)
+        self._tell_closed(error, by_fault=True, clean=False)
+        self._close_error = error
+        self._close_due = True
+
+    def _lose(self, error: spec.Error | None, *, by_fault: bool) -> None:
+        """The connection is over without a word to the peer, or with the last one said."""
+        self._end_told(error, by_fault)
+        self._part()
+        self._events.extend(self._farewell)
+        self._farewell.clear()
+        self._over()
+        self._close_due = False
+        self._tell_closed(error, by_fault=by_fault, clean=False)
+
+    def _end_told(self, error: spec.Error | None, by_fault: bool) -> None:
+        self._batch_link = None
+        for session in self._sessions:
+            self._tell_end(session, error, self._events, by_fault)
+
+    def _tell_closed(self, error: spec.Error | None, *, by_fault: bool, clean: bool) -> None:
+        if self._told:
+            return
+        self._told = True
+        self._batch_link = None
+        self._events.extend(self._farewell)
+        self._farewell.clear()
+        self._events.append(ConnectionClosed(error, by_fault, clean))
+
+    # --------------------------------------------------------------- bookkeeping of endpoints
+
+    def _take_channel(self, session: Session) -> None:
+        channel = self._channels.take()
+        if channel is None:
+            raise LocalProtocolError("the peer's channel-max is reached")
+        session.channel = channel
+        self._by_channel[channel] = session
+
+    def _locally_ended(self, session: Session) -> None:
+        if session._state is State.DONE:
+            self._release(session)
+
+    def _release(self, session: Session) -> None:
+        """Both have ended: the channel is free."""
+        if self._by_channel.pop(session.channel, None) is not None:
+            self._channels.give_back(session.channel)
+        self._sessions.pop(session, None)
+
+    def _unregister(self, link: Link) -> None:
+        key = (link.name, link.role)
+        if self._links.get(key) is link:
+            del self._links[key]
+
+
+_CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, spec.Close})
+
+__all__ = ["MAX_HELD", "MIN_IDLE", "Connection", "ConnectionSettings"]

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine raises within itself when the peer broke a rule, by the scope of the fault.
+
+None of these leaves `amqproute.wire.amqp10.connection`, which turns them into detach, end or
+close and into events.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from amqproute.wire.amqp10 import spec
+
+if TYPE_CHECKING:
+    from amqproute.conditions import Condition
+    from amqproute.wire.amqp10.link import Link
+
+
+class LinkFaultError(Exception):
+    """The peer broke a rule within a link: detach it."""
+
+    def __init__(self, link: Link, condition: Condition, description: str) -> None:
+        super().__init__(description)
+        self.link = link
+        self.error = spec.Error(condition=condition, description=description)
+
+
+class SessionFaultError(Exception):
+    """The peer broke a rule of the session: end it."""
+
+    def __init__(self, condition: Condition, description: str) -> None:
+        super().__init__(description)
+        self.error = spec.Error(condition=condition, description=description)
+
+
+class ConnectionFaultError(Exception):
+    """The peer broke a rule of the connection: close it."""
+
+    def __init__(self, condition: Condition, description: str) -> None:
+        super().__init__(description)
+        self.error = spec.Error(condition=condition, description=description)
+
+
+__all__ = ["ConnectionFaultError", "LinkFaultError", "SessionFaultError"]

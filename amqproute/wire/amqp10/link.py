@@ -1,0 +1,740 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links and deliveries (part 2 §2.6).
+
+Theory of operation
+-------------------
+
+A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted where:
+
+* **Credit** (§2.6.7). The receiver owns it. Both ends count deliveries with ``delivery_count``;
+  the receiver says how many more there may be. As the sender we recompute our credit from each
+  flow, so that deliveries which crossed the flow on the wire are taken off. As the receiver we
+  take one off for each delivery that begins.
+* **Tolerance.** Two kinds of deliveries without credit are let through: the first few on a new
+  link before our first flow (P-04, publishers who do not wait), and those that were granted once
+  and then revoked by a smaller number, because they may have been on their way (F-04). Anything
+  else detaches the link with ``amqp:link:transfer-limit-exceeded``.
+* **Unsettled** (§2.6.12). ``unsettled`` maps delivery-tag to `Delivery`. The session has the same
+  objects by delivery-id, because dispositions name ids. A delivery leaves both when either side
+  settles it. A delivery that was sent settled is never in them.
+
+A message in several frames is gathered in ``_parts`` and reported when its last frame has come.
+Past ``max_message_size`` nothing is kept: the link is detached at once.
+
+Who decides what is in force: the sender for the source and its settle mode, the receiver for the
+target, its settle mode and the maximal message size. The attributes of `Link` hold that; the
+peer's own words are in ``remote_attach``.
+
+Resumption (§2.6.13)
+--------------------
+
+The engine keeps nothing of a link beyond its detach: termini and their unsettled state belong to
+the user, who knows which outlive the link. To resume, give the kept map to `Link.accept` or
+`Session.attach` as ``unsettled`` and read the peer's in ``remote_attach.unsettled``. Then
+
+* as sender, `send` with ``resume=True`` under the same delivery-tag;
+* as receiver, a transfer with *resume* for a tag of our map arrives as a delivery with
+  ``resumed`` set; for any other tag the engine ignores it, as §2.7.5 asks.
+
+An unsettled map that does not fit into a frame is cut, and says so with incomplete-unsettled. A
+sender who got an incomplete map may only resume until the link is attached anew.
+
+Limits: a partial delivery is not resumed from the middle (nobody stores halves); the engine never
+tells `Received` by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from amqproute.errors import LocalProtocolError, MessageSizeExceeded
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.fast import write_transfer
+from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK
+from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
+
+if TYPE_CHECKING:
+    from amqproute.conditions import Condition
+    from amqproute.wire.amqp10.session import Session
+
+Role = Literal["sender", "receiver"]
+
+
+class Delivery:
+    """One delivery on one link.
+
+    Attributes:
+        link: the link it belongs to.
+        id: the session's number for it; -1 while an outgoing one waits for the session window.
+        tag: the sender's name for it, unique among the link's unsettled deliveries.
+        payload: the complete message; incoming only.
+        message_format: 0 for the format of part 3.
+        settled: nothing more will be said about it. For one that just arrived: it was sent
+            settled.
+        state: what the peer last said about it.
+        local_state: what we last said about it.
+        context: the user's.
+        batchable: the sender does not mind if it is settled together with later ones (P-06).
+        resumed: it continues an unsettled delivery of an earlier attachment.
+        rcv_settle_mode: ``spec.RECEIVER_SECOND`` when the sender settles first and the receiver
+            only then forgets (incoming only).
+    """
+
+    __slots__ = (
+        "batchable",
+        "context",
+        "id",
+        "link",
+        "local_state",
+        "message_format",
+        "payload",
+        "rcv_settle_mode",
+        "resumed",
+        "settled",
+        "state",
+        "tag",
+    )
+
+    def __init__(
+        self,
+        link: Link,
+        delivery_id: int,
+        tag: bytes,
+        payload: bytes,
+        message_format: int,
+        settled: bool,
+        state: Any,
+        batchable: bool,
+        resumed: bool,
+        rcv_settle_mode: int,
+    ) -> None:
+        self.link = link
+        self.id = delivery_id
+        self.tag = tag
+        self.payload = payload
+        self.message_format = message_format
+        self.settled = settled
+        self.state = state
+        self.local_state: Any = None
+        self.context: Any = None
+        self.batchable = batchable
+        self.resumed = resumed
+        self.rcv_settle_mode = rcv_settle_mode
+
+    def __repr__(self) -> str:
+        settled = " settled" if self.settled else ""
+        return f"<Delivery {self.id} tag={self.tag.hex()} on {self.link.name!r}{settled}>"
+
+
+class Link:
+    """One end of a link: a `sender` or a `receiver`, as ``role`` says.
+
+    Attributes:
+        session: the session it is attached to.
+        name: unique between the two containers for each direction.
+        role: ours.
+        source: the source in force.
+        target: the target in force.
+        snd_settle_mode: in force.
+        rcv_settle_mode: in force.
+        max_message_size: in force, in octets; 0 for no limit.
+        remote_attach: the peer's attach, or None before it came.
+        unsettled: delivery-tag to delivery, oldest first.
+        context: the user's.
+        credit: sender: deliveries that the receiver still takes. Receiver: deliveries that the
+            peer may still send.
+        drain: sender: the receiver wants the credit used up, see `drained`. Receiver: we do.
+        delivery_count: the link's counter (§2.6.7).
+        available: receiver: how many deliveries the sender said it has waiting.
+        deliveries: how many deliveries went or came in all.
+    """
+
+    __slots__ = (
+        "_allow_new",
+        "_drain_waits",
+        "_echo_due",
+        "_errant_from",
+        "_failed",
+        "_gone",
+        "_grace",
+        "_overdraft",
+        "_part_bytes",
+        "_partial",
+        "_parts",
+        "_predecessor",
+        "_queued",
+        "_resumable",
+        "_settle_rule",
+        "_state",
+        "_told",
+        "available",
+        "context",
+        "credit",
+        "deliveries",
+        "delivery_count",
+        "drain",
+        "handle",
+        "max_message_size",
+        "name",
+        "rcv_settle_mode",
+        "remote_attach",
+        "remote_closed",
+        "remote_handle",
+        "role",
+        "session",
+        "snd_settle_mode",
+        "source",
+        "target",
+        "unsettled",
+    )
+
+    def __init__(self, session: Session, name: str, role: Role) -> None:
+        self.session = session
+        self.name = name
+        self.role: Role = role
+        self.source: spec.Source | None = None
+        self.target: spec.Target | spec.Coordinator | None = None
+        self.snd_settle_mode = spec.SENDER_MIXED
+        self.rcv_settle_mode = spec.RECEIVER_FIRST
+        self.max_message_size = 0
+        self.remote_attach: spec.Attach | None = None
+        self.remote_closed = False
+        self.unsettled: dict[bytes, Delivery] = {}
+        self.context: Any = None
+        self.credit = 0
+        self.drain = False
+        self.delivery_count = 0
+        self.available: int | None = None
+        self.deliveries = 0
+        self.handle = -1
+        self.remote_handle = -1
+        self._state = State.UNBOUND
+        # The user has been told of the detach, or has asked for it: no event any more.
+        self._told = False
+        # The engine or the peer's end took the link away: verbs are no-ops.
+        self._gone = False
+        # Set when the peer broke a rule before our attach: the detach is due, see `connection`.
+        self._failed: spec.Error | None = None
+        self._predecessor: Link | None = None
+        self._echo_due = False
+        # Sender.
+        self._settle_rule: bool | None = None
+        self._allow_new = True
+        self._queued = 0
+        self._drain_waits = False
+        # Receiver.
+        self._grace = 0
+        self._overdraft = 0
+        self._errant_from: int | None = None
+        self._partial: Delivery | None = None
+        self._parts: list[bytes] = []
+        self._part_bytes = 0
+        self._resumable: Mapping[bytes, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<Link {self.name!r} {self.role} {self._state.name}>"
+
+    @property
+    def state(self) -> State:
+        """Where the link is (`amqproute.wire.amqp10.states`)."""
+        return self._state
+
+    @property
+    def is_active(self) -> bool:
+        """Whether acting on the link and its deliveries still has a meaning.
+
+        True from when both sides have attached until we have detached. When the peer detaches,
+        ends or closes, it stays true until `Connection.data_to_send` has written the answer, so
+        that whoever walks the events can still act on a delivery that came before (P-03).
+        """
+        return (self._state is State.OPEN or self._state is State.LEAVING) and self._failed is None
+
+    @property
+    def is_sender(self) -> bool:
+        """Whether we are the sending end."""
+        return self.role == "sender"
+
+    # --------------------------------------------------------------------------- attaching
+
+    def accept(
+        self,
+        *,
+        source: spec.Source | None = None,
+        target: spec.Target | spec.Coordinator | None = None,
+        snd_settle_mode: int | None = None,
+        rcv_settle_mode: int | None = None,
+        max_message_size: int | None = None,
+        offered_capabilities: Sequence[str] = (),
+        desired_capabilities: Sequence[str] = (),
+        properties: Mapping[str, Any] | None = None,
+        unsettled: Mapping[bytes, Any] | None = None,
+        incomplete_unsettled: bool = False,
+        initial_delivery_count: int = 0,
+    ) -> None:
+        """Answer the peer's attach. What is None is echoed or taken from the settings.
+
+        Nothing happens when the link is gone already, because the peer's session or connection
+        went down further along the same events.
+
+        Args:
+            source: the source in force; by default the one that the peer asked for.
+            target: the target in force.
+            snd_settle_mode: by default what the peer asked for.
+            rcv_settle_mode: by default what the peer asked for.
+            max_message_size: octets, 0 for no limit; by default that of the settings.
+            offered_capabilities: symbols.
+            desired_capabilities: symbols.
+            properties: of the link.
+            unsettled: what we kept of an earlier attachment: delivery-tag to state.
+            incomplete_unsettled: the map above lacks something.
+            initial_delivery_count: sender only: where the counter starts.
+
+        Raises:
+            LocalProtocolError: the link is not waiting for an answer.
+        """
+        if not self._may_answer():
+            return
+        asked = self.remote_attach
+        assert asked is not None
+        self.source = asked.source if source is None else source
+        self.target = asked.target if target is None else target
+        self.snd_settle_mode = asked.snd_settle_mode if snd_settle_mode is None else snd_settle_mode
+        self.rcv_settle_mode = asked.rcv_settle_mode if rcv_settle_mode is None else rcv_settle_mode
+        if self.is_sender:
+            # A flow that came before this attach counted from our initial count (§2.7.4).
+            self.delivery_count = initial_delivery_count & SERIAL_MASK
+        self._send_attach(
+            max_message_size,
+            offered_capabilities,
+            desired_capabilities,
+            properties,
+            unsettled,
+            incomplete_unsettled,
+        )
+        self._in_force()
+        if self._echo_due and self._state is State.OPEN:
+            self._answer_echo()
+
+    def refuse(
+        self,
+        condition: Condition | str,
+        description: str | None = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Answer the peer's attach with a null terminus and close the link (§2.6.3).
+
+        Raises:
+            LocalProtocolError: the link is not waiting for an answer.
+        """
+        if not self._may_answer():
+            return
+        self._told = True
+        self._refuse(spec.Error(condition=condition, description=description, info=info))
+
+    def _may_answer(self) -> bool:
+        if self._gone:
+            return False
+        if self._state not in (State.OFFERED, State.LAPSED):
+            raise LocalProtocolError(f"link {self.name!r} awaits no answer: {self._state.name}")
+        if self._predecessor is not None:
+            # The same name was detached earlier in this read: its detach has to go out first.
+            previous, self._predecessor = self._predecessor, None
+            previous._answer_now()
+        if self.session._state not in LOCALLY_OPEN:
+            raise LocalProtocolError("the session of the link has not been accepted")
+        return True
+
+    def _refuse(self, error: spec.Error | None) -> None:
+        """Send attach with a null terminus, then detach."""
+        asked = self.remote_attach
+        assert asked is not None
+        if self.is_sender:
+            self.source, self.target = None, asked.target
+        else:
+            self.source, self.target = asked.source, None
+        self.snd_settle_mode = asked.snd_settle_mode
+        self.rcv_settle_mode = asked.rcv_settle_mode
+        self._send_attach(0, (), (), None, None, False)
+        self._send_detach(True, error)
+
+    def _send_attach(
+        self,
+        max_message_size: int | None,
+        offered_capabilities: Sequence[str],
+        desired_capabilities: Sequence[str],
+        properties: Mapping[str, Any] | None,
+        unsettled: Mapping[bytes, Any] | None,
+        incomplete_unsettled: bool,
+    ) -> None:
+        session = self.session
+        settings = session.connection.settings
+        self.handle = session._take_handle(self)
+        self._advance(Step.SEND_OPENING)
+        if max_message_size is None:
+            max_message_size = settings.max_message_size or 0
+        if not self.is_sender:
+            self.max_message_size = max_message_size
+            self._grace = settings.credit_grace_new
+            self._resumable = dict(unsettled) if unsettled else {}
+        attach = spec.Attach(
+            name=self.name,
+            handle=self.handle,
+            role=not self.is_sender,
+            snd_settle_mode=self.snd_settle_mode,
+            rcv_settle_mode=self.rcv_settle_mode,
+            source=self.source,
+            target=self.target,
+            unsettled=dict(unsettled) if unsettled else None,
+            incomplete_unsettled=incomplete_unsettled,
+            initial_delivery_count=self.delivery_count if self.is_sender else None,
+            max_message_size=max_message_size or None,
+            offered_capabilities=tuple(offered_capabilities),
+            desired_capabilities=tuple(desired_capabilities),
+            properties=properties,
+        )
+        session.connection._send_attach(session.channel, attach)
+        if not self.is_sender:
+            self._allow_new = not attach.incomplete_unsettled
+            self._resumable = attach.unsettled or {}
+
+    def _in_force(self) -> None:
+        """Bring the terms of the link up to what both attaches say."""
+        asked = self.remote_attach
+        assert asked is not None
+        if self.is_sender:
+            self.target = asked.target
+            self.rcv_settle_mode = asked.rcv_settle_mode
+            self.max_message_size = asked.max_message_size or 0
+            self._allow_new = not asked.incomplete_unsettled
+            self._settle_rule = _SETTLE_RULES[self.snd_settle_mode]
+        else:
+            self.source = asked.source
+            self.snd_settle_mode = asked.snd_settle_mode
+
+    def _attached_by_peer(self, attach: spec.Attach) -> None:
+        """Take the peer's attach: a new link's, or the answer to ours."""
+        self.remote_attach = attach
+        self.remote_handle = attach.handle
+        self._advance(Step.RECEIVE_OPENING)
+        if not self.is_sender:
+            self.delivery_count = attach.initial_delivery_count or 0
+        if self._state is State.OPEN:
+            self._in_force()
+        elif self._state is State.OFFERED:
+            self.source, self.target = attach.source, attach.target
+            self.snd_settle_mode = attach.snd_settle_mode
+            self.rcv_settle_mode = attach.rcv_settle_mode
+            if self.is_sender:
+                self.max_message_size = attach.max_message_size or 0
+            else:
+                settings = self.session.connection.settings
+                self.max_message_size = settings.max_message_size or 0
+                self._grace = settings.credit_grace_new
+
+    # --------------------------------------------------------------------------- detaching
+
+    def detach(self, closed: bool = True, error: spec.Error | None = None) -> None:
+        """Detach, or close, the link. There are no events of this link after it.
+
+        ``unsettled`` keeps what was unsettled. Nothing happens when the link is gone already.
+
+        Args:
+            closed: give the terminus up too.
+            error: why.
+
+        Raises:
+            LocalProtocolError: the link has not been attached or accepted.
+        """
+        if self._gone or (self._told and self._state not in LOCALLY_OPEN):
+            self._told = True
+            return
+        self._told = True
+        if self._state not in LOCALLY_OPEN:
+            raise LocalProtocolError(f"link {self.name!r} cannot detach: {self._state.name}")
+        self._send_detach(closed, error)
+
+    def _send_detach(self, closed: bool, error: spec.Error | None) -> None:
+        session = self.session
+        if self._queued:
+            session._drop_queued(self)
+        session.connection._send(
+            session.channel, spec.Detach(handle=self.handle, closed=closed, error=error)
+        )
+        session._forget_deliveries(self)
+        if error is not None:
+            self._errant_from = (session.next_incoming_id + session.incoming_window) & SERIAL_MASK
+        self._advance(Step.SEND_CLOSING)
+        session._locally_detached(self)
+
+    def _answer_now(self) -> bool:
+        """Answer the peer's detach; False while the user has not answered the attach."""
+        if self._gone or self._state is State.DONE:
+            return True
+        if self._failed is not None:
+            return self._answer_fault(self._failed)
+        if self._state is State.LAPSED:
+            return False
+        if self._state is State.LEAVING:
+            self._send_detach(self.remote_closed, None)
+        return True
+
+    def _answer_fault(self, error: spec.Error) -> bool:
+        if self._state in LOCALLY_OPEN:
+            self._send_detach(True, error)
+        elif self._state in (State.OFFERED, State.LAPSED):
+            if self.session._state not in LOCALLY_OPEN:
+                return False
+            self._refuse(error)
+            self._gone = True
+        return True
+
+    def _vanish(self) -> None:
+        """The session or connection is gone, and the link with it."""
+        self._gone = True
+        self._state = State.DONE
+        self.credit = 0
+        self._drop_partial()
+
+    def _drop_partial(self) -> None:
+        self._partial = None
+        self._parts = []
+        self._part_bytes = 0
+
+    def _advance(self, step: Step) -> None:
+        state = ENDPOINT.get((self._state, step))
+        if state is None:
+            raise LocalProtocolError(f"link {self.name!r}: no {step.name} in {self._state.name}")
+        self._state = state
+
+    # ----------------------------------------------------------------------------- sending
+
+    @property
+    def sendable(self) -> int:
+        """How many deliveries `send` would put on the wire at once, by credit and window.
+
+        A delivery of several frames uses more of the window; what does not fit waits inside.
+        """
+        session = self.session
+        if self._state is not State.OPEN or session._queue or not self._allow_new:
+            return 0
+        window = session.remote_incoming_window
+        return self.credit if self.credit < window else window
+
+    def send(
+        self,
+        parts: Sequence[bytes],
+        tag: bytes,
+        *,
+        settled: bool = False,
+        message_format: int = 0,
+        state: Any = None,
+        context: Any = None,
+        batchable: bool = False,
+        resume: bool = False,
+        aborted: bool = False,
+    ) -> Delivery:
+        """Send one delivery, in as many frames as the peer's max-frame-size asks for.
+
+        Args:
+            parts: buffers that make up the encoded message; they are not copied or joined.
+            tag: at most 32 octets, unique among the unsettled deliveries of the link.
+            settled: forget it at once.
+            message_format: 0 for the format of part 3.
+            state: a delivery state to go with it (a transaction, or a resumed outcome).
+            context: for `Delivery.context`.
+            batchable: the peer may settle it together with later ones.
+            resume: it continues an unsettled delivery of an earlier attachment (§2.6.13).
+            aborted: with resume: give it up; it counts as settled.
+
+        Raises:
+            LocalProtocolError: no credit, a link that is not attached, or settlement against the
+                link's snd-settle-mode.
+            MessageSizeExceeded: the message is larger than the peer takes.
+        """
+        session = self.session
+        if self.credit <= 0 or self._state is not State.OPEN or self.role != "sender":
+            raise self._cannot_send()
+        rule = self._settle_rule
+        if rule is not None and settled is not rule and not resume:
+            raise LocalProtocolError("the link's snd-settle-mode does not allow this")
+        unsettled = self.unsettled
+        if not resume and (not self._allow_new or tag in unsettled):
+            raise LocalProtocolError("the delivery-tag is in use, or the link may only resume")
+        if len(tag) > 32:
+            raise LocalProtocolError("a delivery-tag has at most 32 octets")
+        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if self.max_message_size and size > self.max_message_size:
+            raise MessageSizeExceeded(
+                f"the message has {size} octets, the peer takes {self.max_message_size}"
+            )
+        delivery = Delivery(self, -1, tag, b"", message_format, settled, None, batchable, resume, 0)
+        delivery.local_state = state
+        delivery.context = context
+        self.credit -= 1
+        self.deliveries += 1
+        if not settled and not aborted:
+            unsettled[tag] = delivery
+        connection = session.connection
+        connection.deliveries_out += 1
+        if (
+            size <= connection._single_payload
+            and session.remote_incoming_window > 0
+            and not session._queue
+            and state is None
+            and not aborted
+        ):
+            delivery_id = session._next_delivery_id
+            session._next_delivery_id = (delivery_id + 1) & SERIAL_MASK
+            delivery.id = delivery_id
+            if not settled:
+                session._outgoing[delivery_id] = delivery
+            self.delivery_count = (self.delivery_count + 1) & SERIAL_MASK
+            session.remote_incoming_window -= 1
+            session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
+            sink = connection._sink
+            sink.append(
+                write_transfer(
+                    session.channel,
+                    self.handle,
+                    delivery_id,
+                    tag,
+                    message_format,
+                    settled,
+                    False,
+                    size,
+                    None,
+                    False,
+                    resume,
+                    None,
+                    batchable,
+                )
+            )
+            sink.extend(parts)
+            connection.frames_out += 1
+            return delivery
+        session._enqueue(delivery, parts, size, aborted)
+        return delivery
+
+    def _cannot_send(self) -> LocalProtocolError:
+        if self.role != "sender":
+            return LocalProtocolError(f"link {self.name!r} is a receiver")
+        if self._state is not State.OPEN:
+            return LocalProtocolError(f"link {self.name!r} cannot send: {self._state.name}")
+        return LocalProtocolError(f"link {self.name!r} has no credit")
+
+    def drained(self) -> None:
+        """Give up what is left of the credit and tell the receiver (§2.6.7).
+
+        Call it when `drain` is set and there is nothing more to send. While deliveries wait for
+        the session window the answer waits behind them.
+
+        Raises:
+            LocalProtocolError: the link is a receiver.
+        """
+        if self.role != "sender":
+            raise LocalProtocolError(f"link {self.name!r} is a receiver")
+        if self._state is not State.OPEN:
+            return
+        if self._queued:
+            self._drain_waits = True
+            return
+        self._drain_waits = False
+        self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
+        self.credit = 0
+        self._echo_due = False
+        self._send_flow(drain=self.drain)
+
+    # --------------------------------------------------------------------------- receiving
+
+    def flow(
+        self,
+        credit: int,
+        drain: bool = False,
+        echo: bool = False,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Set the link's credit: this many deliveries from now on (§2.6.7).
+
+        A number below the present credit revokes; deliveries within the former grant are taken
+        nevertheless, as they may be on their way.
+
+        Args:
+            credit: deliveries.
+            drain: ask the sender to use the credit up or give it back.
+            echo: ask for the sender's flow state.
+            properties: link state properties (``txn-id``).
+
+        Raises:
+            LocalProtocolError: the link is a sender, or has not been attached.
+        """
+        if self.role != "receiver":
+            raise LocalProtocolError(f"link {self.name!r} is a sender")
+        if self._state is State.LEAVING or self._gone or self._told:
+            return
+        if self._state not in LOCALLY_OPEN:
+            raise LocalProtocolError(f"link {self.name!r} is not attached: {self._state.name}")
+        if not 0 <= credit <= SERIAL_MASK:
+            raise LocalProtocolError(f"link-credit cannot be {credit}")
+        self._overdraft = max(0, self._overdraft + self.credit - credit)
+        self._grace = 0
+        self.credit = credit
+        self.drain = drain
+        self._send_flow(drain=drain, echo=echo, properties=properties)
+
+    def _send_flow(
+        self,
+        *,
+        drain: bool = False,
+        echo: bool = False,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        session = self.session
+        count: int | None = self.delivery_count
+        if self.remote_attach is None and not self.is_sender:
+            count = None
+        flow = session._flow()
+        flow.handle = self.handle
+        flow.delivery_count = count
+        flow.link_credit = self.credit + self._queued
+        flow.available = 0 if self.is_sender and drain else None
+        flow.drain = drain
+        flow.echo = echo
+        flow.properties = properties
+        session.connection._send(session.channel, flow)
+
+    def _answer_echo(self) -> None:
+        self._echo_due = False
+        self._send_flow(drain=self.drain)
+
+    def _take_flow(self, flow: spec.Flow) -> None:
+        """Apply the link's part of the peer's flow."""
+        if self.role == "sender":
+            if flow.link_credit is not None:
+                counted = self.delivery_count
+                if flow.delivery_count is not None and self._state is not State.OFFERED:
+                    ahead = (flow.delivery_count - counted) & SERIAL_MASK
+                    counted = ahead - 0x100000000 if ahead >= SERIAL_HALF else ahead
+                else:
+                    # The peer has not seen our attach: it counts from where we start.
+                    counted = 0
+                self.credit = max(0, counted + flow.link_credit - self._queued)
+            self.drain = flow.drain
+        else:
+            self.available = flow.available
+            if flow.delivery_count is not None:
+                # Only draining moves the count without a delivery (§2.6.7).
+                moved = (flow.delivery_count - self.delivery_count) & SERIAL_MASK
+                if 0 < moved < SERIAL_HALF:
+                    self.delivery_count = flow.delivery_count
+                    self.credit = max(0, self.credit - moved)
+                    self._overdraft = 0
+
+
+_SETTLE_RULES: Final[dict[int, bool | None]] = {
+    spec.SENDER_UNSETTLED: False,
+    spec.SENDER_SETTLED: True,
+    spec.SENDER_MIXED: None,
+}
+
+__all__ = ["Delivery", "Link", "Role"]
