@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keep the write-ahead log short without making commits wait.
+
+Copying the log into the database takes as long as the log is large, so a second thread with a
+connection of its own does it (a PASSIVE checkpoint, which blocks nobody) while the writer goes
+on. What the writer appends meanwhile is the remainder; the checkpointer repeats until that is
+small, and the writer copies the last bit itself between two commits. Then the whole log is in
+the database, nobody reads from the log, and SQLite puts the next frame at its beginning: the
+log stays bounded under a load that never pauses.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Final
+
+from twisted.logger import Logger
+
+from amqproute.store.schema import Connect
+
+log = Logger()
+
+PASSES: Final = 4
+"""Passive checkpoints in a row before the writer copies the remainder whatever its size."""
+
+
+@dataclass(slots=True)
+class Settled:
+    """The checkpointer's word to the writer: one passive checkpoint is over."""
+
+    error: sqlite3.Error | None
+
+
+class Wal:
+    """The log's length, and the decision who shortens it when.
+
+    All methods run on the writer's thread, except `_run`.
+
+    Attributes:
+        restarts: how often the whole log has been copied, so that it began anew.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        connect: Connect,
+        report: Callable[[Settled], None],
+        checkpoint_pages: int,
+        remainder_pages: int,
+    ) -> None:
+        self.restarts = 0
+        self._path = path
+        self._connect = connect
+        self._report = report
+        self._checkpoint_pages = checkpoint_pages
+        self._remainder_pages = remainder_pages
+        self._connection: sqlite3.Connection | None = None
+        self._index = -1
+        self._passes = 0
+        self._not_before = 0
+        self._orders: SimpleQueue[bool] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def start(self, connection: sqlite3.Connection) -> None:
+        """Begin; `connection` is the writer's, and the database is in WAL mode."""
+        self._connection = connection
+        self._index = os.open(f"{self._path}-shm", os.O_RDONLY | os.O_CLOEXEC)
+        self._thread = threading.Thread(
+            target=self._run, name=f"store checkpointer {self._path}", daemon=True
+        )
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread, after the checkpoint it may be in."""
+        if self._thread is not None:
+            self._orders.put(False)
+            self._thread.join()
+            self._thread = None
+
+    def close(self) -> None:
+        """Close the log's index: only after all connections, since POSIX locks go with it."""
+        if self._index >= 0:
+            os.close(self._index)
+            self._index = -1
+
+    def frames(self) -> tuple[int, int]:
+        """How many frames the log has, and how many of them the database has already.
+
+        Read from the shared index (SQLite, "WAL-mode File Format" §2.1, offsets 16 and 96):
+        there is no statement that tells it without doing a checkpoint. Only the writer's
+        thread changes the first number; the second grows until the log begins anew.
+        """
+        header = os.pread(self._index, 100, 0)
+        return (
+            int.from_bytes(header[16:20], sys.byteorder),
+            int.from_bytes(header[96:100], sys.byteorder),
+        )
+
+    def grown(self) -> None:
+        """After a group: order a checkpoint if there is enough to copy."""
+        if self._passes or self._thread is None:
+            return
+        frames, copied = self.frames()
+        if frames - copied >= self._checkpoint_pages and frames >= self._not_before:
+            self._order()
+
+    def settled(self, report: Settled) -> None:
+        """After a passive checkpoint: repeat, or finish here, or wait after a failure."""
+        frames, copied = self.frames()
+        if report.error is None:
+            if frames - copied > self._remainder_pages and self._passes < PASSES:
+                self._order()
+                return
+            assert self._connection is not None
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                self.restarts += 1
+            except sqlite3.Error as error:
+                report = Settled(error)
+        self._passes = 0
+        self._not_before = 0
+        if report.error is not None:
+            # The log still holds everything; it only grows. Try again when it has grown on.
+            self._not_before = frames + self._checkpoint_pages
+            log.warn(
+                "{path}: cannot copy the write-ahead log into the database, it grows: {error}",
+                path=self._path,
+                error=str(report.error),
+            )
+
+    def _order(self) -> None:
+        self._passes += 1
+        self._orders.put(True)
+
+    def _run(self) -> None:
+        """The checkpointer's thread."""
+        connection = None
+        try:
+            while self._orders.get():
+                try:
+                    if connection is None:
+                        connection = self._connect(self._path)
+                        connection.execute("PRAGMA synchronous=FULL")
+                        connection.execute("PRAGMA fullfsync=ON")
+                    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+                except sqlite3.Error as error:
+                    self._report(Settled(error))
+                else:
+                    self._report(Settled(None))
+        finally:
+            if connection is not None:
+                connection.close()

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""MemoryStore: the same contract without a disk, for what need not survive and for tests."""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred
+from zope.interface import implementer
+
+from amqproute.errors import LocalProtocolError, StoreError
+from amqproute.interfaces import IStore
+from amqproute.store.records import QueueNumbers, Recovery, StoredEntry
+from amqproute.store.transaction import WIDTH, Stage, Transaction, merge
+
+
+class Clock(Protocol):
+    """What `MemoryStore` needs of a reactor; `task.Clock` has it."""
+
+    def callLater(
+        self, delay: float, callable: Callable[..., Any], *args: object, **kwargs: object
+    ) -> Any:
+        """Call `callable` after `delay` seconds."""
+
+
+class _Queue:
+    """Entries of one queue by id, with the ids in order."""
+
+    __slots__ = ("entries", "ids")
+
+    def __init__(self) -> None:
+        self.entries: dict[int, StoredEntry] = {}
+        self.ids: list[int] = []
+
+    def add(self, entry: StoredEntry) -> None:
+        self.entries[entry.id] = entry
+        if not self.ids or entry.id > self.ids[-1]:
+            self.ids.append(entry.id)
+        else:
+            insort(self.ids, entry.id)
+
+    def remove(self, entry_id: int) -> StoredEntry:
+        entry = self.entries.pop(entry_id)
+        # Ids of the gone stay in the list until they are the majority: removal is then cheap
+        # on average wherever in the queue it happens.
+        if len(self.ids) > 64 and len(self.ids) > 2 * len(self.entries):
+            self.ids = sorted(self.entries)
+        return entry
+
+    def after(self, after_id: int) -> list[int]:
+        return self.ids[bisect_right(self.ids, after_id) :]
+
+
+@implementer(IStore)
+class MemoryStore:
+    """A store that forgets everything with its process.
+
+    It commits on the reactor's next turn, one turn for all that waits, in order; there are no
+    threads. It keeps one reference to each encoded message and copies none.
+
+    Args:
+        reactor: for the next turn.
+    """
+
+    def __init__(self, reactor: Clock) -> None:
+        self._reactor = reactor
+        self._numbers = QueueNumbers()
+        self._queues: dict[int, _Queue] = {}
+        self._where: dict[int, _Queue] = {}
+        self._next = 1
+        self._jobs: list[tuple[Callable[[], Any], Deferred[Any]]] = []
+        self._open = False
+        self._closed = False
+        self._commits = 0
+        self._transactions = 0
+        self._entries = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "open" if self._open else "new"
+        return f"<MemoryStore {state} entries={len(self._where)} waiting={len(self._jobs)}>"
+
+    def open(self) -> Deferred[Recovery]:
+        """See `IStore.open`: there is never anything to recover."""
+        if self._open:
+            raise LocalProtocolError("a store is opened once")
+        self._open = True
+        return self._submit(Recovery)
+
+    def close(self) -> Deferred[None]:
+        """See `IStore.close`."""
+        done: Deferred[None] = self._submit(lambda: None)
+        self._closed = True
+        return done
+
+    def next_id(self) -> int:
+        """See `IStore.next_id`."""
+        entry_id = self._next
+        self._next = entry_id + 1
+        return entry_id
+
+    def begin(self) -> Transaction:
+        """See `IStore.begin`."""
+        return Transaction(self._numbers, self._commit)
+
+    def load(
+        self, queue: str, after_id: int, limit: int, limit_bytes: int
+    ) -> Deferred[list[StoredEntry]]:
+        """See `IStore.load`."""
+        return self._submit(lambda: self._load(queue, after_id, limit, limit_bytes))
+
+    def expired(
+        self, queue: str, now_ms: int, after_id: int, limit: int
+    ) -> Deferred[list[StoredEntry]]:
+        """See `IStore.expired`."""
+        return self._submit(lambda: self._expired(queue, now_ms, after_id, limit))
+
+    def statistics(self) -> dict[str, float]:
+        """The counters of `SqliteStore` that mean something here."""
+        return {
+            "commits": self._commits,
+            "transactions": self._transactions,
+            "entries": self._entries,
+            "entries_per_commit": self._entries / max(1, self._commits),
+            "failed_transactions": 0,
+            "waiting": len(self._jobs),
+        }
+
+    def _commit(self, transaction: Transaction) -> Deferred[None]:
+        self._put(lambda: self._apply(transaction), transaction.deferred)
+        return transaction.deferred
+
+    def _submit(self, function: Callable[[], Any]) -> Deferred[Any]:
+        deferred: Deferred[Any] = Deferred()
+        self._put(function, deferred)
+        return deferred
+
+    def _put(self, function: Callable[[], Any], deferred: Deferred[Any]) -> None:
+        if not self._open:
+            raise LocalProtocolError("the store is not open")
+        if self._closed:
+            function = _refuse
+        self._jobs.append((function, deferred))
+        if len(self._jobs) == 1:
+            self._reactor.callLater(0, self._turn)
+
+    def _turn(self) -> None:
+        jobs, self._jobs = self._jobs, []
+        self._commits += 1
+        results: list[tuple[Deferred[Any], Any]] = []
+        for function, deferred in jobs:
+            try:
+                results.append((deferred, function()))
+            except StoreError as error:
+                results.append((deferred, error))
+        for deferred, result in results:
+            if isinstance(result, StoreError):
+                deferred.errback(result)
+            else:
+                deferred.callback(result)
+
+    def _apply(self, transaction: Transaction) -> None:
+        # Receipts and notes are for the next start, and there is none: they end here.
+        stages, _ = merge([transaction])
+        for stage in stages:
+            self._check(stage)
+        for stage in stages:
+            self._write(stage)
+        self._transactions += 1
+
+    def _check(self, stage: Stage) -> None:
+        for entry_id in stage.rows[::WIDTH]:
+            if entry_id in self._where:
+                raise StoreError(f"entry {entry_id} exists already")
+
+    def _write(self, stage: Stage) -> None:
+        rows = stage.rows
+        self._entries += len(rows) // WIDTH + len(stage.dequeued)
+        for start in range(0, len(rows), WIDTH):
+            entry_id, number, arrived, expires, flags, count, _, encoded = rows[
+                start : start + WIDTH
+            ]
+            self._add(number, StoredEntry(entry_id, encoded, arrived, expires, count, flags))
+        for entry_id, (count, body) in stage.updates.items():
+            if entry_id in self._where:
+                entry = self._where[entry_id].entries[entry_id]
+                # Not changed in place: a page that was loaded earlier shares the object.
+                self._where[entry_id].entries[entry_id] = StoredEntry(
+                    entry_id,
+                    entry.encoded if body is None else body,
+                    entry.arrived_ms,
+                    entry.expires_ms,
+                    count,
+                    entry.flags,
+                )
+        for entry_id, (new_id, number, body) in stage.moves.items():
+            if entry_id in self._where:
+                entry = self._where.pop(entry_id).remove(entry_id)
+                self._add(
+                    number,
+                    StoredEntry(
+                        new_id,
+                        entry.encoded if body is None else body,
+                        entry.arrived_ms,
+                        entry.expires_ms,
+                        entry.delivery_count,
+                        entry.flags,
+                    ),
+                )
+        for entry_id in stage.dequeued:
+            if entry_id in self._where:
+                self._where.pop(entry_id).remove(entry_id)
+
+    def _add(self, number: int, entry: StoredEntry) -> None:
+        queue = self._queues.get(number)
+        if queue is None:
+            queue = self._queues[number] = _Queue()
+        queue.add(entry)
+        self._where[entry.id] = queue
+
+    def _load(
+        self, name: str, after_id: int, limit: int, limit_bytes: int
+    ) -> Sequence[StoredEntry]:
+        queue = self._queues.get(self._numbers.get(name, 0), _Queue())
+        page: list[StoredEntry] = []
+        size = 0
+        for entry_id in queue.after(after_id):
+            entry = queue.entries.get(entry_id)
+            if entry is None:
+                continue
+            if len(page) >= limit or (page and size >= limit_bytes):
+                break
+            page.append(entry)
+            size += len(entry.encoded)
+        return page
+
+    def _expired(self, name: str, now_ms: int, after_id: int, limit: int) -> Sequence[StoredEntry]:
+        queue = self._queues.get(self._numbers.get(name, 0), _Queue())
+        page: list[StoredEntry] = []
+        for entry_id in queue.after(after_id):
+            entry = queue.entries.get(entry_id)
+            if entry is not None and 0 < entry.expires_ms <= now_ms:
+                page.append(entry)
+                if len(page) >= limit:
+                    break
+        return page
+
+
+def _refuse() -> None:
+    raise StoreError("the store is closed")

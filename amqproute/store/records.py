@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes into the store and what comes out of it: plain values, no behavior."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import sub
+from typing import Final
+
+TRANSIENT: Final = 1
+"""Bit 0 of `StoredEntry.flags`: a non-durable entry that was paged out; `open` deletes it."""
+
+
+@dataclass(slots=True)
+class StoredEntry:
+    """One entry as `load` returns it.
+
+    Attributes:
+        id: strictly increasing over the whole store, also across restarts; the order of a
+            queue is the order of its ids.
+        encoded: the annotated message, byte for byte.
+        arrived_ms: wall clock, milliseconds since the epoch.
+        expires_ms: the same clock; 0 means never.
+        delivery_count: failed deliveries so far (part 3 §3.2.1).
+        flags: `TRANSIENT`; the other bits belong to the broker.
+    """
+
+    id: int
+    encoded: bytes
+    arrived_ms: int
+    expires_ms: int
+    delivery_count: int
+    flags: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSummary:
+    """What a queue holds: entries, bytes of encoded messages, the ids at both ends."""
+
+    count: int
+    bytes: int
+    first_id: int
+    last_id: int
+
+
+@dataclass(slots=True)
+class Recovery:
+    """What the store remembers when it is opened.
+
+    Attributes:
+        queues: by name, those that have entries.
+        received: receipt stream -> the ids still remembered, ascending.
+        notes: kind -> key -> value.
+    """
+
+    queues: dict[str, QueueSummary] = field(default_factory=dict)
+    received: dict[str, list[int]] = field(default_factory=dict)
+    notes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """A run of received ids, remembered together: one row, whatever their number.
+
+    Attributes:
+        low: the smallest id.
+        high: the largest id.
+        steps: the differences between neighbors; empty when there are no gaps.
+        at_ms: when they were marked.
+    """
+
+    low: int
+    high: int
+    steps: tuple[int, ...]
+    at_ms: int
+
+    @classmethod
+    def of(cls, ids: Iterable[int], at_ms: int) -> Receipt:
+        """Pack `ids`, which are not empty, in any order, with repetitions or without."""
+        ordered = sorted(set(ids))
+        low, high = ordered[0], ordered[-1]
+        if high - low == len(ordered) - 1:
+            return cls(low, high, (), at_ms)
+        return cls(low, high, tuple(map(sub, ordered[1:], ordered)), at_ms)
+
+    def ids(self) -> Sequence[int]:
+        """The ids again, ascending."""
+        if not self.steps:
+            return range(self.low, self.high + 1)
+        return list(accumulate(self.steps, initial=self.low))
+
+    def without_below(self, below: int) -> Receipt | None:
+        """The rest of this receipt once ids under `below` are forgotten; None for no rest."""
+        left = [one for one in self.ids() if one >= below]
+        return Receipt.of(left, self.at_ms) if left else None
+
+
+class QueueNumbers(dict[str, int]):
+    """Queue names to the small numbers that rows carry; a new name gets the next number.
+
+    Attributes:
+        unsaved: numbers whose names the database has not got yet. The reactor's thread adds,
+            the writer's thread takes away after the commit that holds them; each single step
+            is one dict operation, so no lock is needed.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unsaved: dict[int, str] = {}
+        self._last = 0
+
+    def __missing__(self, name: str) -> int:
+        self._last += 1
+        # First the promise to save the name, then the number: a row can never reach the
+        # writer before the name of its queue does.
+        self.unsaved[self._last] = name
+        self[name] = self._last
+        return self._last
+
+    def restore(self, names: Iterator[tuple[int, str]]) -> None:
+        """Take over the numbers that the database knows."""
+        for number, name in names:
+            self[name] = number
+            self._last = max(self._last, number)

@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SqliteStore: the store as the reactor's thread sees it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from amqproute.errors import LocalProtocolError, StoreError
+from amqproute.interfaces import IStore
+from amqproute.store import schema
+from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, StoredEntry
+from amqproute.store.statements import EXPIRED, LOAD, read_page, read_receipt
+from amqproute.store.transaction import Transaction
+from amqproute.store.writer import Call, ReactorThreads, Stop, Writer
+
+log = Logger()
+
+ID_BLOCK: Final = 1 << 24
+"""Ids that may be given out before the database has to hear of it."""
+PURGE: Final = 10_000
+"""Transient entries deleted in one transaction at the start."""
+
+
+@implementer(IStore)
+class SqliteStore:
+    """Entries, receipts and notes in one SQLite database.
+
+    Args:
+        path: the database file; its directory is made if it is missing.
+        reactor: for the way back from the writer's thread.
+        clock_ms: wall clock, milliseconds since the epoch, for the age of receipts.
+        page_size: bytes, for a new database.
+        max_bytes: bound on the database file, 0 for none; beyond it transactions that need
+            room fail, those that make room do not.
+        checkpoint_bytes: length of the log at which copying into the database begins.
+        remainder_bytes: what the writer may copy itself between two commits.
+        check_bytes: a database up to this size is checked page by page when it is opened.
+        connect: makes a connection; tests put a faulty one here.
+        on_death: told, in the reactor's thread, when the writer's thread died.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reactor: ReactorThreads,
+        *,
+        clock_ms: Callable[[], int],
+        page_size: int = 16384,
+        max_bytes: int = 0,
+        checkpoint_bytes: int = 32 * 1024 * 1024,
+        remainder_bytes: int = 1024 * 1024,
+        check_bytes: int = 64 * 1024 * 1024,
+        connect: schema.Connect = schema.connect,
+        on_death: Callable[[StoreError], None] | None = None,
+    ) -> None:
+        self.path = os.path.abspath(path)
+        self._page_size = page_size
+        self._max_bytes = max_bytes
+        self._check_bytes = check_bytes
+        self._connect = connect
+        self._numbers = QueueNumbers()
+        self._writer = Writer(
+            self.path,
+            reactor,
+            self._numbers,
+            clock_ms=clock_ms,
+            connect=connect,
+            checkpoint_pages=max(1, checkpoint_bytes // page_size),
+            remainder_pages=max(1, remainder_bytes // page_size),
+            on_death=on_death,
+        )
+        self._started = False
+        self._closed: Deferred[None] | None = None
+        self._next = 0
+        self._reserve_at = 0
+        self._reserved = 0
+
+    def __repr__(self) -> str:
+        state = "closed" if self._writer.death else "open" if self._reserved else "new"
+        return f"<SqliteStore {self.path} {state} waiting={self._writer.pending()}>"
+
+    # Life.
+
+    def open(self) -> Deferred[Recovery]:
+        """See `IStore.open`. A store object is opened once."""
+        if self._started:
+            raise LocalProtocolError("a store is opened once")
+        self._started = True
+        opened: Deferred[Recovery] = Deferred()
+        self._writer.start()
+        self._writer.submit(Call(self._open, opened, vital=True))
+        return opened
+
+    def close(self) -> Deferred[None]:
+        """See `IStore.close`. Closing again, or closing what did not open, is harmless."""
+        if not self._started:
+            self._started = True
+            return succeed(None)
+        if self._closed is None:
+            self._closed = Deferred()
+            self._writer.submit(Call(partial(self._close, self._next), self._closed, vital=True))
+            self._closed.addErrback(_ignore_closed, self._writer)
+        follower: Deferred[None] = Deferred()
+        self._closed.chainDeferred(follower)
+        return follower
+
+    # Work.
+
+    def next_id(self) -> int:
+        """See `IStore.next_id`.
+
+        Raises:
+            StoreError: the database could not be told for a very long time that ids are used.
+        """
+        entry_id = self._next
+        self._next = entry_id + 1
+        if entry_id >= self._reserve_at:
+            self._reserve(entry_id)
+        return entry_id
+
+    def begin(self) -> Transaction:
+        """See `IStore.begin`."""
+        return Transaction(self._numbers, self._commit)
+
+    def load(
+        self, queue: str, after_id: int, limit: int, limit_bytes: int
+    ) -> Deferred[list[StoredEntry]]:
+        """See `IStore.load`. At least one entry comes, even if it exceeds `limit_bytes`."""
+        bound = max(1, limit_bytes)
+        return self._read(LOAD, (self._numbers.get(queue, 0), after_id, limit, bound))
+
+    def expired(
+        self, queue: str, now_ms: int, after_id: int, limit: int
+    ) -> Deferred[list[StoredEntry]]:
+        """See `IStore.expired`."""
+        return self._read(EXPIRED, (self._numbers.get(queue, 0), now_ms, after_id, limit))
+
+    def statistics(self) -> dict[str, float]:
+        """Counters since the start, times in seconds, sizes in bytes."""
+        figures = self._writer.figures
+        room = os.statvfs(os.path.dirname(self.path))
+        return {
+            "commits": figures.commits,
+            "transactions": figures.transactions,
+            "entries": figures.entries,
+            "entries_per_commit": figures.entries / max(1, figures.commits),
+            "failed_transactions": figures.failed,
+            "waiting": self._writer.pending(),
+            "last_commit_seconds": figures.last_commit_seconds,
+            "max_commit_seconds": figures.max_commit_seconds,
+            "log_restarts": self._writer.log_restarts(),
+            "wal_bytes": _size(f"{self.path}-wal"),
+            "db_bytes": _size(self.path),
+            "free_bytes": room.f_bavail * room.f_frsize,
+        }
+
+    # The reactor's side of the above.
+
+    def _commit(self, transaction: Transaction) -> Deferred[None]:
+        if not self._reserved:
+            raise LocalProtocolError("the store is not open")
+        self._writer.submit(transaction)
+        return transaction.deferred
+
+    def _read(self, statement: str, parameters: tuple[Any, ...]) -> Deferred[list[StoredEntry]]:
+        if not self._reserved:
+            raise LocalProtocolError("the store is not open")
+        result: Deferred[list[StoredEntry]] = Deferred()
+        self._writer.submit(Call(partial(self._page, statement, parameters), result))
+        return result
+
+    def _reserve(self, entry_id: int) -> None:
+        """Have the bound of ids moved on, long before it is reached.
+
+        Ids leave the house without a commit of ours (entries that are not durable), so a bound
+        ahead of them has to be durable, or a restart after a crash would use ids again.
+        """
+        if entry_id >= self._reserved:
+            self._next = entry_id
+            raise StoreError(
+                f"{self.path} has not taken a write for {ID_BLOCK // 2} messages: see its "
+                "earlier errors"
+            )
+        self._reserve_at = entry_id + ID_BLOCK // 64  # a failure is tried again later
+        bound = entry_id + ID_BLOCK
+        reserved: Deferred[None] = Deferred()
+        reserved.addCallbacks(self._reservation_held, self._reservation_failed, (bound,))
+        self._writer.submit(Call(partial(self._save_bound, bound), reserved))
+
+    def _reservation_held(self, _: None, bound: int) -> None:
+        self._reserved = bound
+        self._reserve_at = bound - ID_BLOCK // 2
+
+    def _reservation_failed(self, failure: Any) -> None:
+        log.warn("{path}: cannot reserve ids: {error}", path=self.path, error=str(failure.value))
+
+    # The writer's side of the above.
+
+    def _open(self) -> Recovery:
+        self._make_file()
+        self._lock()
+        connection = self._writer.connection = self._connect(self.path)
+        schema.prepare(
+            connection,
+            self.path,
+            page_size=self._page_size,
+            max_bytes=self._max_bytes,
+            check_bytes=self._check_bytes,
+        )
+        purged = 0
+        while True:
+            done = connection.execute(
+                "DELETE FROM entry WHERE id IN"
+                " (SELECT id FROM entry INDEXED BY entry_transient WHERE flags & 1 LIMIT ?)",
+                (PURGE,),
+            ).rowcount
+            purged += done
+            if done < PURGE:
+                break
+        recovery = self._recover(connection)
+        bound = connection.execute("SELECT value FROM meta WHERE key = 'next_id'").fetchone()
+        (last,) = connection.execute("SELECT ifnull(max(id), 0) FROM entry").fetchone()
+        self._next = max(last + 1, bound[0] if bound else 1)
+        self._save_bound(self._next + ID_BLOCK)
+        self._reservation_held(None, self._next + ID_BLOCK)
+        self._writer.watch_log()
+        _sync_directory(self.path)
+        log.info(
+            "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted",
+            path=self.path,
+            entries=sum(summary.count for summary in recovery.queues.values()),
+            queues=len(recovery.queues),
+            purged=purged,
+        )
+        return recovery
+
+    def _recover(self, connection: sqlite3.Connection) -> Recovery:
+        recovery = Recovery()
+        names: dict[int, str] = dict(connection.execute("SELECT number, name FROM queue"))
+        for number, *summary in connection.execute(
+            "SELECT queue, count(*), sum(size), min(id), max(id)"
+            " FROM entry INDEXED BY entry_queue GROUP BY queue"
+        ):
+            if number not in names:
+                raise StoreError(schema.damaged(self.path, f"queue {number} has no name"))
+            recovery.queues[names[number]] = QueueSummary(*summary)
+        empty = [(number,) for number, name in names.items() if name not in recovery.queues]
+        connection.execute("BEGIN")
+        connection.executemany("DELETE FROM queue WHERE number = ?", empty)
+        connection.execute("COMMIT")
+        self._numbers.restore(
+            (number, name) for number, name in names.items() if name in recovery.queues
+        )
+        received: dict[str, set[int]] = {}
+        for stream, *row in connection.execute(
+            "SELECT stream, low, high, at, steps FROM receipt ORDER BY number"
+        ):
+            received.setdefault(stream, set()).update(read_receipt(*row).ids())
+        recovery.received = {stream: sorted(ids) for stream, ids in received.items()}
+        for kind, key, value in connection.execute("SELECT kind, key, value FROM note"):
+            recovery.notes.setdefault(kind, {})[key] = value
+        return recovery
+
+    def _close(self, next_id: int) -> None:
+        connection = self._writer.connection
+        if connection is not None:
+            try:
+                self._save_bound(next_id)
+                self._writer.finish_log()
+            except sqlite3.Error as error:
+                # Nothing is lost: the next start reads the log and skips some ids.
+                log.warn(
+                    "{path}: {error}", path=self.path, error=str(schema.in_words(error, self.path))
+                )
+        raise Stop
+
+    def _save_bound(self, bound: int) -> None:
+        assert self._writer.connection is not None
+        self._writer.connection.execute(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_id', ?)", (bound,)
+        )
+
+    def _page(self, statement: str, parameters: tuple[Any, ...]) -> list[StoredEntry]:
+        assert self._writer.connection is not None
+        return read_page(self._writer.connection, statement, parameters)
+
+    def _make_file(self) -> None:
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+            os.close(descriptor)
+        except OSError as error:
+            raise StoreError(f"cannot open {self.path} for writing: {error.strerror}") from error
+        mode = os.stat(self.path).st_mode & 0o777
+        if mode & 0o077:
+            log.warn(
+                "{path} has mode {mode:03o}: others on this host may read messages; chmod 600",
+                path=self.path,
+                mode=mode,
+            )
+
+    def _lock(self) -> None:
+        """Keep a second process out, until this one closes the store or ends in any way."""
+        descriptor = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise StoreError(
+                f"{self.path} is in use by the process {holder}: a store has one daemon; stop "
+                "that one, or give this one another state directory"
+            ) from error
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        self._writer.lock = descriptor
+
+
+def _ignore_closed(failure: Any, writer: Writer) -> None:
+    """Closing a store whose writer has ended already has nothing left to do."""
+    if failure.value is not writer.death:
+        failure.raiseException()
+
+
+def _sync_directory(path: str) -> None:
+    """Make the file's name as durable as its contents; SQLite does so for the log only."""
+    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0

@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one transaction asks for, gathered so that many can be written as one.
+
+A `Stage` holds work in the order in which it is written: rows in, updates, moves, rows out.
+Since an id lives only once (born by enqueue or move, ended by dequeue or move), that order
+gives what the calls gave in their own order, except for the few pairs that `Stage.clashes`
+knows; such a pair opens the next stage. Ordinary traffic needs one stage for any number of
+transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+
+from amqproute.errors import LocalProtocolError
+from amqproute.store.records import QueueNumbers, Receipt
+
+WIDTH: Final = 8
+"""Columns of a row in `Stage.rows`: id, queue, arrived, expires, flags, count, size, encoded."""
+
+Move = tuple[int, int, bytes | None]
+
+
+class Stage:
+    """Work on entries that may be written in one fixed order.
+
+    Attributes:
+        rows: new entries, `WIDTH` values each, one after the other in a flat list.
+        dequeued: ids that end here.
+        updates: id -> delivery count and, if it changes, the encoded message.
+        moves: id -> new id, queue number and, if it changes, the encoded message.
+        arrivals: the new ids of `moves`.
+    """
+
+    __slots__ = ("arrivals", "dequeued", "moves", "rows", "updates")
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.dequeued: set[int] = set()
+        self.updates: dict[int, tuple[int, bytes | None]] = {}
+        self.moves: dict[int, Move] = {}
+        self.arrivals: set[int] = set()
+
+    def is_busy(self) -> bool:
+        """True if there is anything to write."""
+        return bool(self.rows or self.dequeued or self.updates or self.moves)
+
+    def clashes(self, updates: Iterable[int], moves: Iterable[int]) -> bool:
+        """True if these later updates and moves cannot join: the fixed order would differ.
+
+        An update of a moved entry would be written before the move; a move of a moved entry
+        has to see the first one; a move of an ended entry would bring it back.
+        """
+        for one in updates:
+            if one in self.moves or one in self.arrivals:
+                return True
+        for one in moves:
+            if one in self.moves or one in self.arrivals or one in self.dequeued:
+                return True
+        return False
+
+    def update(self, entry_id: int, delivery_count: int, encoded: bytes | None) -> None:
+        """Note an update; a body from an earlier update stays if this one has none."""
+        if encoded is None and entry_id in self.updates:
+            encoded = self.updates[entry_id][1]
+        self.updates[entry_id] = (delivery_count, encoded)
+
+    def move(self, entry_id: int, move: Move) -> None:
+        """Note a move."""
+        self.moves[entry_id] = move
+        self.arrivals.add(move[0])
+
+    def join(self, later: Stage) -> None:
+        """Take over the work of a later stage that does not clash."""
+        self.rows += later.rows
+        self.dequeued |= later.dequeued
+        for entry_id, (count, encoded) in later.updates.items():
+            self.update(entry_id, count, encoded)
+        self.moves.update(later.moves)
+        self.arrivals |= later.arrivals
+
+    def drop_unborn(self) -> None:
+        """Forget entries that come and go within this stage.
+
+        Safe: nobody has been told of the enqueue, because no Deferred fires before the commit
+        that would have held both writes; afterwards the state is the same as with them. A
+        stage with moves is left alone, since a move may have carried the entry away first.
+        """
+        if not self.dequeued or not self.rows or self.moves:
+            return
+        ids = self.rows[::WIDTH]
+        unborn = self.dequeued.intersection(ids)
+        if not unborn:
+            return
+        kept: list[Any] = []
+        for index, entry_id in enumerate(ids):
+            if entry_id not in unborn:
+                kept += self.rows[index * WIDTH : (index + 1) * WIDTH]
+        self.rows = kept
+        self.dequeued -= unborn
+
+
+class Facts:
+    """Receipts and notes of one or many transactions, in an order that is safe to write.
+
+    Marks are written before `forgets`, and everything before `streams_forgotten`; what would
+    not fit that order opens the next `Facts`.
+    """
+
+    __slots__ = ("forget_before_ms", "forgets", "forgotten", "marks", "notes")
+
+    def __init__(self) -> None:
+        self.marks: dict[str, list[int]] = {}
+        self.forgets: dict[str, int] = {}
+        self.notes: dict[tuple[str, str], bytes | None] = {}
+        self.forgotten: set[str] = set()
+        self.forget_before_ms: int | None = None
+
+    def clashes(self, later: Facts) -> bool:
+        """True if a later mark would be lost to a forgetting that was asked for earlier."""
+        if not later.marks:
+            return False
+        if self.forget_before_ms is not None:
+            return True
+        return any(
+            stream in self.forgotten or min(ids) < self.forgets.get(stream, min(ids))
+            for stream, ids in later.marks.items()
+        )
+
+    def join(self, later: Facts) -> None:
+        """Take over later facts that do not clash."""
+        for stream, ids in later.marks.items():
+            self.marks.setdefault(stream, []).extend(ids)
+        for stream, below in later.forgets.items():
+            self.forgets[stream] = max(below, self.forgets.get(stream, below))
+        self.forgotten |= later.forgotten
+        self.notes.update(later.notes)
+        if later.forget_before_ms is not None:
+            self.forget_before_ms = max(later.forget_before_ms, self.forget_before_ms or 0)
+
+    def receipts(self, now_ms: int) -> list[tuple[str, Receipt]]:
+        """The marks, packed: one receipt for each stream."""
+        return [(stream, Receipt.of(ids, now_ms)) for stream, ids in self.marks.items()]
+
+
+class Transaction:
+    """What is to happen together or not at all. Made by a store's `begin`.
+
+    A transaction that is dropped without `commit` never happened. Operations on an id that is
+    not (or no longer) there do nothing.
+    """
+
+    __slots__ = ("_hand_over", "_numbers", "_rows", "deferred", "facts", "stages")
+
+    def __init__(
+        self, numbers: QueueNumbers, hand_over: Callable[[Transaction], Deferred[None]]
+    ) -> None:
+        self._numbers = numbers
+        self._hand_over: Callable[[Transaction], Deferred[None]] | None = hand_over
+        first = Stage()
+        self.stages = [first]
+        # New ids are never touched by anything earlier, so rows may always join stage one.
+        self._rows = first.rows
+        self.facts: list[Facts] = []
+        self.deferred: Deferred[None] = Deferred()
+
+    def enqueue(
+        self,
+        queue: str,
+        entry_id: int,
+        encoded: bytes,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+    ) -> None:
+        """Put an entry at its place in a queue.
+
+        Args:
+            queue: the queue's name.
+            entry_id: from the store's `next_id`.
+            encoded: the annotated message; kept, not copied.
+            arrived_ms: wall clock, milliseconds since the epoch.
+            expires_ms: the same clock, 0 for never.
+            flags: `TRANSIENT` and the broker's own bits.
+        """
+        if self._hand_over is None:
+            raise _too_late()
+        self._rows += (
+            entry_id,
+            self._numbers[queue],
+            arrived_ms,
+            expires_ms,
+            flags,
+            0,
+            len(encoded),
+            encoded,
+        )
+
+    def dequeue(self, ids: Sequence[int]) -> None:
+        """End entries."""
+        if self._hand_over is None:
+            raise _too_late()
+        self.stages[-1].dequeued.update(ids)
+
+    def update(self, entry_id: int, delivery_count: int, encoded: bytes | None = None) -> None:
+        """Set an entry's delivery count and, if given, its encoded message."""
+        self._stage_for((entry_id,), ()).update(entry_id, delivery_count, encoded)
+
+    def move(self, entry_id: int, queue: str, new_id: int, encoded: bytes | None = None) -> None:
+        """Put an entry at another queue's tail under a new id, as for a dead letter."""
+        number = self._numbers[queue]
+        self._stage_for((), (entry_id,)).move(entry_id, (new_id, number, encoded))
+
+    def mark_received(self, stream: str, ids: Sequence[int]) -> None:
+        """Remember that these ids of a peer's stream have arrived."""
+        if ids:
+            later = Facts()
+            later.marks[stream] = list(ids)
+            self._add(later)
+
+    def forget_received(self, stream: str, below: int) -> None:
+        """Drop a stream's receipts with ids under `below`."""
+        later = Facts()
+        later.forgets[stream] = below
+        self._add(later)
+
+    def forget_stream(self, stream: str) -> None:
+        """Drop all receipts of a stream."""
+        later = Facts()
+        later.forgotten.add(stream)
+        self._add(later)
+
+    def forget_received_before(self, ms: int) -> None:
+        """Drop the receipts, of any stream, that were marked before this time."""
+        later = Facts()
+        later.forget_before_ms = ms
+        self._add(later)
+
+    def note(self, kind: str, key: str, value: bytes | None) -> None:
+        """Keep a small durable fact, or delete it with None."""
+        later = Facts()
+        later.notes[kind, key] = value
+        self._add(later)
+
+    def commit(self) -> Deferred[None]:
+        """Hand everything over.
+
+        Returns:
+            A Deferred that fires after the fsync that made the transaction durable, never
+            inside this call, and in the order of the commits; or fails with `StoreError`.
+        """
+        hand_over, self._hand_over = self._hand_over, None
+        if hand_over is None:
+            raise _too_late()
+        return hand_over(self)
+
+    def _stage_for(self, updates: tuple[int, ...], moves: tuple[int, ...]) -> Stage:
+        if self._hand_over is None:
+            raise _too_late()
+        if self.stages[-1].clashes(updates, moves):
+            self.stages.append(Stage())
+        return self.stages[-1]
+
+    def _add(self, later: Facts) -> None:
+        if self._hand_over is None:
+            raise _too_late()
+        add_facts(self.facts, later)
+
+
+def _too_late() -> LocalProtocolError:
+    return LocalProtocolError("the transaction has been committed; begin another one")
+
+
+def add_facts(facts: list[Facts], later: Facts) -> None:
+    """Append `later` to a list of facts, joined to the last one if that is safe."""
+    if not facts or facts[-1].clashes(later):
+        facts.append(Facts())
+    facts[-1].join(later)
+
+
+def merge(transactions: Sequence[Transaction]) -> tuple[list[Stage], list[Facts]]:
+    """Join the work of transactions, in their order, into as few stages as possible."""
+    stages = [Stage()]
+    facts: list[Facts] = []
+    for transaction in transactions:
+        for stage in transaction.stages:
+            if (stage.updates or stage.moves) and stages[-1].clashes(stage.updates, stage.moves):
+                stages.append(Stage())
+            stages[-1].join(stage)
+        for fact in transaction.facts:
+            add_facts(facts, fact)
+    for stage in stages:
+        stage.drop_unborn()
+    return stages, facts

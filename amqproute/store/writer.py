@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The writer thread: the only one that touches the database, and the checkpointer beside it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Final, Protocol
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from amqproute.errors import StoreError
+from amqproute.store import schema
+from amqproute.store.checkpoint import Settled, Wal
+from amqproute.store.records import QueueNumbers
+from amqproute.store.statements import NAME, write_facts, write_stage
+from amqproute.store.transaction import WIDTH, Transaction, merge
+
+log = Logger()
+
+GROUP_ENTRIES: Final = 4096
+GROUP_BYTES: Final = 16 * 1024 * 1024
+"""Bounds of one group: what it adds to the wait of the transactions behind it."""
+RESTARTS: Final = 8
+"""How often a group is begun again because SQLite gave up the whole transaction."""
+
+
+class ReactorThreads(Protocol):
+    """What the store needs of a reactor (Twisted's `IReactorFromThreads`)."""
+
+    def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
+        """Call `callable` in the reactor's thread, in the order of these calls."""
+
+
+@dataclass(slots=True)
+class Call:
+    """Something to run on the writer's thread, in order with the commits before and after.
+
+    Attributes:
+        function: what to run.
+        deferred: gets the result, from the reactor's thread.
+        vital: without success there is nothing to go on with: the writer ends.
+    """
+
+    function: Callable[[], Any]
+    deferred: Deferred[Any]
+    vital: bool = False
+
+
+@dataclass(slots=True)
+class Figures:
+    """Counters, written by the writer's thread, read by anybody."""
+
+    commits: int = 0
+    transactions: int = 0
+    entries: int = 0
+    failed: int = 0
+    last_commit_seconds: float = 0.0
+    max_commit_seconds: float = 0.0
+
+
+class Stop(Exception):  # noqa: N818 # not an error: the way out of the writer's loop
+    """Raised by the last call to end the writer's loop."""
+
+
+class Writer:
+    """Takes whatever waits, writes it as one SQLite transaction, reports, begins again.
+
+    Attributes:
+        figures: the counters.
+        death: why nothing works any more; None while the thread lives.
+        connection: the database; made and used on the writer's thread only.
+        lock: descriptor of the lock file, -1 for none.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        reactor: ReactorThreads,
+        numbers: QueueNumbers,
+        *,
+        clock_ms: Callable[[], int],
+        connect: schema.Connect,
+        checkpoint_pages: int,
+        remainder_pages: int,
+        on_death: Callable[[StoreError], None] | None,
+    ) -> None:
+        self.path = path
+        self.figures = Figures()
+        self.death: StoreError | None = None
+        self.connection: sqlite3.Connection | None = None
+        self.lock = -1
+        self._reactor = reactor
+        self._numbers = numbers
+        self._clock_ms = clock_ms
+        self._on_death = on_death
+        self._failing = False
+        self._jobs: SimpleQueue[Transaction | Call | Settled] = SimpleQueue()
+        # What was taken from the queue last, and how many of it have their answer.
+        self._batch: list[Transaction | Call | Settled] = []
+        self._answered = 0
+        self._fired: list[tuple[Deferred[Any], Any]] = []
+        self._wal = Wal(path, connect, self._jobs.put, checkpoint_pages, remainder_pages)
+        self._thread = threading.Thread(target=self._live, name=f"store writer {path}", daemon=True)
+
+    # The reactor's side.
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def submit(self, job: Transaction | Call) -> None:
+        """Queue a job. Its Deferred fires from the reactor, never within this call."""
+        self._jobs.put(job)
+        if self.death is not None:
+            # The thread may have died before or after it saw this job: whoever still finds it
+            # in the queue answers it.
+            self._reactor.callFromThread(self._bury)
+
+    def pending(self) -> int:
+        """Jobs that wait for the writer."""
+        return self._jobs.qsize()
+
+    def _bury(self) -> None:
+        fired: list[tuple[Deferred[Any], Any]] = []
+        while not self._jobs.empty():
+            job = self._jobs.get_nowait()
+            if not isinstance(job, Settled):
+                fired.append((job.deferred, self.death))
+        _fire(fired)
+
+    def log_restarts(self) -> int:
+        """How often the write-ahead log began anew."""
+        return self._wal.restarts
+
+    # The writer's thread.
+
+    def _live(self) -> None:
+        try:
+            self._loop()
+        except Stop:
+            self.death = StoreError(f"the store {self.path} is closed")
+        except BaseException as error:  # whatever it is, it must not end in silence
+            log.failure("the writer thread of the store {path} died", path=self.path)
+            self.death = StoreError(
+                f"the writer thread of the store {self.path} died ({error!r}): "
+                "restart the daemon; what was committed is safe"
+            )
+            self.death.__cause__ = error
+            if self._on_death is not None:
+                self._reactor.callFromThread(self._on_death, self.death)
+        finally:
+            self.release()
+            self._fired += [
+                (job.deferred, self.death)
+                for job in self._batch[self._answered :]
+                if not isinstance(job, Settled)
+            ]
+            self._report()
+            self._reactor.callFromThread(self._bury)
+
+    def release(self) -> None:
+        """Close everything."""
+        self._wal.stop()
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+        # Later: closing this descriptor drops the locks SQLite holds on the same file.
+        self._wal.close()
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+    def watch_log(self) -> None:
+        """Start the checkpointer; the database is in WAL mode by now."""
+        assert self.connection is not None
+        self._wal.start(self.connection)
+
+    def finish_log(self) -> None:
+        """Copy the whole log and leave none: the last thing before closing."""
+        assert self.connection is not None
+        self._wal.stop()
+        self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def _loop(self) -> None:
+        jobs = self._jobs
+        while True:
+            self._answered = 0
+            self._batch = [jobs.get()]
+            self._batch += [jobs.get_nowait() for _ in range(jobs.qsize())]
+            group: list[Transaction] = []
+            room, entries = GROUP_BYTES, GROUP_ENTRIES
+            for job in self._batch:
+                if isinstance(job, Transaction):
+                    group.append(job)
+                    for stage in job.stages:
+                        entries -= len(stage.rows) // WIDTH + len(stage.dequeued)
+                        room -= sum(stage.rows[WIDTH - 2 :: WIDTH])
+                    if entries > 0 and room > 0:
+                        continue
+                self._write(group)
+                group, room, entries = [], GROUP_BYTES, GROUP_ENTRIES
+                if isinstance(job, Call):
+                    self._call(job)
+                elif isinstance(job, Settled):
+                    self._answered += 1
+                    self._wal.settled(job)
+            self._write(group)
+
+    def _call(self, job: Call) -> None:
+        try:
+            result = job.function()
+        except Stop:
+            self._answer((job,), None)
+            raise
+        except Exception as error:
+            result = schema.in_words(error, self.path)
+            if job.vital:
+                self._answer((job,), result)
+                raise Stop from error
+        self._answer((job,), result)
+        self._report()
+
+    def _write(self, group: Sequence[Transaction]) -> None:
+        if not group:
+            return
+        started = time.perf_counter()
+        try:
+            self._commit(group)
+        except Exception as error:
+            self._roll_back()
+            if len(group) == 1:
+                self._failed(group, error)
+            else:
+                self._isolate(list(group))
+        else:
+            self._answer(group, None)
+            if self._failing:
+                self._failing = False
+                log.info("{path} takes transactions again", path=self.path)
+        self._report()
+        took = time.perf_counter() - started
+        figures = self.figures
+        figures.commits += 1
+        figures.transactions += len(group)
+        figures.last_commit_seconds = took
+        figures.max_commit_seconds = max(took, figures.max_commit_seconds)
+        self._wal.grown()
+
+    def _commit(self, group: Sequence[Transaction]) -> None:
+        connection = self.connection
+        assert connection is not None
+        stages, facts = merge(group)
+        names = list(self._numbers.unsaved.items())
+        if not (names or facts or any(stage.is_busy() for stage in stages)):
+            return  # nothing but empty transactions: no write, no fsync
+        connection.execute("BEGIN")
+        if names:
+            NAME.run(connection, [value for pair in names for value in pair])
+        for stage in stages:
+            write_stage(connection, stage)
+        for fact in facts:
+            write_facts(connection, fact, self._clock_ms())
+        connection.execute("COMMIT")
+        for number, _ in names:
+            self._numbers.unsaved.pop(number, None)
+        for stage in stages:
+            self.figures.entries += len(stage.rows) // WIDTH + len(stage.dequeued)
+
+    def _isolate(self, group: list[Transaction]) -> None:
+        """Write a group that failed with a savepoint around each transaction.
+
+        What fails is undone and reported alone: one poisonous transaction costs its neighbors
+        nothing, and on a full disk those that only take entries out still get through. One
+        fsync for all that is left.
+        """
+        connection = self.connection
+        assert connection is not None
+        bad: dict[int, Exception] = {}
+        for _ in range(RESTARTS):
+            try:
+                given_up = self._try_each(connection, group, bad)
+            except sqlite3.Error as error:
+                self._roll_back()
+                bad.update((index, error) for index in range(len(group)) if index not in bad)
+                break
+            if given_up is None:
+                break
+            bad[given_up[0]] = given_up[1]
+        else:
+            refused = StoreError(f"{self.path} refuses one transaction after the other")
+            bad.update((index, refused) for index in range(len(group)) if index not in bad)
+        for index, one in enumerate(group):
+            if index in bad:
+                self._failed([one], bad[index])
+            else:
+                self._answer((one,), None)
+
+    def _try_each(
+        self, connection: sqlite3.Connection, group: list[Transaction], bad: dict[int, Exception]
+    ) -> tuple[int, Exception] | None:
+        """Write all but the `bad`, adding to them.
+
+        Returns:
+            None when the rest is committed (or all are bad); else the transaction at which
+            SQLite gave up everything written before it too, and why.
+        """
+        connection.execute("BEGIN")
+        names = list(self._numbers.unsaved.items())
+        for index, one in enumerate(group):
+            if index in bad:
+                continue
+            connection.execute("SAVEPOINT one")
+            try:
+                NAME.run(connection, [value for pair in names for value in pair])
+                stages, facts = merge([one])
+                for stage in stages:
+                    write_stage(connection, stage)
+                for fact in facts:
+                    write_facts(connection, fact, self._clock_ms())
+            except Exception as error:
+                if not connection.in_transaction:
+                    return index, error
+                connection.execute("ROLLBACK TO one")
+                bad[index] = error
+            connection.execute("RELEASE one")
+        connection.execute("COMMIT")
+        return None
+
+    def _roll_back(self) -> None:
+        assert self.connection is not None
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
+
+    def _failed(self, group: Sequence[Transaction], error: Exception) -> None:
+        self.figures.failed += len(group)
+        words = schema.in_words(error, self.path)
+        if not self._failing:
+            self._failing = True
+            log.warn("{path} cannot take transactions: {words}", path=self.path, words=str(words))
+        self._answer(group, words)
+
+    def _answer(self, jobs: Sequence[Transaction | Call], result: Any) -> None:
+        """Note the result for these jobs, the next ones of the batch."""
+        self._fired += [(job.deferred, result) for job in jobs]
+        self._answered += len(jobs)
+
+    def _report(self) -> None:
+        if self._fired:
+            fired, self._fired = self._fired, []
+            self._reactor.callFromThread(_fire, fired)
+
+
+def _fire(fired: list[tuple[Deferred[Any], Any]]) -> None:
+    """Fire Deferreds, in the reactor's thread; an exception as result is a failure."""
+    for deferred, result in fired:
+        if isinstance(result, Exception):
+            deferred.errback(result)
+        else:
+            deferred.callback(result)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the store share: a reactor that is only a queue of calls, and a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from twisted.internet.defer import Deferred
+
+from amqproute.store.records import QueueSummary, Recovery, StoredEntry
+from amqproute.store.sqlite import SqliteStore
+
+T = TypeVar("T")
+
+
+class QueueReactor:
+    """Collects the writer's calls; the test runs them, in their order, in its own thread."""
+
+    def __init__(self) -> None:
+        self.calls: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+
+    def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        self.calls.put(lambda: callable(*args, **kwargs))
+
+    def wait(self, deferred: Deferred[T]) -> T:
+        """Run calls until `deferred` has fired; return its result or raise its failure."""
+        results: list[Any] = []
+        failures: list[Any] = []
+        deferred.addCallbacks(results.append, failures.append)
+        while not results and not failures:
+            self.calls.get(timeout=10)()
+        if failures:
+            failures[0].raiseException()
+        return results[0]  # type: ignore[no-any-return]
+
+
+class House:
+    """A store with its pretend reactor; blocking words for the tests."""
+
+    def __init__(self, path: str, **options: Any) -> None:
+        self.reactor = QueueReactor()
+        self.now_ms = 1_000_000
+        self.store = SqliteStore(path, self.reactor, clock_ms=lambda: self.now_ms, **options)
+
+    def open(self) -> Recovery:
+        return self.reactor.wait(self.store.open())
+
+    def close(self) -> None:
+        self.reactor.wait(self.store.close())
+
+    def put(self, queue: str, *bodies: bytes, expires_ms: int = 0, flags: int = 0) -> list[int]:
+        """Enqueue and wait for the commit; return the ids."""
+        transaction = self.store.begin()
+        ids = []
+        for body in bodies:
+            ids.append(self.store.next_id())
+            transaction.enqueue(queue, ids[-1], body, self.now_ms, expires_ms, flags)
+        self.reactor.wait(transaction.commit())
+        return ids
+
+    def load(
+        self, queue: str, after: int = 0, limit: int = 1000, limit_bytes: int = 1 << 30
+    ) -> list[StoredEntry]:
+        return self.reactor.wait(self.store.load(queue, after, limit, limit_bytes))
+
+
+class Model:
+    """What a store must hold, as plain dicts, with every operation written down naively."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, tuple[str, StoredEntry]] = {}
+        self.received: dict[str, set[int]] = {}
+        self.notes: dict[str, dict[str, bytes]] = {}
+
+    def copy(self) -> Model:
+        other = Model()
+        other.entries = dict(self.entries)
+        other.received = {stream: set(ids) for stream, ids in self.received.items()}
+        other.notes = {kind: dict(notes) for kind, notes in self.notes.items()}
+        return other
+
+    def apply(self, name: str, *args: Any) -> None:
+        getattr(self, name)(*args)
+
+    def enqueue(self, queue, entry_id, encoded, arrived_ms, expires_ms, flags):  # type: ignore
+        entry = StoredEntry(entry_id, encoded, arrived_ms, expires_ms, 0, flags)
+        self.entries[entry_id] = (queue, entry)
+
+    def dequeue(self, ids):  # type: ignore
+        for one in ids:
+            self.entries.pop(one, None)
+
+    def update(self, entry_id, delivery_count, encoded=None):  # type: ignore
+        if entry_id in self.entries:
+            queue, old = self.entries[entry_id]
+            body = old.encoded if encoded is None else encoded
+            self.entries[entry_id] = (
+                queue,
+                StoredEntry(
+                    entry_id, body, old.arrived_ms, old.expires_ms, delivery_count, old.flags
+                ),
+            )
+
+    def move(self, entry_id, queue, new_id, encoded=None):  # type: ignore
+        if entry_id in self.entries:
+            _, old = self.entries.pop(entry_id)
+            body = old.encoded if encoded is None else encoded
+            self.entries[new_id] = (
+                queue,
+                StoredEntry(
+                    new_id, body, old.arrived_ms, old.expires_ms, old.delivery_count, old.flags
+                ),
+            )
+
+    def mark_received(self, stream, ids):  # type: ignore
+        self.received.setdefault(stream, set()).update(ids)
+
+    def forget_received(self, stream, below):  # type: ignore
+        ids = self.received.get(stream, set())
+        self.received[stream] = {one for one in ids if one >= below}
+
+    def forget_stream(self, stream):  # type: ignore
+        self.received.pop(stream, None)
+
+    def note(self, kind, key, value):  # type: ignore
+        if value is None:
+            self.notes.get(kind, {}).pop(key, None)
+        else:
+            self.notes.setdefault(kind, {})[key] = value
+
+    def reopened(self) -> None:
+        self.entries = {key: pair for key, pair in self.entries.items() if not pair[1].flags & 1}
+
+    def queue(self, name: str) -> list[StoredEntry]:
+        return [entry for _, (queue, entry) in sorted(self.entries.items()) if queue == name]
+
+    def recovery(self) -> Recovery:
+        recovery = Recovery()
+        for name in {queue for queue, _ in self.entries.values()}:
+            held = self.queue(name)
+            size = sum(len(entry.encoded) for entry in held)
+            recovery.queues[name] = QueueSummary(len(held), size, held[0].id, held[-1].id)
+        recovery.received = {name: sorted(ids) for name, ids in self.received.items() if ids}
+        recovery.notes = {kind: dict(notes) for kind, notes in self.notes.items() if notes}
+        return recovery

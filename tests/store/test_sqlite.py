@@ -1,0 +1,496 @@
+# SPDX-License-Identifier: Apache-2.0
+"""SqliteStore: the contract, its life, its failures."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from amqproute.errors import LocalProtocolError, StoreError
+from amqproute.interfaces import IStore, IStoreTransaction
+from amqproute.store import schema
+from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
+from amqproute.store.sqlite import ID_BLOCK
+from amqproute.store.writer import Call
+from tests.store.rig import House
+
+
+class StoreCase(SynchronousTestCase):
+    """A store in a directory of its own, closed at the end."""
+
+    def setUp(self) -> None:
+        self.path = os.path.join(self.mktemp(), "state", "queues.db")
+        self.houses: list[House] = []
+
+    def house(self, **options: Any) -> House:
+        house = House(self.path, **options)
+        self.houses.append(house)
+        return house
+
+    def opened(self, **options: Any) -> House:
+        house = self.house(**options)
+        house.open()
+        return house
+
+    def commit(self, house: House, *calls: tuple[Any, ...]) -> Deferred[None]:
+        transaction = house.store.begin()
+        for name, *args in calls:
+            getattr(transaction, name)(*args)
+        return transaction.commit()
+
+    def hold(self, house: House) -> Any:
+        """Keep the writer busy, so that what is committed next becomes one group."""
+        gate = threading.Event()
+        house.store._writer.submit(Call(lambda: gate.wait(30), Deferred()))
+        return gate.set
+
+    def tearDown(self) -> None:
+        for house in self.houses:
+            house.close()
+
+
+class LifeTests(StoreCase):
+    """Opening, closing, who may open."""
+
+    def test_interface(self) -> None:
+        """The store and its transactions provide their interfaces."""
+        house = self.opened()
+        verifyObject(IStore, house.store)
+        self.assertTrue(set(IStoreTransaction.names()) <= set(dir(house.store.begin())))
+
+    def test_private(self) -> None:
+        """Directory and files are the owner's alone."""
+        self.opened()
+        modes = [
+            stat.S_IMODE(os.stat(path).st_mode)
+            for path in (os.path.dirname(self.path), self.path, self.path + "-wal")
+        ]
+        self.assertEqual(modes, [0o700, 0o600, 0o600])
+
+    def test_second_daemon(self) -> None:
+        """A second store on the same file is refused in words and does not hurt the first."""
+        first = self.opened()
+        error = self.assertRaises(StoreError, self.house().open)
+        self.assertIn(f"in use by the process {os.getpid()}", str(error))
+        first.put("q", b"x")
+
+    def test_newer_schema(self) -> None:
+        """A database of a newer release is left alone."""
+        self.opened().close()
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("PRAGMA user_version=99")
+        connection.close()
+        self.assertIn("newer release", str(self.assertRaises(StoreError, self.house().open)))
+
+    def test_foreign(self) -> None:
+        """Another program's database is left alone."""
+        os.makedirs(os.path.dirname(self.path))
+        connection = sqlite3.connect(self.path)
+        connection.execute("CREATE TABLE bookmarks (url)")
+        connection.commit()
+        connection.close()
+        self.assertIn("another program", str(self.assertRaises(StoreError, self.house().open)))
+
+    def test_not_a_database(self) -> None:
+        """A file that is no database is refused with the next step."""
+        os.makedirs(os.path.dirname(self.path))
+        with open(self.path, "wb") as file:
+            file.write(b"this is not a database" * 1000)
+        self.assertIn(".recover", str(self.assertRaises(StoreError, self.house().open)))
+
+    def test_damaged(self) -> None:
+        """A damaged page is found when the store is opened."""
+        house = self.opened(page_size=4096)
+        house.put("q", *[os.urandom(1000) for _ in range(500)])
+        house.close()
+        with open(self.path, "r+b") as file:
+            for page in range(20, 100):
+                file.seek(page * 4096)
+                file.write(b"\xff" * 64)
+        self.assertIn("damaged", str(self.assertRaises(StoreError, self.house().open)))
+
+    def test_unwritable(self) -> None:
+        """A path that cannot be is an error in words."""
+        os.makedirs(self.path)
+        self.assertIn("cannot open", str(self.assertRaises(StoreError, self.house().open)))
+
+    def test_upgrade(self) -> None:
+        """A database of an older release gets the steps that are missing, once."""
+        house = self.opened()
+        (kept,) = house.put("q", b"kept")
+        house.close()
+        extra = ("CREATE TABLE later (x)",)
+        self.patch(schema, "UPGRADES", (*schema.UPGRADES, extra))
+        for _ in range(2):
+            house = self.opened()
+            self.assertEqual([entry.id for entry in house.load("q")], [kept])
+            house.close()
+
+    def test_close_waits(self) -> None:
+        """Closing comes after everything that waits; later work is refused."""
+        house = self.opened()
+        transaction = house.store.begin()
+        transaction.enqueue("q", house.store.next_id(), b"last", 1, 0, 0)
+        committed = transaction.commit()
+        closed = house.store.close()
+        late = house.store.begin().commit()
+        house.reactor.wait(closed)
+        self.assertIsNone(self.successResultOf(committed))
+        self.assertRaises(StoreError, house.reactor.wait, late)
+        self.assertFalse(os.path.exists(self.path + "-wal"))
+        self.assertEqual(self.house().open().queues["q"].count, 1)
+
+    def test_misuse(self) -> None:
+        """Opening twice, working before opening, and using a committed transaction are bugs."""
+        house = self.house()
+        self.assertRaises(LocalProtocolError, house.store.load, "q", 0, 1, 1)
+        self.assertRaises(LocalProtocolError, house.store.begin().commit)
+        house.open()
+        self.assertRaises(LocalProtocolError, house.store.open)
+        transaction = house.store.begin()
+        transaction.commit()
+        for late in (
+            transaction.commit,
+            lambda: transaction.enqueue("q", 1, b"", 0, 0, 0),
+            lambda: transaction.dequeue([1]),
+            lambda: transaction.update(1, 1),
+            lambda: transaction.note("a", "b", b""),
+        ):
+            self.assertRaises(LocalProtocolError, late)
+
+
+class WorkTests(StoreCase):
+    """Entries, receipts, notes, and what a restart leaves of them."""
+
+    def test_round_trip(self) -> None:
+        """Bodies come back byte for byte, whatever is in them, in the order of their ids."""
+        bodies = [b"", b"\0", b"a\0b", bytes(range(256)), "é\0ü".encode("latin-1"), b"x" * 300_000]
+        house = self.opened()
+        ids = house.put("q", *bodies, expires_ms=5, flags=6)
+        expected = [
+            StoredEntry(one, body, house.now_ms, 5, 0, 6)
+            for one, body in zip(ids, bodies, strict=True)
+        ]
+        self.assertEqual(house.load("q"), expected)
+        house.close()
+        house = self.house()
+        size = sum(map(len, bodies))
+        summary = QueueSummary(len(bodies), size, ids[0], ids[-1])
+        self.assertEqual(house.open().queues, {"q": summary})
+        self.assertEqual(house.load("q"), expected)
+
+    def test_pages(self) -> None:
+        """A page ends at its number of entries or of bytes, whichever comes first."""
+        house = self.opened()
+        ids = house.put("q", *[b"x" * 100] * 10)
+        house.put("other", b"y")
+        self.assertEqual([e.id for e in house.load("q", ids[2], 3)], ids[3:6])
+        self.assertEqual([e.id for e in house.load("q", 0, 10, 250)], ids[:3])
+        self.assertEqual([e.id for e in house.load("q", 0, 10, 1)], ids[:1])
+        self.assertEqual(house.load("q", ids[-1]), [])
+        self.assertEqual(house.load("nowhere"), [])
+
+    def test_expired(self) -> None:
+        """Only what has an expiry, and has reached it, in id order."""
+        house = self.opened()
+        house.put("q", b"never")
+        (late,) = house.put("q", b"late", expires_ms=50)
+        (early,) = house.put("q", b"early", expires_ms=10)
+        house.put("other", b"x", expires_ms=10)
+
+        def expired(now: int, after: int = 0, limit: int = 10) -> list[int]:
+            found = house.reactor.wait(house.store.expired("q", now, after, limit))
+            return [entry.id for entry in found]
+
+        self.assertEqual(expired(9), [])
+        self.assertEqual(expired(10), [early])
+        self.assertEqual(expired(50), [late, early])
+        self.assertEqual(expired(50, after=late), [early])
+        self.assertEqual(expired(50, limit=1), [late])
+
+    def test_load_between_commits(self) -> None:
+        """A load sees what was committed before it and nothing that was committed after."""
+        house = self.opened()
+        order: list[Any] = []
+        for step in range(3):
+            transaction = house.store.begin()
+            transaction.enqueue("q", house.store.next_id(), b"x", 1, 0, 0)
+            transaction.commit().addCallback(lambda _, step=step: order.append(step))
+            loaded = house.store.load("q", 0, 10, 1000)
+            loaded.addCallback(lambda found: order.append(f"saw {len(found)}"))
+        house.reactor.wait(loaded)
+        self.assertEqual(order, [0, "saw 1", 1, "saw 2", 2, "saw 3"])
+
+    def test_never_at_once(self) -> None:
+        """Deferreds fire in commit order, empty transactions too, and never inside the call."""
+        house = self.opened()
+        order: list[int] = []
+        last: Deferred[None] | None = None
+        for step in range(20):
+            transaction = house.store.begin()
+            if step % 3:
+                transaction.enqueue("q", house.store.next_id(), b"x", 1, 0, 0)
+            last = transaction.commit()
+            self.assertFalse(last.called)
+            last.addCallback(lambda _, step=step: order.append(step))
+        assert last is not None
+        house.reactor.wait(last)
+        self.assertEqual(order, list(range(20)))
+
+    def test_empty_writes_nothing(self) -> None:
+        """An empty transaction leaves the log as it is."""
+        house = self.opened()
+        size = os.path.getsize(self.path + "-wal")
+        house.reactor.wait(house.store.begin().commit())
+        self.assertEqual(os.path.getsize(self.path + "-wal"), size)
+
+    def test_transient(self) -> None:
+        """Transient entries are there until the store is opened again."""
+        house = self.opened()
+        house.put("q", *[b"t"] * 30, flags=TRANSIENT)
+        (kept,) = house.put("q", b"k", flags=2)
+        self.assertEqual(len(house.load("q")), 31)
+        house.close()
+        house = self.house()
+        self.assertEqual(house.open().queues, {"q": QueueSummary(1, 1, kept, kept)})
+
+    def test_many_rows(self) -> None:
+        """Every number of rows finds its statements, contiguous ids or not."""
+        house = self.opened()
+        for count in (1, 2, 15, 16, 17, 31, 255, 256, 257, 700):
+            ids = house.put("q", *[b"%d" % n for n in range(count)])
+            transaction = house.store.begin()
+            for one in ids:
+                transaction.update(one, 7)
+            transaction.dequeue(ids[::2])
+            house.reactor.wait(transaction.commit())
+            left = house.load("q")
+            self.assertEqual([e.id for e in left], ids[1::2])
+            self.assertEqual({e.delivery_count for e in left}, {7} if left else set())
+            transaction = house.store.begin()
+            moved = [house.store.next_id() for _ in left]
+            for entry, new_id in zip(left, moved, strict=True):
+                transaction.move(entry.id, "dead", new_id)
+            house.reactor.wait(transaction.commit())
+            self.assertEqual([e.id for e in house.load("dead")], moved)
+            transaction = house.store.begin()
+            transaction.dequeue(moved)
+            house.reactor.wait(transaction.commit())
+        self.assertEqual(house.load("q") + house.load("dead"), [])
+
+    def test_receipts(self) -> None:
+        """Receipts are forgotten exactly: by id, by stream, by time."""
+        house = self.opened()
+
+        def do(name: str, *args: Any) -> None:
+            transaction = house.store.begin()
+            getattr(transaction, name)(*args)
+            house.reactor.wait(transaction.commit())
+
+        do("mark_received", "s", [1, 2, 3, 10, 7])
+        do("mark_received", "s", range(20, 30))
+        do("mark_received", "gone", [5])
+        do("mark_received", "old", [8])
+        do("forget_received", "s", 3)
+        do("forget_received", "s", 25)
+        do("mark_received", "s", [1])
+        do("forget_stream", "gone")
+        house.now_ms += 10
+        do("mark_received", "new", [9])
+        do("forget_received_before", house.now_ms - 5)
+        house.close()
+        self.assertEqual(self.house().open().received, {"new": [9]})
+
+    def test_one_row_for_a_call(self) -> None:
+        """However many ids are marked, one row is written."""
+        house = self.opened()
+        transaction = house.store.begin()
+        transaction.mark_received("s", range(0, 1000, 3))
+        house.reactor.wait(transaction.commit())
+        house.close()
+        connection = sqlite3.connect(self.path)
+        rows = connection.execute("SELECT count(*) FROM receipt").fetchone()
+        connection.close()
+        self.assertEqual(rows, (1,))
+        self.assertEqual(self.house().open().received, {"s": list(range(0, 1000, 3))})
+
+    def test_ids_grow(self) -> None:
+        """Ids grow over restarts; a clean close wastes none."""
+        house = self.opened()
+        (first,) = house.put("q", b"x")
+        transaction = house.store.begin()
+        transaction.dequeue([first])
+        house.reactor.wait(transaction.commit())
+        house.close()
+        house = self.opened()
+        self.assertEqual(house.store.next_id(), first + 1)
+
+    def test_ids_are_reserved_ahead(self) -> None:
+        """The durable bound moves on before it is reached, so ids that were never committed
+        are not used again after a crash either."""
+        house = self.opened()
+        store: Any = house.store
+        store._next = store._reserve_at
+        used = store.next_id()
+        house.reactor.wait(store.begin().commit())
+        self.assertGreaterEqual(store._reserved, used + ID_BLOCK)
+        store._next = store._reserved
+        self.assertRaises(StoreError, store.next_id)
+        house.reactor.wait(store.begin().commit())
+        store._next = used + 1
+
+    def test_statistics(self) -> None:
+        """The counters say what was done."""
+        house = self.opened()
+        house.put("q", b"x", b"y")
+        figures = house.store.statistics()
+        self.assertEqual(figures["entries"], 2)
+        self.assertEqual(figures["commits"], 1)
+        self.assertEqual(figures["entries_per_commit"], 2)
+        self.assertGreater(figures["wal_bytes"], 0)
+        self.assertGreater(figures["db_bytes"], 0)
+        self.assertGreater(figures["free_bytes"], 0)
+        self.assertGreater(figures["max_commit_seconds"], 0)
+
+    def test_log_stays_bounded(self) -> None:
+        """The log begins anew under a load that never pauses."""
+        house = self.opened(checkpoint_bytes=1 << 20, remainder_bytes=1 << 18)
+        waiting: list[tuple[Deferred[None], list[int]]] = []
+        for _ in range(300):
+            ids = [house.store.next_id() for _ in range(50)]
+            transaction = house.store.begin()
+            for one in ids:
+                transaction.enqueue("q", one, b"z" * 1000, 1, 0, 0)
+            waiting.append((transaction.commit(), ids))
+            if len(waiting) > 8:
+                committed, ids = waiting.pop(0)
+                house.reactor.wait(committed)
+                self.commit(house, ("dequeue", ids))
+        house.reactor.wait(waiting[-1][0])
+        figures = house.store.statistics()
+        self.assertGreater(figures["log_restarts"], 0)
+        self.assertLess(figures["wal_bytes"], 12 << 20)
+
+
+class FailureTests(StoreCase):
+    """What fails, fails in words and alone."""
+
+    def test_poison(self) -> None:
+        """A transaction that cannot be written costs its group nothing."""
+        house = self.opened()
+        (taken,) = house.put("q", b"first")
+        release = self.hold(house)
+        ids = [house.store.next_id() for _ in range(3)]
+        good = self.commit(house, ("enqueue", "q", ids[0], b"good", 1, 0, 0))
+        bad = self.commit(
+            house,
+            ("enqueue", "q", ids[1], b"half", 1, 0, 0),
+            ("enqueue", "new", taken, b"bad", 1, 0, 0),
+        )
+        typed = self.commit(house, ("enqueue", "q", ids[1], "no bytes", object(), 0, 0))
+        last = self.commit(house, ("enqueue", "q", ids[2], b"too", 1, 0, 0))
+        release()
+        house.reactor.wait(last)
+        self.assertIsNone(self.successResultOf(good))
+        self.failureResultOf(bad, StoreError)
+        self.failureResultOf(typed, StoreError)
+        self.assertEqual([e.encoded for e in house.load("q")], [b"first", b"good", b"too"])
+        self.assertEqual(house.store.statistics()["failed_transactions"], 2)
+        house.put("new", b"the name is saved all the same")
+        house.close()
+        self.assertEqual(self.house().open().queues["new"].count, 1)
+
+    def test_full(self) -> None:
+        """On a full store what needs room fails in words, what makes room does not."""
+        house = self.opened(max_bytes=1 << 20)
+        ids: list[int] = []
+        error: Any = None
+        while error is None:
+            try:
+                ids += house.put("q", *[b"f" * 1000] * 100)
+            except StoreError as caught:
+                error = caught
+        self.assertIn("no room", str(error))
+        release = self.hold(house)
+        extra = [house.store.next_id() for _ in range(400)]
+        big = self.commit(house, *[("enqueue", "q", one, b"g" * 1000, 1, 0, 0) for one in extra])
+        drain = self.commit(house, ("dequeue", ids[:-1]))
+        release()
+        house.reactor.wait(drain)
+        self.failureResultOf(big, StoreError)
+        self.assertEqual([e.id for e in house.load("q")], ids[-1:])
+        house.put("q", *[b"f" * 1000] * 100)
+
+    def test_commit_fails(self) -> None:
+        """When the disk fails at the commit the whole group fails, and the next one is fine."""
+        house = self.opened(connect=faulty)
+        first = house.put("q", b"before")
+        release = self.hold(house)
+        faults = Faulty.faults = {"COMMIT": 2}
+        failed = [
+            self.commit(house, ("enqueue", "q", house.store.next_id(), b"lost", 1, 0, 0))
+            for _ in range(3)
+        ]
+        release()
+        self.assertRaises(StoreError, house.reactor.wait, failed[-1])
+        for one in failed[:-1]:
+            self.failureResultOf(one, StoreError)
+        self.assertEqual(faults, {"COMMIT": 0})
+        after = house.put("q", b"after")
+        self.assertEqual([e.id for e in house.load("q")], first + after)
+
+    def test_load_fails(self) -> None:
+        """A page that cannot be read fails its own Deferred, nothing else."""
+        house = self.opened(connect=faulty)
+        house.put("q", b"x")
+        Faulty.faults = {"SELECT": 1}
+        self.assertRaises(StoreError, house.load, "q")
+        self.assertEqual(len(house.load("q")), 1)
+
+    def test_dead_writer(self) -> None:
+        """A writer that dies says so: to everybody who waits, to who comes later, to the log."""
+        told: list[StoreError] = []
+        house = self.opened(on_death=told.append, connect=faulty)
+        release = self.hold(house)
+        Faulty.faults = {"COMMIT": 9, "ROLLBACK": 9}
+        waiting = [
+            self.commit(house, ("enqueue", "q", house.store.next_id(), b"lost", 1, 0, 0))
+            for _ in range(2)
+        ]
+        release()
+        self.assertRaises(StoreError, house.reactor.wait, waiting[1])
+        self.failureResultOf(waiting[0], StoreError)
+        later = self.commit(house, ("note", "a", "b", b"c"))
+        error = self.assertRaises(StoreError, house.reactor.wait, later)
+        self.assertIn("died", str(error))
+        self.assertEqual(len(told), 1)
+        self.assertEqual(len(self.flushLoggedErrors(sqlite3.OperationalError)), 1)
+        Faulty.faults = {}
+        house.close()
+        self.assertEqual(self.house().open().queues, {})
+
+
+class Faulty(sqlite3.Connection):
+    """A connection that fails statements by their first word, a number of times."""
+
+    faults: dict[str, int] = {}
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        word = sql.split()[0]
+        if self.faults.get(word, 0) > 0 and "PRAGMA" not in sql:
+            self.faults[word] -= 1
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(sql, *args)
+
+
+def faulty(path: str) -> sqlite3.Connection:
+    """Connect as the store does, with faults."""
+    Faulty.faults = {}
+    return sqlite3.connect(path, isolation_level=None, cached_statements=512, factory=Faulty)
