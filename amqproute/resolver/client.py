@@ -35,7 +35,7 @@ import dns.name
 import dns.rcode
 from twisted.internet.defer import Deferred, DeferredSemaphore, TimeoutError
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, connectProtocol
-from twisted.internet.error import ConnectError
+from twisted.internet.error import CannotListenError, ConnectError
 from twisted.internet.error import TimeoutError as ConnectTimeoutError
 from twisted.internet.protocol import DatagramProtocol
 from twisted.protocols.basic import Int16StringReceiver
@@ -353,13 +353,15 @@ class DnsClient:
             port = self._reactor.listenUDP(
                 0, conversation, interface="::" if server.is_ipv6 else "", maxPacketSize=65535
             )
-        except (OSError, ConnectError) as error:
+        except (OSError, CannotListenError) as error:
             raise Unusable("dns.unreachable", f"no UDP socket: {error}") from None
         try:
             conversation.start()
             return await conversation.result
         finally:
-            port.stopListening()
+            if not conversation.closed:
+                conversation.closed = True
+                port.stopListening()
 
     async def _by_tcp(
         self, query: dns.message.QueryMessage, server: Nameserver
@@ -385,12 +387,16 @@ class _UdpQuery(DatagramProtocol):
 
     Attributes:
         result: the response; None when so much was forged that TCP has to decide.
+        closed: somebody has closed the socket or is about to.
     """
+
+    noisy = False
 
     def __init__(self, query: dns.message.QueryMessage, server: Nameserver) -> None:
         self._query = query
         self._server = server
         self._stray = 0
+        self.closed = False
         self.result: Deferred[dns.message.Message | None] = Deferred()
 
     def start(self) -> None:
@@ -423,6 +429,16 @@ class _UdpQuery(DatagramProtocol):
         """An ICMP message: nobody listens there."""
         if not self.result.called:
             self.result.errback(Unusable("dns.unreachable", "nobody listens there"))
+
+    def stopProtocol(self) -> None:
+        """The socket is closed: by us, or by a reactor on epoll that meets an ICMP error.
+
+        To such a reactor an error without data is the end of a connection, of UDP "connections"
+        too, and it never calls `connectionRefused`.
+        """
+        if not self.closed:
+            self.closed = True
+            self.connectionRefused()
 
     def _pass_over(self) -> None:
         self._stray += 1

@@ -363,6 +363,8 @@ class ZoneServer:
 
 
 class _UdpSpeaker(DatagramProtocol):
+    noisy = False
+
     def __init__(self, server: ZoneServer) -> None:
         self._server = server
 

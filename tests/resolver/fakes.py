@@ -44,7 +44,8 @@ class PretendPort:
         self.peer = (host, port)
 
     def write(self, datagram: bytes, addr: Address | None = None) -> None:
-        assert addr in (None, self.peer) and self.peer is not None
+        assert addr in (None, self.peer)
+        assert self.peer is not None
         self.network.sent.append((datagram, self.peer))
         self.network.carry(self, datagram, self.peer)
 
@@ -53,14 +54,20 @@ class PretendPort:
             self.protocol.datagramReceived(datagram, source)
 
     def refuse(self) -> None:
-        if self.open:
+        """An ICMP error: the select reactor tells the protocol, the epoll reactor closes."""
+        if self.open and self.network.epoll:
+            self.close()
+        elif self.open:
             self.protocol.connectionRefused()
 
-    def stopListening(self) -> Deferred[None]:
+    def close(self) -> None:
         assert self.open, "closed twice"
         self.open = False
         self.network.ports.remove(self)
-        self.protocol.transport = None
+        self.protocol.doStop()
+
+    def stopListening(self) -> Deferred[None]:
+        self.close()
         done: Deferred[None] = Deferred()
         done.callback(None)
         return done
@@ -134,6 +141,7 @@ class PretendNetwork(Clock):
         self.tcp_hangs_up = False
         self.tcp_dials: list[Address] = []
         self.no_sockets = False
+        self.epoll = False
         self.tamper: Callable[[bytes, Address], list[Datagram]] | None = None
 
     def listenUDP(
