@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every goal sets itself up in .venv, from a clean clone, and does so again when setup.cfg or the
+# sources have changed. Nothing outside this directory is touched. Another interpreter:
+#
+#     make test PYTHON=python3.13
+#
+# Parts of the suite:           make test TESTS=tests.wire
+# More or fewer processes:      make test JOBS=4
+
+PYTHON ?= python3
+VENV   ?= .venv
+TESTS  ?= tests
+JOBS   ?= 2
+# Seconds before a run of the suite is ended: a test that hangs is a failure, not a wait.
+LIMIT  ?= 1500
+
+BIN     := $(VENV)/bin
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
+TRIAL   := $(BIN)/python -m twisted.trial
+SOURCES := $(shell find amqproute plugins -name '*.py' 2>/dev/null) $(wildcard amqproute/config/*.yaml)
+BASIS   := setup.cfg pyproject.toml
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test test-long test-crash bench lint types wheel format clean
+
+help: ## say what there is
+	@echo 'make GOAL, where GOAL is one of'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
+
+demo: $(VENV)/.package ## two daemons, two domains, messages from one to the other: the main job
+	$(BIN)/amqproute demo $(DEMO)
+
+test: $(VENV)/.test ## the ordinary tests, in two processes
+	timeout --kill-after=20 $(LIMIT) $(TRIAL) -j$(JOBS) $(TESTS)
+
+test-long: $(VENV)/.test ## the same with 50 times as many random examples; takes long
+	AMQPROUTE_HYPOTHESIS=long timeout --kill-after=20 21600 $(TRIAL) -j$(JOBS) $(TESTS)
+
+test-crash: $(VENV)/.test ## kill daemons at random while messages pass; count what arrives
+	AMQPROUTE_CRASH=long timeout --kill-after=20 7200 $(TRIAL) tests.integration
+
+bench: $(VENV)/.package ## messages a second, CPU a message, latency, over loopback
+	$(BIN)/amqproute bench relay $(BENCH)
+
+lint: $(VENV)/.test ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.test ## ruff: put the format right
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: $(VENV)/.test ## mypy, strict
+	$(BIN)/mypy
+
+wheel: $(VENV)/.test ## dist/amqproute-*.whl
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
+
+clean: ## remove everything that was made, the environment too
+	rm -rf $(VENV) build dist *.egg-info _trial_temp* .mypy_cache .ruff_cache .hypothesis .coverage
+	find amqproute plugins tests -name __pycache__ -prune -exec rm -rf {} +
+	find plugins -name dropin.cache -delete
+
+# -- The environment: a file for each step that was completed -----------------------------------
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'amqproute needs Python 3.11 or later; "$(PYTHON)" is' \
+	    "$$($(PYTHON) --version 2>&1 || echo 'not there')." \
+	    'Name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13' >&2; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' || { \
+	  echo 'This Python has no venv. On Debian: apt-get install python3-venv' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+# What the package needs to run. build/ goes first each time: modules that were deleted from the
+# sources live on in it and would be installed again.
+$(VENV)/.needs: $(VENV)/.python $(BASIS)
+	rm -rf build
+	$(PIP) install --quiet 'setuptools >= 75'
+	$(PIP) install --quiet .
+	@rm -rf build
+	@touch $@
+
+# The package as its users get it: a copy. An editable install would hide the plugin from twistd,
+# and a file that is missing from the wheel from everybody.
+$(VENV)/.package: $(VENV)/.needs $(SOURCES)
+	rm -rf build
+	$(PIP) install --quiet --no-deps --force-reinstall --no-build-isolation .
+	@rm -rf build
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.package
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.needs
+	$(PIP) install --quiet '.[test]'
+	@rm -rf build
+	@touch $@
+
+# Qpid Proton is compiled here. Where that fails, the rest is tested all the same.
+$(VENV)/.interop: $(VENV)/.tools
+	@$(PIP) install --quiet '.[interop]' > $(VENV)/interop.log 2>&1 && rm -rf build \
+	  || { echo 'make: python-qpid-proton cannot be built here; the tests that talk with it are skipped.'; \
+	       echo 'make: It needs a C compiler, Python.h, pkg-config and OpenSSL headers'; \
+	       echo 'make: (Debian: gcc python3-dev pkg-config libssl-dev). See $(VENV)/interop.log;'; \
+	       echo 'make: to try again: rm $(VENV)/.interop'; }
+	@touch $@

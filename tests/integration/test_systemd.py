@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The units, judged by systemd's own tool."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+UNITS = Path(__file__).parent.parent.parent / "systemd"
+PROGRAM = "/opt/amqproute/bin/amqproute"
+EXPOSED = 3.0
+"""From here on the sandbox has a hole: systemd-analyze rates from 0 (safe) to 10."""
+
+
+class UnitTests(SynchronousTestCase):
+    def analyze(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        tool = shutil.which("systemd-analyze")
+        if tool is None:
+            raise SkipTest("systemd-analyze is not installed (Debian: apt-get install systemd)")
+        return subprocess.run(
+            [tool, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=60, env={"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": "cat", "PATH": "/usr/bin:/bin"},
+        )  # fmt: skip
+
+    def units(self) -> list[str]:
+        """Copy the units, with a program in them that is there on every machine."""
+        directory = Path(self.mktemp()).absolute()
+        directory.mkdir(parents=True)
+        for unit in UNITS.glob("amqproute.*"):
+            (directory / unit.name).write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
+        return sorted(str(path) for path in directory.iterdir())
+
+    def test_accepted(self) -> None:
+        """systemd takes both units without a word."""
+        units = self.units()
+        self.assertEqual(
+            [Path(unit).name for unit in units], ["amqproute.service", "amqproute.socket"]
+        )
+        done = self.analyze("verify", "--man=no", *units)
+        said = [line for line in done.stderr.splitlines() if "amqproute" in line]
+        self.assertEqual((said, done.returncode), ([], 0), done.stderr)
+
+    def test_sandbox(self) -> None:
+        """What the service can reach is rated well below 3 of 10."""
+        done = self.analyze(
+            "security", "--offline=true", "--no-pager", str(UNITS / "amqproute.service")
+        )
+        rating = re.search(r"exposure level for amqproute\.service: ([\d.]+)", done.stdout)
+        if rating is None:
+            raise SkipTest(f"this systemd-analyze rates no unit files: {done.stderr.strip()}")
+        self.assertLess(float(rating[1]), EXPOSED, done.stdout)
+
+    def test_what_the_service_says(self) -> None:
+        """What an operator relies on stands in the unit."""
+        text = (UNITS / "amqproute.service").read_text()
+        settings = {line for line in text.splitlines() if line and not line.startswith("#")}
+        for wanted in (
+            "Type=notify",
+            "NotifyAccess=main",
+            f"ExecStart={PROGRAM} serve --config ${{AMQPROUTE_CONFIG}}",
+            "ExecReload=/bin/kill -HUP $MAINPID",
+            "User=amqproute",
+            "StateDirectory=amqproute",
+            "RuntimeDirectory=amqproute",
+            "ConfigurationDirectory=amqproute",
+            "Restart=on-failure",
+        ):
+            self.assertIn(wanted, settings)
+        self.assertNotIn("MemoryDenyWriteExecute=yes", settings)  # pyOpenSSL's callbacks
+
+    def test_account(self) -> None:
+        """The account the service runs under is the one that sysusers makes."""
+        (user,) = re.findall(r"^u (\S+)", (UNITS / "sysusers.conf").read_text(), re.MULTILINE)
+        self.assertIn(f"User={user}\n", (UNITS / "amqproute.service").read_text())
+        for line in (UNITS / "tmpfiles.conf").read_text().splitlines():
+            if line and not line.startswith("#"):
+                kind, path, mode, owner, group, *_ = line.split()
+                self.assertIn(kind, {"d", "Z"}, path)
+                self.assertRegex(mode, r"\A~?0[0-7]{3}\Z")
+                self.assertIn(owner, {"root", user})
+                self.assertEqual(group, user)

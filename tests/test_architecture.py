@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The storeys of the house: who may import whom, read from the sources and not from a run."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import amqproute
+
+PACKAGE = Path(amqproute.__file__).parent
+ROOT = PACKAGE.parent
+
+STOREYS: tuple[tuple[str, ...], ...] = (
+    ("errors", "conditions", "address"),
+    ("wire",),
+    ("message", "values", "entry"),
+    ("interfaces", "plugins"),
+    ("store", "journal", "resolver", "auth", "routing", "net", "config"),
+    ("broker",),
+    ("frontends", "relay", "services"),
+    ("daemon", "cli"),
+    ("pipeline",),
+)
+"""From the ground up. Imports go to a lower storey or stay in the own room. On the ground and
+among the nouns rooms may also use each other (no cycles); from the capabilities up they may not."""
+
+SOCIABLE = {0, 2, 3, 7}
+"""Storeys whose rooms know each other: `cli` starts what `daemon` assembles."""
+
+EVERYWHERE = {""}
+"""The package itself (its version) may be imported from anywhere."""
+
+PIPELINE_SEES = {"journal"}
+"""Aside from the house: it reads finished journal segments, and nothing else of it."""
+
+REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
+"""The only places that take the global reactor; everything else is given one."""
+
+SANS_IO = ("amqproute.wire",)
+NO_TWISTED = ("errors", "conditions", "address", "wire", "message", "values", "entry")
+IO_MODULES = {
+    "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",
+    "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time",
+}  # fmt: skip
+"""What of the standard library a sans-IO engine has no business with."""
+
+SANS_IO_LIBRARIES = {"scramp"}
+"""Packages that wire may use: the grammar of SCRAM, with nonce and salt as arguments."""
+
+LOCAL_IMPORTS: dict[str, set[str]] = {}
+"""Module -> names it may import inside a function; each with its reason in a comment there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """One imported module, as an importer names it."""
+
+    importer: str
+    target: str
+    line: int
+    is_local: bool
+
+    def __str__(self) -> str:
+        path = self.importer.replace(".", "/")
+        return f"{path}:{self.line}: imports {self.target}"
+
+
+def room(module: str) -> str:
+    """Return the room a module lies in: the name behind ``amqproute.``, empty for the package."""
+    return [*module.split("."), ""][1]
+
+
+def storey(name: str) -> int | None:
+    """Return the number of the storey a room lies on, None where the plan does not show it."""
+    return next((n for n, rooms in enumerate(STOREYS) if name in rooms), None)
+
+
+def imports_of(module: str, tree: ast.Module, modules: set[str]) -> Iterator[Import]:
+    """Find every import of a module, those for type checking and those in functions too."""
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, is_local = waiting.pop()
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(module, alias.name, node.lineno, is_local)
+        elif isinstance(node, ast.ImportFrom):
+            base = "." * node.level + (node.module or "")
+            # `from package import module` names the module, `from module import name` not;
+            # the reactor is the one name of another's that matters.
+            wholes = {f"{base}.{alias.name}" for alias in node.names}
+            wholes &= {*modules, "twisted.internet.reactor"}
+            for target in wholes if len(wholes) == len(node.names) else {*wholes, base}:
+                yield Import(module, target, node.lineno, is_local)
+        else:
+            function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+            waiting += [(child, is_local or function) for child in ast.iter_child_nodes(node)]
+
+
+@cache
+def survey() -> tuple[dict[str, Path], dict[str, ast.Module], list[Import]]:
+    """Read the sources, once for all tests: modules to files, to trees, and the imports."""
+    sources = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+        for path in sorted(PACKAGE.rglob("*.py"))
+    }
+    trees = {module: ast.parse(path.read_text(), str(path)) for module, path in sources.items()}
+    imports = [
+        found for module, tree in trees.items() for found in imports_of(module, tree, set(sources))
+    ]
+    return sources, trees, imports
+
+
+class ArchitectureTests(SynchronousTestCase):
+    """Each test lists all that offends, as ``module:line: what``."""
+
+    def setUp(self) -> None:
+        self.sources, self.trees, self.imports = survey()
+        self.own = [found for found in self.imports if found.target.split(".")[0] == "amqproute"]
+
+    def assertNone(self, offenses: list[str]) -> None:
+        """Fail with a readable list unless there is nothing in it."""
+        if offenses:
+            self.fail("\n  " + "\n  ".join(sorted(offenses)))
+
+    def test_every_room_has_a_storey(self) -> None:
+        """Each module lies in a room that the plan shows."""
+        entry = {"", "__main__"}
+        self.assertNone(
+            [
+                f"{module}: no storey; add it to STOREYS"
+                for module in self.sources
+                if room(module) not in entry and storey(room(module)) is None
+            ]
+        )
+
+    def test_imports_go_down(self) -> None:
+        """No import goes up, or across to another room; not for type checking either."""
+        offenses = []
+        for found in self.own:
+            here, there = room(found.importer), room(found.target)
+            # The plan's top: the package's own entry point may use everything.
+            if here in ("", "__main__", there) or there in EVERYWHERE:
+                continue
+            above, below = storey(here), storey(there)
+            if above is None or below is None:
+                continue  # test_every_room_has_a_storey says so
+            if below > above or (below == above and above not in SOCIABLE):
+                offenses.append(f"{found}: from storey {above} to {below}")
+            if here == "pipeline" and there not in PIPELINE_SEES and below > 0:
+                offenses.append(f"{found}: the pipeline sees the journal only")
+        self.assertNone(offenses)
+
+    def test_no_cycles_between_rooms(self) -> None:
+        """The rooms can be built one after the other."""
+        graph: dict[str, set[str]] = {}
+        for found in self.own:
+            here, there = room(found.importer), room(found.target)
+            if here not in ("", there) and there not in EVERYWHERE:
+                graph.setdefault(here, set()).add(there)
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            self.fail("a cycle of imports: " + " <- ".join(error.args[1]))
+
+    def test_no_relative_or_star_imports(self) -> None:
+        """An import says in full what it takes."""
+        offenses = [str(found) for found in self.imports if found.target.startswith(".")]
+        for module, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+                    offenses.append(f"{module}:{node.lineno}: imports *")
+        self.assertNone(offenses)
+
+    def test_reactor_is_passed_in(self) -> None:
+        """The global reactor is taken in the daemon's entry and the command line only."""
+        self.assertNone(
+            [
+                str(found)
+                for found in self.imports
+                if found.target == "twisted.internet.reactor"
+                and not any(f"{found.importer}.".startswith(f"{name}.") for name in REACTOR_IN)
+            ]
+        )
+
+    def test_wire_is_sans_io(self) -> None:
+        """The engines know the standard library and the ground, and of neither what does I/O."""
+        offenses = []
+        for found in self.imports:
+            if not f"{found.importer}.".startswith(tuple(f"{name}." for name in SANS_IO)):
+                continue
+            top = found.target.split(".")[0]
+            if top == "amqproute":
+                continue  # test_imports_go_down
+            is_library = top in sys.stdlib_module_names or top in SANS_IO_LIBRARIES
+            if not is_library or top in IO_MODULES:
+                offenses.append(str(found))
+        self.assertNone(offenses)
+
+    def test_the_ground_floors_know_no_twisted(self) -> None:
+        """What is spoken of is free of how it is moved."""
+        self.assertNone(
+            [
+                str(found)
+                for found in self.imports
+                if room(found.importer) in NO_TWISTED
+                and found.target.split(".")[0] in ("twisted", "zope")
+            ]
+        )
+
+    def test_no_imports_in_functions(self) -> None:
+        """What a module needs stands at its top."""
+        self.assertNone(
+            [
+                f"{found}, inside a function"
+                for found in self.imports
+                if found.is_local and found.target not in LOCAL_IMPORTS.get(found.importer, set())
+            ]
+        )
+
+    def test_every_package_is_explained(self) -> None:
+        """Each package and each module says what it is for."""
+        self.assertNone(
+            [
+                f"{self.sources[module].relative_to(ROOT)}: no docstring"
+                for module, tree in self.trees.items()
+                if not ast.get_docstring(tree)
+            ]
+            + [
+                f"{path.relative_to(ROOT)}: a package without __init__.py"
+                for path in PACKAGE.rglob("*")
+                if path.is_dir() and any(path.glob("*.py")) and not (path / "__init__.py").exists()
+            ]
+        )
+
+    def test_license_line(self) -> None:
+        """Each file names its license in its first lines."""
+        line = "# SPDX-License-Identifier: Apache-2.0"
+        files = [
+            *PACKAGE.rglob("*.py"),
+            *(ROOT / "plugins").rglob("*.py"),
+            *(ROOT / "tests").rglob("*.py"),
+            *(ROOT / "benchmarks").rglob("*.py"),
+            *(ROOT / "systemd").glob("*"),
+            *(path for path in (ROOT / "Makefile", ROOT / ".ci" / "run") if path.exists()),
+        ]
+        self.assertNone(
+            [
+                f"{path.relative_to(ROOT)}: no {line}"
+                for path in files
+                if line not in path.read_text().splitlines()[:2]
+            ]
+        )
