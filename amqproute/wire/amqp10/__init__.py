@@ -3,7 +3,7 @@
 
 From the bytes upwards: `types` are the AMQP types that Python lacks, `codec` turns values into
 bytes and back, `spec` holds the composite types as tables. `fast` reads and writes by hand the
-three performatives that run once per message or per batch; `frames` cuts the byte stream into
+performatives that run once per message or per batch; `frames` cuts the byte stream into
 frames and decodes their performatives through either. `sections` finds the parts of a message
 without decoding them. On these stand the endpoints: `states`, `link`, `session`, `sasl` and the
 engine proper in `connection`, which tells what happened in terms of `events`.

@@ -12,6 +12,8 @@ Limits, since every byte here may come from a stranger:
 * Elements of no width (null, true, uint0, list0 ... in an array) cost the sender nothing:
   `MAX_ZERO_WIDTH_ITEMS` bounds their sum within one top-level value.
 * Compound values and descriptors nest at most `MAX_DEPTH` deep.
+* A map has at most `MAX_PREDICTABLE_KEYS` keys whose Python hash a stranger can choose: UUIDs
+  and described values. Thousands with the same hash would take minutes to enter into a dict.
 
 The decoder raises `DecodeError` and nothing else. The encoder raises `LocalProtocolError`: a
 value that cannot be encoded is a mistake of ours.
@@ -52,6 +54,9 @@ MAX_DEPTH: Final = 32
 
 MAX_ZERO_WIDTH_ITEMS: Final = 4096
 """How many array elements of no width one top-level value may hold in all."""
+
+MAX_PREDICTABLE_KEYS: Final = 64
+"""How many UUIDs and described values one map may have as keys."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -278,9 +283,14 @@ def _map(wide: bool) -> _Decoder:
             raise DecodeError(f"a map of {count} items cannot have {after - pos} bytes")
         _descend(budget)
         result: dict[Any, Any] = {}
+        predictable = 0
         for done in range(count >> 1):
             key, pos = _decode_at(data, pos, after, budget)
             value, pos = _decode_at(data, pos, after, budget)
+            if type(key) is UUID or type(key) is Described:
+                predictable += 1
+                if predictable > MAX_PREDICTABLE_KEYS:
+                    raise DecodeError(f"a map has more than {MAX_PREDICTABLE_KEYS} uuid keys")
             try:
                 result[key] = value
             except TypeError:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hand-written reading and writing of transfer, disposition and flow.
+"""Hand-written reading and writing of transfer, disposition and flow, and reading of header.
 
-These three run once per message or per batch. Each reader recognizes the usual encoding - a
+These run once per message or per batch. Each reader recognizes the usual encoding - a
 numeric descriptor, list8 or list32, the standard's primitive encodings in their places - and
 gives None for anything else, right or wrong; the caller then takes the generic path, which
 decides. Each writer gives the same bytes as the generic path.
@@ -21,6 +21,7 @@ from amqproute.wire.amqp10.spec import (
     DeliveryState,
     Disposition,
     Flow,
+    Header,
     Released,
     Transfer,
 )
@@ -420,6 +421,85 @@ def read_disposition(data: bytes, pos: int, end: int) -> tuple[Disposition, int]
     return disposition, after
 
 
+def read_header(data: bytes, pos: int, end: int) -> tuple[Header, int] | None:
+    """Read the message header whose descriptor starts at ``pos``; None as for `read_transfer`."""
+    try:
+        code = data[pos + 3]
+        if code != 0xC0:
+            return None
+        after = pos + 5 + data[pos + 4]
+        count = data[pos + 5]
+        pos += 6
+        if after > end or count > 5:
+            return None
+        header: Header = _new(Header)
+
+        header.durable = False
+        if count > 0:
+            code = data[pos]
+            if code == 0x41:
+                header.durable = True
+            elif code != 0x42 and code != 0x40:
+                return None
+            pos += 1
+
+        header.priority = 4
+        if count > 1:
+            code = data[pos]
+            if code == 0x50:
+                header.priority = data[pos + 1]
+                pos += 2
+            elif code == 0x40:
+                pos += 1
+            else:
+                return None
+
+        header.ttl = None
+        if count > 2:
+            code = data[pos]
+            if code == 0x40:
+                pos += 1
+            elif code == 0x70:
+                header.ttl = _U32(data, pos + 1)[0]
+                pos += 5
+            elif code == 0x52:
+                header.ttl = data[pos + 1]
+                pos += 2
+            elif code == 0x43:
+                header.ttl = 0
+                pos += 1
+            else:
+                return None
+
+        header.first_acquirer = False
+        if count > 3:
+            code = data[pos]
+            if code == 0x41:
+                header.first_acquirer = True
+            elif code != 0x42 and code != 0x40:
+                return None
+            pos += 1
+
+        header.delivery_count = 0
+        if count > 4:
+            code = data[pos]
+            if code == 0x52:
+                header.delivery_count = data[pos + 1]
+                pos += 2
+            elif code == 0x70:
+                header.delivery_count = _U32(data, pos + 1)[0]
+                pos += 5
+            elif code == 0x43 or code == 0x40:
+                pos += 1
+            else:
+                return None
+    except (IndexError, struct.error):
+        return None
+    if pos != after:
+        return None
+    return header, after
+
+
 def write_transfer(
     channel: int,
     handle: int,
@@ -542,6 +622,7 @@ __all__ = [
     "RELEASED",
     "read_disposition",
     "read_flow",
+    "read_header",
     "read_transfer",
     "write_disposition",
     "write_transfer",

@@ -18,6 +18,7 @@ from typing import Any, Final
 from amqproute.errors import DecodeError
 from amqproute.wire.amqp10 import codec, spec, types
 from amqproute.wire.amqp10.codec import MAX_DEPTH, WIDTHS
+from amqproute.wire.amqp10.fast import read_header
 from amqproute.wire.amqp10.spec import Annotations, Header
 
 _U32 = struct.Struct(">I").unpack_from
@@ -323,6 +324,10 @@ def decode_section(encoded: bytes, start: int, end: int) -> Any:
     """
     if start == end:
         return None
+    if encoded[start : start + 3] == b"\x00\x53\x70":
+        header = read_header(encoded, start, end)
+        if header is not None and header[1] == end:
+            return header[0]
     value, after = codec.decode(encoded, start, end)
     if after != end or type(value) is not types.Described:
         raise DecodeError("not one message section")

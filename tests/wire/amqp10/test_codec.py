@@ -16,6 +16,7 @@ from amqproute import conditions
 from amqproute.errors import DecodeError, LocalProtocolError
 from amqproute.wire.amqp10.codec import (
     MAX_DEPTH,
+    MAX_PREDICTABLE_KEYS,
     MAX_ZERO_WIDTH_ITEMS,
     decode,
     encode,
@@ -241,6 +242,16 @@ class LimitTests(SynchronousTestCase):
         most = Array(0x40, [None] * MAX_ZERO_WIDTH_ITEMS)
         self.assertEqual(decode(encode(most))[0], most)
         self.assertRaises(DecodeError, decode, encode([most, Array(0x45, [[]])]))
+
+    def test_keys_with_a_hash_that_a_stranger_chooses(self) -> None:
+        """Few pass, a flood does not; keys whose hash is salted are not counted."""
+        modulus = (1 << 61) - 1
+        few: Any = {UUID(int=n * modulus): None for n in range(MAX_PREDICTABLE_KEYS)}
+        self.assertEqual(decode(encode(few))[0], few)
+        few[Described(ULong(1), 1)] = None
+        self.assertRaises(DecodeError, decode, encode(few))
+        many: Any = {f"key {n}": None for n in range(10 * MAX_PREDICTABLE_KEYS)}
+        self.assertEqual(decode(encode(many))[0], many)
 
     def test_hostile_sizes_allocate_nothing(self) -> None:
         """A few bytes that announce gigabytes cost next to no memory."""

@@ -298,6 +298,9 @@ TRANSFER_FIELDS = [
     st.sampled_from([b"\x40", b"\x50\x00", b"\x50\x01"]), STATES, BOOLEANS, BOOLEANS, BOOLEANS,
 ]  # fmt: skip
 DISPOSITION_FIELDS = [BOOLEANS, uints(False), uints(), BOOLEANS, STATES, BOOLEANS]
+HEADER_FIELDS = [
+    BOOLEANS, st.sampled_from([b"\x40", b"\x50\x00", b"\x50\x09"]), uints(), BOOLEANS, uints()
+]  # fmt: skip
 FLOW_FIELDS = [
     uints(), uints(False), uints(False), uints(False), uints(), uints(), uints(), uints(),
     BOOLEANS, BOOLEANS, st.sampled_from([b"\x40", b"\xc1\x01\x00"]),
@@ -306,9 +309,16 @@ FLOW_FIELDS = [
 
 @st.composite
 def encoded_variants(draw: Any) -> bytes:
-    """A transfer, disposition or flow in any encoding a peer may choose, or nearly."""
+    """A transfer, disposition, flow or header in any encoding a peer may choose, or nearly."""
     code, fields = draw(
-        st.sampled_from([(0x14, TRANSFER_FIELDS), (0x15, DISPOSITION_FIELDS), (0x13, FLOW_FIELDS)])
+        st.sampled_from(
+            [
+                (0x14, TRANSFER_FIELDS),
+                (0x15, DISPOSITION_FIELDS),
+                (0x13, FLOW_FIELDS),
+                (0x70, HEADER_FIELDS),
+            ]
+        )
     )
     count = draw(st.integers(0, len(fields)))
     odd = draw(st.one_of(st.none(), st.none(), st.integers(0, 10)))
@@ -328,6 +338,7 @@ READERS: dict[int, Any] = {
     0x14: fast.read_transfer,
     0x15: fast.read_disposition,
     0x13: fast.read_flow,
+    0x70: fast.read_header,
 }
 
 
@@ -379,6 +390,8 @@ class FastPathTests(SynchronousTestCase):
             0, spec.Flow(incoming_window=1, next_outgoing_id=2, outgoing_window=3, handle=0)
         )
         self.assertIsNotNone(fast.read_flow(data, 8, len(data)))
+        data = encode(spec.Header(durable=True, ttl=60000, delivery_count=1))
+        self.assertIsNotNone(fast.read_header(data, 0, len(data)))
 
     @given(U16, composites(spec.Transfer), st.binary(max_size=10))
     def test_writes_transfers_as_the_generic_path(
