@@ -125,7 +125,7 @@ class Authority:
         """
         if isinstance(zone, str):
             try:
-                zone = dns.zone.from_text(zone, relativize=False)
+                zone = dns.zone.from_text(zone, relativize=False, check_origin=False)
             except dns.exception.DNSException as error:
                 raise ValueError(f"not a zone: {error}") from error
         if zone.origin is None or zone.get_rdataset(zone.origin, dns.rdatatype.SOA) is None:
