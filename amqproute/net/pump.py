@@ -57,6 +57,7 @@ from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net import identity, tls
 from amqproute.wire.amqp10.events import TlsAgreed
+from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
 
 __all__ = [
@@ -156,6 +157,7 @@ class _TlsLayer(TLSMemoryBIOProtocol):
     """
 
     wrappedProtocol: EngineProtocol
+    verification: tls.Verification | None = None  # set by the creators of `amqproute.net.tls`
 
     def dataReceived(self, data: bytes) -> None:
         """Decrypt, and hand over all records of this read as one."""
@@ -427,6 +429,10 @@ class EngineProtocol(TwistedProtocol):
                 self._user.events(events)
             self._write(self.engine.data_to_send())
             self._start_tls()
+            # A client may send the beginning of its handshake right behind its header.
+            surplus = cast(Any, self.engine).take_surplus()
+            if surplus and self._tls is not None:
+                self._tls.dataReceived(surplus)
             return
         self._user_events(events)  # type: ignore[misc] # there is a user while there is an engine
 
@@ -536,7 +542,7 @@ class EngineProtocol(TwistedProtocol):
         layer.makeConnection(transport)
         if self._tls is not layer:  # lost in the middle of it
             return
-        self._verification = layer.getHandle().get_app_data()
+        self._verification = layer.verification
         layer.registerProducer(self, True)
 
     def _explain(self, reason: Failure) -> Failure:
@@ -582,7 +588,7 @@ class EngineProtocol(TwistedProtocol):
             return
         try:
             engine: Any = self.engine
-            engine.fail(conditions.INTERNAL_ERROR, words)
+            engine.close(Error(condition=conditions.INTERNAL_ERROR, description=words))
             parts = engine.data_to_send()
             if parts:
                 self._write(parts)

@@ -9,7 +9,7 @@ pair in force when the new one is unusable.
 
 The peer's chain *and name* are verified by the callback that OpenSSL runs during the handshake:
 a wrong peer gets an alert and not one octet of the application. The callback leaves its verdict
-in a `Verification` on the connection, because OpenSSL's own error says only ``certificate verify
+in a `Verification` on the TLS protocol, because OpenSSL's own error says only ``certificate verify
 failed``; `translate` turns the verdict, or an OpenSSL error, into a `TlsError` whose code and
 words an operator can act on.
 
@@ -98,7 +98,7 @@ _PLAIN_TEXT_REASONS: Final = frozenset(
 
 
 class Verification:
-    """What one handshake is to establish, and what it found. The connection's app data.
+    """What one handshake is to establish, and what it found.
 
     Attributes:
         failure: why the peer was refused; None while nothing speaks against it.
@@ -151,11 +151,11 @@ class ServerCreator:
             "required": SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT,
         }[client_certificate]
 
-    def serverConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:
-        """Make a connection; its app data is a `Verification`."""
+    def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
+        """Make a connection, and give its `Verification` to the protocol on top of it."""
         connection = SSL.Connection(self._contexts.loaded.server, None)
         verification = Verification()
-        connection.set_app_data(verification)
+        tlsProtocol.verification = verification  # Twisted has taken the connection's app data
         connection.set_verify(self._mode, verification)
         return connection
 
@@ -170,11 +170,11 @@ class ClientCreator:
         self._extra_names = tuple(extra_names)
         self._server_name = _server_name(domain)
 
-    def clientConnectionForTLS(self, tlsProtocol: object) -> SSL.Connection:
-        """Make a connection; its app data is a `Verification`."""
+    def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
+        """Make a connection, and give its `Verification` to the protocol on top of it."""
         connection = SSL.Connection(self._contexts.loaded.client, None)
         verification = Verification(self._domain, self._extra_names)
-        connection.set_app_data(verification)
+        tlsProtocol.verification = verification  # Twisted has taken the connection's app data
         connection.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, verification)
         if self._server_name is not None:
             connection.set_tlsext_host_name(self._server_name)

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bytes, time, back pressure and faults between transport, engine and user."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from amqproute.interfaces import IConnectionUser
+from amqproute.net.pump import EngineProtocol, Limits
+from tests.net.wires import Side, WireEnd
+
+
+class PumpTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.clock.advance(100)
+        self.side = Side()
+        self.engine, self.user = self.side.engine, self.side.user
+        self.lost: list[Failure] = []
+        self.pump = EngineProtocol(
+            self.side.make,
+            self.clock,
+            limits=Limits(output_bytes=1000, stall_seconds=20, close_seconds=2),
+            on_lost=lambda _, reason: self.lost.append(reason),
+        )
+        self.end = WireEnd()
+        self.end.protocol = self.pump
+        self.pump.makeConnection(self.end)
+
+    def tearDown(self) -> None:
+        if not self.lost:
+            self.pump.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_start(self) -> None:
+        """The engine is started at the clock's time; the user has the pump."""
+        self.assertEqual(self.engine.started_at, 100)
+        self.assertIs(self.user.pump, self.pump)
+        verifyObject(IConnectionUser, self.user)
+
+    def test_read(self) -> None:
+        """A read becomes events, and what they cause is written in the same call."""
+        self.user.on_events = lambda _: self.engine.output.extend([b"a", b"b"])
+        self.pump.dataReceived(b"x")
+        self.assertEqual(self.user.got, [("read", b"x")])
+        self.assertEqual(self.end.value(), b"ab")
+
+    def test_flush_once_per_turn(self) -> None:
+        """Output from outside a read is written once, in the next turn."""
+        self.engine.output.append(b"a")
+        self.pump.schedule_flush()
+        self.engine.output.append(b"b")
+        self.pump.schedule_flush()
+        self.assertEqual(self.end.value(), b"")
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(0)
+        self.assertEqual(self.end.value(), b"ab")
+
+    def test_no_call_for_a_flush_within_a_read(self) -> None:
+        """A user asking for a flush during a read costs nothing: one follows anyway."""
+        self.user.on_events = lambda _: (self.pump.schedule_flush(), self.pump.flush())
+        self.pump.dataReceived(b"x")
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_deadline(self) -> None:
+        """The engine's deadline is kept, and looked at again when it has moved."""
+        self.engine.deadline = 110.0
+        self.pump.flush()
+        self.engine.deadline = 115.0
+        self.pump.dataReceived(b"x")
+        self.assertEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(10)
+        self.assertEqual(self.engine.ticks, [])
+        self.clock.advance(5)
+        self.assertEqual(self.engine.ticks, [115.0])
+        self.assertIn(("tick", 115.0), self.user.got)
+
+    def test_earlier_deadline(self) -> None:
+        """A deadline that moves forward is kept too."""
+        self.engine.deadline = 150.0
+        self.pump.flush()
+        self.engine.deadline = 101.0
+        self.pump.flush()
+        self.clock.advance(1)
+        self.assertEqual(self.engine.ticks, [101.0])
+
+    def test_pause(self) -> None:
+        """The user is told of a full transport and of its end, in pairs."""
+        self.pump.pauseProducing()
+        self.pump.pauseProducing()
+        self.assertTrue(self.pump.paused)
+        self.pump.resumeProducing()
+        self.pump.resumeProducing()
+        self.assertFalse(self.pump.paused)
+        self.assertEqual(self.user.pauses, ["paused", "writable"])
+
+    def test_reading_stops_behind_a_stuck_peer(self) -> None:
+        """A peer that sends but does not read is not read any more, until it reads."""
+        self.user.on_events = lambda _: self.engine.output.append(b"." * 600)
+        self.pump.pauseProducing()
+        self.pump.dataReceived(b"x")
+        self.assertEqual(self.end.producerState, "producing")
+        self.pump.dataReceived(b"x")
+        self.assertEqual(self.end.producerState, "paused")
+        self.pump.resumeProducing()
+        self.assertEqual(self.end.producerState, "producing")
+
+    def test_stalled_peer_is_dropped(self) -> None:
+        """Not for ever, though."""
+        self.pump.pauseProducing()
+        self.clock.advance(19)
+        self.assertFalse(self.end.disconnecting)
+        self.clock.advance(1)
+        self.assertTrue(self.end.disconnecting)
+
+    def test_closed_engine(self) -> None:
+        """The last words are written, then the transport goes; a lingering peer is dropped."""
+        self.engine.output.append(b"bye")
+        self.engine.is_closed = True
+        self.pump.flush()
+        self.assertEqual(self.end.value(), b"bye")
+        self.assertIs(self.end.producer, None)
+        self.assertTrue(self.end.disconnecting)
+        self.pump.dataReceived(b"late")
+        self.assertEqual(self.engine.reads, [])
+        self.clock.advance(2)
+        self.assertEqual(self.end.value(), b"")  # aborted
+
+    def test_lost(self) -> None:
+        """The end reaches the engine, then the user; later words are dropped."""
+        self.pump.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.user.got, [("eof",)])
+        assert self.user.reason is not None
+        self.user.reason.trap(ConnectionDone)
+        self.engine.output.append(b"x")
+        self.pump.schedule_flush()
+        self.pump.flush()
+        self.assertEqual(self.end.value(), b"")
+
+    def assert_fault(self) -> None:
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertTrue(self.end.disconnecting)
+        self.assertEqual(self.engine.closed_with.condition, "amqp:internal-error")
+        self.assertEqual(self.end.value(), b"close")
+
+    def test_fault_of_the_engine(self) -> None:
+        """A bug is logged and ends this connection with a condition."""
+        self.pump.dataReceived(b"bug")
+        self.assert_fault()
+
+    def test_fault_of_the_user(self) -> None:
+        """Likewise in the user's events, writable and paused."""
+
+        def fail(_: Any = None) -> None:
+            raise ZeroDivisionError
+
+        self.user.on_events = fail
+        self.pump.dataReceived(b"x")
+        self.assert_fault()
+        self.user.on_events = None
+
+    def test_fault_while_writable(self) -> None:
+        """Likewise when the user goes on writing."""
+
+        def fail() -> None:
+            raise ZeroDivisionError
+
+        self.pump.pauseProducing()
+        self.user.writable = fail  # type: ignore[method-assign]
+        self.pump.resumeProducing()
+        self.assert_fault()
+
+    def test_fault_at_the_end(self) -> None:
+        """A user that fails at the end does not keep the listener from counting."""
+
+        def fail(_: Any = None) -> None:
+            raise ZeroDivisionError
+
+        self.user.lost = fail  # type: ignore[method-assign]
+        self.user.on_events = fail
+        self.pump.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+        self.assertEqual(len(self.lost), 1)
+
+    def test_fault_of_make(self) -> None:
+        """A connection for which no engine can be made is dropped."""
+
+        def fail(_: Any) -> Any:
+            raise ZeroDivisionError
+
+        pump, end = EngineProtocol(fail, self.clock), WireEnd()
+        pump.makeConnection(end)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertTrue(end.disconnecting)
+        pump.connectionLost(Failure(ConnectionDone()))
