@@ -68,9 +68,9 @@ clean: ## remove everything that was made, the environment too
 # -- The environment: a file for each step that was completed -----------------------------------
 
 $(VENV)/.python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 	  echo 'amqproute needs Python 3.11 or later; "$(PYTHON)" is' \
-	    "$$($(PYTHON) --version 2>&1 || echo 'not there')." \
+	    "$$($(PYTHON) --version 2>/dev/null || echo 'not there')." \
 	    'Name another: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13' >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' || { \
 	  echo 'This Python has no venv. On Debian: apt-get install python3-venv' >&2; exit 1; }
