@@ -1,1 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
+"""The only rooms with transports: sockets, TLS, time, and the pump between them and the engines.
+
+Theory of operation
+===================
+An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what knows sockets::
+
+    listener   accepts, counts, limits    ----+
+                                              +--> pump.EngineProtocol --> engine + its user
+    connector  addresses in order, TLS    ----+          ^
+                                                         |
+    tls        contexts, verification, reload  ----------+
+    identity   which names a certificate proves (pure)
+    authority  certificates for trying out, tests and closed groups
+
+`listener.Listener` and `connector.Connector` do not know what they carry. Both are given a `Make`:
+a function from `pump.TransportFacts` (address, TLS version, verified certificate and the domains it
+proves, user id of a unix socket) to an engine and the user that stands on it. It is called when
+the facts are settled, which with implicit TLS is after the handshake: a peer that fails to prove
+itself costs no engine.
+
+Security
+========
+Names are verified inside the handshake. A wrong peer gets a TLS alert and none of our octets. With
+an upgrade (part 5 §5.2) the only octets in the clear are the two protocol headers; what a peer put
+behind its header is fed to TLS, where anything but a handshake ends the connection. Failures have
+codes: ``tls.name``, ``tls.expired``, ``tls.not-yet-valid``, ``tls.untrusted``,
+``tls.no-certificate``, ``tls.plain-text``, ``tls.handshake``, and of TCP ``connect.refused``,
+``connect.timeout``, ``connect.unreachable``, ``connect.name``.
+
+Back pressure
+=============
+Output: when the transport holds more than 64 KiB the pump's ``paused`` is True and its user has
+been told; users start nothing new until ``writable``. What is caused by input meanwhile is bounded
+by not reading the peer any more past `pump.Limits.output_bytes`, and a peer that has read nothing
+for `pump.Limits.stall_seconds` is dropped. That last rule also ends the dead embrace of two sides
+which both wait for the other to read. Input: one read is 64 KiB at most and is worked off
+before the next.
+
+Limits
+======
+=========================  =========  =====================================================
+limit                      default    at the limit
+=========================  =========  =====================================================
+connections of a listener  10,000     closed at once, counted, the log gets a summary
+connections in all         shared     likewise
+TLS handshake              10 s       dropped; the AMQP handshake's deadline is the engine's
+output behind a full pipe  1 MiB      the peer is not read
+nothing read by the peer   60 s       dropped
+close                      5 s        dropped
+TCP connection             10 s       the next address
+all addresses of a host    30 s       `ConnectError` with every attempt
+=========================  =========  =====================================================
+
+Why so
+======
+*Not Twisted's* ``startTLS`` *and* ``CertificateOptions``: the pump puts the TLS layer on any
+transport itself, for implicit TLS and upgrades alike. That gives one code path, one engine call for
+each read instead of one for each record, and verification that knows SRV-IDs and says why.
+
+*One write for each turn*: a commit settles deliveries of many links at once. Each asks for a flush,
+one is done.
+
+*A race of addresses* (RFC 8305) decides on TCP alone; a failure of TLS gives the remaining
+addresses their turn instead of racing handshakes, which cost the peer more than they save us.
+"""
+
+__all__: list[str] = []

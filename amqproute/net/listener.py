@@ -173,14 +173,17 @@ class Listener(Service):
         close them, and come here afterwards.
         """
         super().stopService()  # type: ignore[no-untyped-call]
-        stopped = self.stop_accepting()
+        # A socket that is being closed may still hand over what the kernel has accepted.
+        return self.stop_accepting().addCallback(lambda _: self._drop_all())
+
+    def _drop_all(self) -> Deferred[None]:
         if not self.connections:
-            return stopped
-        gone: Deferred[None] = Deferred()
-        self._all_gone = gone
+            return succeed(None)
+        if self._all_gone is None:
+            self._all_gone = Deferred()
         for connection in list(self.connections):
             connection.abort()
-        return stopped.addCallback(lambda _: gone)
+        return self._all_gone
 
     def accept(self) -> EngineProtocol | None:
         """Make the protocol of a new connection, or None past a limit."""

@@ -26,6 +26,8 @@ from amqproute.net.listener import Listener
 from amqproute.net.pump import EngineProtocol, Limits
 from amqproute.net.tls import TlsContexts
 from amqproute.values import Candidate, TransportSecurity
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.amqp10.events import OpenReceived
 from tests.net.wires import PretendEngine, PretendUser, Side, contexts_in
 
 reactor: Any = _reactor
@@ -200,11 +202,51 @@ class NetworkTests(TestCase):
         user: Any = side.user
         await user.arrived
         self.assertEqual(protocol.facts.certificate_domains, {"beta.example"})
-        facts = (await self.made).user.facts
         user = (await self.made).user
         await user.arrived
         facts = user.facts
         self.assertEqual(facts.certificate_domains, {"alpha.example"})
+
+    async def test_upgrade_of_amqp(self) -> None:
+        """The AMQP engine itself: TLS header, TLS, AMQP header, open, with SNI and both names."""
+        opened: Deferred[str] = Deferred()
+
+        class Server(WaitingUser):
+            def events(self, events: Any) -> None:
+                for event in events:
+                    if isinstance(event, OpenReceived):
+                        assert self.facts is not None
+                        opened.callback(",".join(self.facts.certificate_domains))
+
+        class Client(WaitingUser):
+            def events(self, events: Any) -> None:
+                pass
+
+        def serve(facts: Any) -> Any:
+            settings = ConnectionSettings(
+                role="server", container_id="b", tls="required", allow_no_sasl=True
+            )
+            return Connection(settings), Server()
+
+        client = Client()
+
+        def ask(facts: Any) -> Any:
+            settings = ConnectionSettings(
+                role="client", container_id="a", hostname="beta.example", tls="required"
+            )
+            engine = Connection(settings)
+            engine.open()
+            return engine, client
+
+        self.make = serve  # type: ignore[method-assign]
+        address: Any = self.listen(tls="upgrade", client_certificate="required").addresses[0]
+        candidate = Candidate(
+            "mx.example", address.port, TransportSecurity.UPGRADE, ("127.0.0.1",), 0, 0, "static"
+        )
+        protocol = await Connector(reactor, self.alpha).connect(candidate, "beta.example", ask)
+        self.assertEqual(await opened, "alpha.example")
+        protocol.abort()
+        await client.gone
 
     async def test_plain_text_on_tls_port(self) -> None:
         """One line in the log says who spoke plain text where."""
