@@ -49,14 +49,15 @@ through. If the fsync itself fails the whole group fails; SQLite then writes the
 the failed one's place in the log. (Should the host crash before that, the failed group may turn
 up at the next start: its outcome is then unknown, as with any answer that was lost.) An error
 that even ROLLBACK cannot handle ends the writer loudly: everything waiting fails, ``on_death`` is
-called, and the daemon has to be restarted. A damaged database is refused with the next step;
-up to ``check_bytes`` every page is looked at when it is opened, beyond that ``fsck.check`` does it offline.
+called, and the daemon has to be restarted. A damaged database is refused with the next step; up
+to ``check_bytes`` every page is looked at when it is opened, beyond that ``fsck.check`` does it
+offline.
 
 Why so
 ======
 
-* SQLite rather than a log of our own: indexes, recovery and inspection exist. About 6 us of CPU
-  for enqueue and dequeue of 1 KiB in batches of 100, about 4 in batches of 400 (`benchmarks/store.py`).
+* SQLite rather than a log of our own: indexes, recovery and inspection exist. About 5 us of CPU
+  for enqueue and dequeue of 1 KiB together, in batches of 100 (``benchmarks/store.py``).
 * One table with an index (queue, id, size) rather than a table for each queue or a key (queue,
   id): dequeue knows ids only, and a statement may take ids of many queues. The index costs 0.6 us
   for a message; for that, pages of a queue and the summaries at the start never touch bodies.

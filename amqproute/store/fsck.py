@@ -36,7 +36,7 @@ def check(path: str, limit: int = 100) -> list[str]:
             raise StoreError(f"{path} is not a store of this program")
         findings = [
             line
-            for (line,) in connection.execute("PRAGMA integrity_check(%d)" % limit)
+            for (line,) in connection.execute(f"PRAGMA integrity_check({int(limit)})")
             if line != "ok"
         ]
         findings += [

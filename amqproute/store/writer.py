@@ -65,7 +65,7 @@ class Figures:
     max_commit_seconds: float = 0.0
 
 
-class Stop(Exception):  # noqa: N818 # not an error: the way out of the writer's loop
+class Stop(Exception):  # not an error: the way out of the writer's loop
     """Raised by the last call to end the writer's loop."""
 
 

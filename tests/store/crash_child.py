@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process that `tests.store.test_crash` kills: works without end, reports what is durable.
+
+Run with the path of a store. Each round enqueues some entries to queues, notes the round, and
+dequeues what an earlier round has stored. Each line on standard output names a transaction whose
+Deferred has fired: ``put ROUND ID ID ...`` or ``end ROUND ID ID ...``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from amqproute.store.records import TRANSIENT
+from tests.store.rig import House
+
+
+def body(entry_id: int) -> bytes:
+    """The bytes of an entry: long ones too, and none twice."""
+    return b"%d:" % entry_id * (1 + entry_id % 700)
+
+
+def main(path: str) -> None:
+    """Work until killed."""
+    # A short log, so that kills meet checkpoints and fresh starts of the log as well.
+    house = House(path, checkpoint_bytes=1 << 19, remainder_bytes=1 << 17)
+    house.open()
+    store = house.store
+    flying = 0
+
+    def report(_: Any, word: str, number: int, ids: list[int]) -> None:
+        nonlocal flying
+        flying -= 1
+        # One write each, so that a kill cannot cut a line in two.
+        os.write(1, f"{word} {number} {' '.join(map(str, ids))}\n".encode())
+        if word == "put":
+            ended = ids[::2]
+            transaction = store.begin()
+            transaction.dequeue(ended)
+            transaction.forget_received("peer", ids[0])
+            flying += 1
+            transaction.commit().addCallback(report, "end", number, ended)
+
+    number = 0
+    while True:
+        number += 1
+        transaction = store.begin()
+        ids = [store.next_id() for _ in range(1 + number % 20)]
+        for one in ids:
+            transaction.enqueue(f"q{one % 3}", one, body(one), 1, 0, 0)
+        transaction.enqueue("paged", store.next_id(), b"t", 1, 0, TRANSIENT)
+        transaction.mark_received("peer", ids)
+        transaction.note("round", "last", b"%d" % number)
+        flying += 1
+        transaction.commit().addCallback(report, "put", number, ids)
+        while flying > 6:
+            house.reactor.calls.get()()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a crash leaves: kill -9 at any moment, and a log cut off at any record."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.store.fsck import check
+from tests.store.crash_child import body
+from tests.store.rig import House, Model
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+KILLS = int(os.environ.get("AMQPROUTE_STORE_KILLS", "3"))
+"""How often the child is killed; some hundreds for a long campaign."""
+
+
+class KillTests(SynchronousTestCase):
+    """SIGKILL of a process that writes."""
+
+    def test_kill(self) -> None:
+        """Nothing reported as committed is lost, nothing reported as dequeued comes back."""
+        path = os.path.abspath(os.path.join(self.mktemp(), "queues.db"))
+        chance = random.Random(20)
+        stored: set[int] = set()
+        ended: set[int] = set()
+        rounds = highest = 0
+        for _ in range(KILLS):
+            lines = self.run_child(path, chance.randrange(20, 600))
+            round_base = 0
+            for line in lines:
+                word, number, *ids = line.split()
+                if word == b"put":
+                    # The child asks at once for the end of every second one; only the others
+                    # have to be there for certain.
+                    stored.update(map(int, ids[1::2]))
+                    round_base = int(number)
+                else:
+                    ended.update(map(int, ids))
+            rounds = round_base
+            house = House(path)
+            recovery = house.open()
+            held = {
+                entry.id: entry.encoded
+                for queue in recovery.queues
+                for entry in house.load(queue, limit=1_000_000)
+            }
+            next_id = house.store.next_id()
+            house.close()
+            self.assertEqual(check(path), [])
+            self.assertNotIn("paged", recovery.queues)
+            self.assertEqual(stored - ended - held.keys(), set(), "lost")
+            self.assertEqual(ended & held.keys(), set(), "came back")
+            self.assertTrue(all(held[one] == body(one) for one in held))
+            self.assertGreaterEqual(int(recovery.notes["round"]["last"]), rounds)
+            self.assertGreater(next_id, max(highest, *stored, *held))
+            # What was written and not reported may be there or not; from now on it stays so.
+            ended |= set(range(highest, max(stored | held.keys()) + 1)) - held.keys()
+            stored |= held.keys()
+            highest = next_id
+        self.assertGreater(len(stored), 100)
+
+    def run_child(self, path: str, transactions: int) -> list[bytes]:
+        """Start the child, kill it after so many reports; return all reports that came."""
+        child = subprocess.Popen(
+            [sys.executable, "-m", "tests.store.crash_child", path],
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert child.stdout is not None
+        lines = []
+        for line in child.stdout:
+            lines.append(line)
+            if len(lines) == transactions:
+                child.kill()
+        child.stdout.close()
+        child.wait()
+        self.assertGreaterEqual(len(lines), transactions, "the child ended by itself")
+        return lines
+
+
+class CutTests(SynchronousTestCase):
+    """A log of which only the beginning reached the disk."""
+
+    def test_cut(self) -> None:
+        """Cut at or within any frame, the log gives the state after some whole transactions."""
+        base = self.mktemp()
+        path = os.path.join(base, "queues.db")
+        house = House(path, page_size=4096, checkpoint_bytes=1 << 30)
+        house.open()
+        model = Model()
+        states = [model.copy()]
+        ids: list[int] = []
+        chance = random.Random(7)
+        for number in range(20):
+            transaction = house.store.begin()
+            for _ in range(chance.randrange(1, 6)):
+                entry_id = house.store.next_id()
+                row = ("q", entry_id, bytes([number]) * chance.randrange(6000), 1, 0, 0)
+                transaction.enqueue(*row)
+                model.enqueue(*row)
+                ids.append(entry_id)
+            ended = [ids.pop(chance.randrange(len(ids))) for _ in range(min(2, len(ids)))]
+            transaction.dequeue(ended)
+            model.dequeue(ended)
+            transaction.note("round", "last", b"%d" % number)
+            model.note("round", "last", b"%d" % number)
+            house.reactor.wait(transaction.commit())
+            states.append(model.copy())
+        # The files as a crash would find them: copied while the store is open.
+        crashed = os.path.join(base, "crashed")
+        os.mkdir(crashed)
+        shutil.copy(path, crashed)
+        with open(path + "-wal", "rb") as file:
+            log = file.read()
+        house.close()
+        (page,) = struct.unpack(">I", log[8:12])
+        frame = 24 + page
+        reached = []
+        cuts = [32 + frame * n for n in range(1 + (len(log) - 32) // frame)]
+        cuts += [chance.randrange(len(log)) for _ in range(10)]
+        for cut in sorted(cuts):
+            reached.append(self.state_at(crashed, log[:cut], states))
+        self.assertEqual(reached, sorted(reached), "more log, never less state")
+        self.assertEqual(reached[-1], len(states) - 1)
+        self.assertEqual(set(reached), set(range(len(states))))
+
+    def state_at(self, crashed: str, log: bytes, states: list[Model]) -> int:
+        """The number of transactions that a store with this log holds."""
+        path = os.path.join(crashed, "cut.db")
+        for end in ("-shm", "-wal", ""):
+            if os.path.exists(path + end):
+                os.remove(path + end)
+        shutil.copy(os.path.join(crashed, "queues.db"), path)
+        with open(path + "-wal", "wb") as file:
+            file.write(log)
+        house = House(path)
+        recovery = house.open()
+        note = recovery.notes.get("round", {}).get("last")
+        number = 0 if note is None else int(note) + 1
+        self.assertEqual(recovery, states[number].recovery())
+        self.assertEqual(house.load("q"), states[number].queue("q"))
+        house.close()
+        return number
