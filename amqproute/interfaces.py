@@ -123,6 +123,9 @@ class ITarget(INode):
     def space():
         """Return how many more messages the target can take now, at most."""
 
+    def when_space(tell):
+        """Have ``tell()`` called, once, when there is space again."""
+
 
 class ISource(INode):
     """A node that entries come from."""

@@ -11,9 +11,10 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   flow, so that deliveries which crossed the flow on the wire are taken off. As the receiver we
   take one off for each delivery that begins.
 * **Tolerance.** Two kinds of deliveries without credit are let through: the first few on a new
-  link before our first flow (P-04, publishers who do not wait), and those that were granted once
-  and then revoked by a smaller number, because they may have been on their way (F-04). Anything
-  else detaches the link with ``amqp:link:transfer-limit-exceeded``.
+  link, sent before our first flow was seen (P-04, publishers who do not wait), and those that
+  were granted once and then revoked by a smaller number (F-04). Neither can be told from what
+  was on its way, so both are allowances that the next larger grant uses up. Anything else
+  detaches the link with ``amqp:link:transfer-limit-exceeded``.
 * **Unsettled** (§2.6.12). ``unsettled`` maps delivery-tag to `Delivery`. The session has the same
   objects by delivery-id, because dispositions name ids. A delivery leaves both when either side
   settles it. A delivery that was sent settled is never in them.
@@ -49,7 +50,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from amqproute.errors import LocalProtocolError, MessageSizeExceeded
-from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.fast import write_transfer
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
@@ -59,6 +60,9 @@ if TYPE_CHECKING:
     from amqproute.wire.amqp10.session import Session
 
 Role = Literal["sender", "receiver"]
+
+MAX_STATE: Final = 256
+"""Octets of an encoded delivery state that go with a transfer: it must fit into 512 with more."""
 
 
 class Delivery:
@@ -313,7 +317,9 @@ class Link:
             incomplete_unsettled,
         )
         self._in_force()
-        if self._echo_due and self._state is State.OPEN:
+        if self._failed is not None:
+            self._answer_now()
+        elif self._echo_due and self._state is State.OPEN:
             self._answer_echo()
 
     def refuse(
@@ -375,7 +381,8 @@ class Link:
             max_message_size = settings.max_message_size or 0
         if not self.is_sender:
             self.max_message_size = max_message_size
-            self._grace = settings.credit_grace_new
+            if self.remote_attach is None:
+                self._grace = settings.credit_grace_new
             self._resumable = dict(unsettled) if unsettled else {}
         attach = spec.Attach(
             name=self.name,
@@ -447,11 +454,10 @@ class Link:
             LocalProtocolError: the link has not been attached or accepted.
         """
         if self._gone or (self._told and self._state not in LOCALLY_OPEN):
-            self._told = True
             return
-        self._told = True
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"link {self.name!r} cannot detach: {self._state.name}")
+        self._told = True
         self._send_detach(closed, error)
 
     def _send_detach(self, closed: bool, error: spec.Error | None) -> None:
@@ -568,6 +574,8 @@ class Link:
             raise MessageSizeExceeded(
                 f"the message has {size} octets, the peer takes {self.max_message_size}"
             )
+        if state is not None and len(codec.encode(state)) > MAX_STATE:
+            raise LocalProtocolError("the delivery state leaves no room for a payload")
         delivery = Delivery(self, -1, tag, b"", message_format, settled, None, batchable, resume, 0)
         delivery.local_state = state
         delivery.context = context
@@ -645,6 +653,17 @@ class Link:
         self._echo_due = False
         self._send_flow(drain=self.drain)
 
+    def inform(self, properties: Mapping[str, Any]) -> None:
+        """Tell the receiver link state properties in a flow (§2.7.4); the credit is untouched.
+
+        Raises:
+            LocalProtocolError: the link is a receiver.
+        """
+        if self.role != "sender":
+            raise LocalProtocolError(f"link {self.name!r} is a receiver")
+        if self._state is State.OPEN:
+            self._send_flow(drain=self.drain, properties=properties)
+
     # --------------------------------------------------------------------------- receiving
 
     def flow(
@@ -676,7 +695,8 @@ class Link:
             raise LocalProtocolError(f"link {self.name!r} is not attached: {self._state.name}")
         if not 0 <= credit <= SERIAL_MASK:
             raise LocalProtocolError(f"link-credit cannot be {credit}")
-        self._overdraft = max(0, self._overdraft + self.credit - credit)
+        # What is left of the grace stays good for deliveries that set out before this flow.
+        self._overdraft = max(0, self._overdraft + self.credit - credit) + self._grace
         self._grace = 0
         self.credit = credit
         self.drain = drain
@@ -737,4 +757,4 @@ _SETTLE_RULES: Final[dict[int, bool | None]] = {
     spec.SENDER_MIXED: None,
 }
 
-__all__ = ["Delivery", "Link", "Role"]
+__all__ = ["MAX_STATE", "Delivery", "Link", "Role"]

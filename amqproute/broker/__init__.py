@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nodes of this container, and how messages get onto and off them.
+
+How it works
+============
+
+`Broker` is the directory (name to node) and the maker of `Batch` objects. A frontend opens one
+batch per read from the network, puts every message of that read on its node within it, and
+commits once. The batch is what ties a queue to the store:
+
+    put      the queue makes an `Entry`, takes an id from the store and writes nothing yet
+    commit   the store makes everything of the batch durable, together with the batches of
+             others that wait at that moment (group commit)
+    arrived  the queue lines the entries up and dispatches to its consumers; only then is the
+             sender told `accepted` (part 2 §2.6.12, requirement T-20)
+
+Ids grow in the order of `put`, commits fire in the order in which they were asked for; so the
+order of ids *is* the order of arrival, in memory, on the disk and after a restart.
+
+Memory
+======
+
+A queue keeps the head of its line in memory and the rest in the store. Once the resident part
+reaches `QueueLimits.resident_bytes` or `.resident_messages`, or all queues together the
+`MemoryBudget`, further entries are *paged*: written, counted, and forgotten until the head has
+been consumed; then the next few hundred are loaded in one read. Non-durable entries that have to
+be paged are written too, flagged, and dropped when the store is next opened. A backlog therefore
+costs disk, not memory, and a start costs one summary per queue.
+
+The invariant that makes it simple: *every resident entry has a smaller id than every paged one*.
+Entries that a consumer gives back return to their old place because the line of returned entries
+is sorted by id and always served first.
+
+Why so
+======
+
+* One kind of queue for clients and for relaying: same states, limits, recovery and view.
+* No state machine object per entry: where the entry is, is its state. At 20,000 messages a
+  second an attribute more per message is measurable.
+* Fair shares are dealt one entry at a time and handed over in one call per consumer, so that
+  competing consumers share evenly and still cost one frame burst each.
+"""
+
+__all__: list[str] = []

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The unit of durability: what one read from the network changes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.entry import Entry
+from amqproute.interfaces import IBatch
+
+if TYPE_CHECKING:
+    from amqproute.broker.queue import Queue
+    from amqproute.broker.receipts import Stream
+
+
+@implementer(IBatch)
+class Batch:
+    """Arrivals and settlements that become durable together.
+
+    Attributes:
+        now_ms: the wall clock read once for the whole batch.
+        transaction: the store transaction beneath.
+        arrivals: entries put so far, by queue; the queues' `put` adds to it.
+    """
+
+    __slots__ = ("_receipts", "arrivals", "now_ms", "transaction")
+
+    def __init__(self, transaction: Any, now_ms: int) -> None:
+        self.transaction = transaction
+        self.now_ms = now_ms
+        self.arrivals: dict[Queue, list[Entry]] = {}
+        self._receipts: dict[Stream, list[int]] = {}
+
+    def mark(self, stream: Stream, entry_id: int) -> None:
+        """Note the receipt of a peer's message; it becomes durable with the message."""
+        stream.ids.add(entry_id)
+        try:
+            self._receipts[stream].append(entry_id)
+        except KeyError:
+            self._receipts[stream] = [entry_id]
+
+    def commit(self) -> Deferred[None]:
+        """Make it durable, then line the entries up on their queues.
+
+        Returns:
+            A Deferred that fires with None, after the entries have become available; or fails
+            with `StoreError`, in which case none of it happened.
+        """
+        for stream, ids in self._receipts.items():
+            self.transaction.mark_received(stream.key, ids)
+        done: Deferred[None] = self.transaction.commit()
+        done.addCallbacks(self._committed, self._failed)
+        return done
+
+    def _committed(self, _: object) -> None:
+        for queue, entries in self.arrivals.items():
+            queue.arrived(entries)
+
+    def _failed(self, failure: Failure) -> Failure:
+        for queue, entries in self.arrivals.items():
+            queue.not_arrived(entries)
+        for stream, ids in self._receipts.items():
+            stream.unmark(ids)
+        return failure

@@ -1,0 +1,756 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A queue: first in, first out, one consumer for each message (topics Q and D).
+
+The line of a queue has three parts, in id order::
+
+    returned (sorted list)  <  resident (deque)  <  paged (only a count here, rows in the store)
+
+`returned` holds what consumers gave back; it is served first, which puts an entry back into its
+old place (Q-05). `resident` is the head of the line in memory. `paged` is the rest; see the
+package docstring for when entries are paged and why the order holds.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.entry import TRANSIENT, Entry
+from amqproute.errors import ResourceLimitExceeded
+from amqproute.interfaces import IConsumer, ISource, ITarget
+from amqproute.message import Message
+from amqproute.values import DeadLetterReason, Origin
+from amqproute.wire.amqp10 import spec
+
+LOAD_MESSAGES = 500
+LOAD_BYTES = 4 * 1024 * 1024
+UNBOUNDED = 1 << 31
+EXPIRY_GRAIN_SECONDS = 0.05
+"""Expiry timers are not set finer than this, so that many short lives cost few timers."""
+
+DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened on a queue since the daemon started; plain counters for operators."""
+
+    enqueued: int = 0
+    dequeued: int = 0
+    released: int = 0
+    rejected: int = 0
+    expired: int = 0
+    dead_lettered: int = 0
+    loaded: int = 0
+
+
+@implementer(ITarget, ISource)
+class Queue:
+    """A queue node.
+
+    Args:
+        name: its name; also the name of its rows in the store.
+        store: the `IStore`.
+        clock: for expiry and deferral timers.
+        begin: makes a `Batch`, for what the queue does on its own account.
+        now_ms: the wall clock, ms since the epoch.
+        limits: its bounds.
+        budget: the memory budget it shares with the other queues.
+        dead_letter: what becomes of entries that are rejected, expired or tried too often; it
+            has to archive them within the batch.
+        force_transient: nothing is written: every entry lives in memory only (dynamic queues,
+            Q-18); such a queue never pages.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: Any,
+        clock: IReactorTime,
+        begin: Callable[[], Batch],
+        now_ms: Callable[[], int],
+        *,
+        limits: QueueLimits | None = None,
+        budget: MemoryBudget | None = None,
+        dead_letter: DeadLetter | None = None,
+        force_transient: bool = False,
+        log: Logger | None = None,
+    ) -> None:
+        self.name = name
+        self.limits = limits or QueueLimits()
+        self.tally = Tally()
+        self.dead_letter_name: str | None = None
+        self._store = store
+        self._clock = clock
+        self._begin = begin
+        self._now_ms = now_ms
+        self._budget = budget or MemoryBudget()
+        self._dead_letter = dead_letter or discard
+        self._force_transient = force_transient
+        self._log = log or Logger()
+        self._returned: list[Entry] = []
+        self._resident: deque[Entry] = deque()
+        self._resident_bytes = 0
+        self._paged = 0
+        self._paged_bytes = 0
+        self._cursor = 0
+        self._loading = False
+        self._paging = False
+        self._pending = 0
+        self._pending_paged = 0
+        self._pending_bytes = 0
+        self._pending_from = 0
+        self._acquired = 0
+        self._consumers: deque[Any] = deque()
+        self._deferred: list[tuple[float, Entry]] = []
+        self._dispatching = False
+        self._dispatch_again = False
+        self._expiry_call: IDelayedCall | None = None
+        self._paged_expiry_ms = 0
+        self._deferral_call: IDelayedCall | None = None
+        self._deleted = False
+        self._waiting_for_space: list[Callable[[], None]] = []
+
+    # -- what an operator sees -----------------------------------------------------------------
+
+    @property
+    def available(self) -> int:
+        """Entries that a consumer could take now."""
+        return len(self._returned) + len(self._resident) + self._paged
+
+    @property
+    def acquired(self) -> int:
+        """Entries in consumers' hands."""
+        return self._acquired
+
+    @property
+    def deferred(self) -> int:
+        """Entries that wait for their next attempt."""
+        return len(self._deferred)
+
+    @property
+    def depth(self) -> int:
+        """Messages held: available, acquired and deferred (Q-15)."""
+        return self.available + self._acquired + len(self._deferred)
+
+    @property
+    def resident(self) -> int:
+        """Available entries in memory."""
+        return len(self._returned) + len(self._resident)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of their messages."""
+        return self._resident_bytes
+
+    @property
+    def paged_bytes(self) -> int:
+        """Bytes of the entries that stand in the store only."""
+        return self._paged_bytes
+
+    @property
+    def consumers(self) -> int:
+        """Consumers attached."""
+        return len(self._consumers)
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing of this queue is on its way to the store."""
+        return self._pending == 0 and self._acquired == 0
+
+    @property
+    def lowest_id(self) -> int:
+        """A lower bound of the ids of entries that are or will be on this queue."""
+        lows = [self.next_id]
+        lows.extend(entry.id for _, entry in self._deferred)
+        return min(lows)
+
+    @property
+    def next_id(self) -> int:
+        """A lower bound of the ids of entries that are or will be available (not deferred)."""
+        for line in (self._returned, self._resident):
+            if line:
+                return line[0].id
+        if self._paged or self._pending_paged:
+            return self._cursor + 1
+        if self._pending:
+            return self._pending_from
+        return int(self._store.next_id())
+
+    @property
+    def oldest_arrival_ms(self) -> int | None:
+        """When the oldest resident available entry arrived, or None without one."""
+        heads = [line[0].arrived_ms for line in (self._returned, self._resident) if line]
+        return min(heads) if heads else None
+
+    def __repr__(self) -> str:
+        return (
+            f"<Queue {self.name} available={self.available} acquired={self._acquired} "
+            f"paged={self._paged} consumers={len(self._consumers)}>"
+        )
+
+    # -- recovery and end ----------------------------------------------------------------------
+
+    def recovered(self, count: int, size_bytes: int) -> None:
+        """Take over what an earlier run of the daemon left in the store."""
+        self._paged = count
+        self._paged_bytes = size_bytes
+        self._paging = count > 0
+        if count:
+            self._paged_expiry_ms = 1
+            self._arm_expiry(0)
+
+    def delete(self) -> None:
+        """End the queue (lifetime policies): entries go, timers stop."""
+        self._deleted = True
+        batch = self._begin()
+        entries = [*self._returned, *self._resident, *(entry for _, entry in self._deferred)]
+        self._archive(entries, batch)
+        self._forget_resident(sum(len(entry.message.encoded) for entry in entries))
+        self._returned.clear()
+        self._resident.clear()
+        self._deferred.clear()
+        self._consumers.clear()
+        self.stop()
+        batch.commit().addErrback(self._commit_failed)
+
+    def stop(self) -> None:
+        """Cancel the timers; the entries stay where they are."""
+        for call in (self._expiry_call, self._deferral_call):
+            if call is not None and call.active():
+                call.cancel()
+        self._expiry_call = self._deferral_call = None
+
+    # -- publish -------------------------------------------------------------------------------
+
+    def space(self) -> int:
+        """Return how many more messages fit (Q-15)."""
+        if not self.limits.capacity:
+            return UNBOUNDED
+        return max(0, self.limits.capacity - self.depth - self._pending)
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """Have ``tell`` called, once, when there is space again."""
+        if tell not in self._waiting_for_space:
+            self._waiting_for_space.append(tell)
+
+    def _tell_space(self) -> None:
+        if self._waiting_for_space and self.space() > 0:
+            waiting, self._waiting_for_space = self._waiting_for_space, []
+            for tell in waiting:
+                tell()
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Take a message into the batch. See `ITarget.put`."""
+        limits = self.limits
+        if limits.capacity and self.depth + self._pending >= limits.capacity:
+            raise ResourceLimitExceeded(
+                f"queue {self.name} is full: {limits.capacity} messages",
+                info={"limiter": "capacity"},
+            )
+        now_ms = batch.now_ms
+        expires_ms = message.expires_ms(now_ms)
+        if limits.ttl_ms:
+            latest = now_ms + limits.ttl_ms
+            expires_ms = min(expires_ms, latest) if expires_ms else latest
+        durable = message.durable and not self._force_transient
+        size = len(message.encoded)
+        stored = durable
+        starts_paging = False
+        if self._paging:
+            stored = True
+        elif (
+            self._resident_bytes + self._pending_bytes + size > limits.resident_bytes
+            or len(self._resident) + self._pending >= limits.resident_messages
+            or self._budget.used_bytes + size > self._budget.limit_bytes
+        ) and not self._force_transient:
+            self._paging = stored = True
+            starts_paging = True
+        store_id = self._store.next_id()
+        if starts_paging:
+            # Everything before this entry is resident, acquired or about to be.
+            self._cursor = store_id - 1
+        entry = Entry(
+            store_id, message, durable, stored, now_ms, expires_ms, message.delivery_count
+        )
+        if stored:
+            flags = 0 if durable else TRANSIENT
+            batch.transaction.enqueue(
+                self.name, store_id, message.encoded, now_ms, expires_ms, flags
+            )
+        if not self._pending:
+            self._pending_from = store_id
+        self._pending += 1
+        if self._paging:
+            self._pending_paged += 1
+            # The mark by which `arrived` knows that this entry goes to the paged part.
+            entry.attempted = True
+        else:
+            self._pending_bytes += size
+        try:
+            batch.arrivals[self].append(entry)
+        except KeyError:
+            batch.arrivals[self] = [entry]
+
+    def arrived(self, entries: list[Entry]) -> None:
+        """Line up entries whose batch has been committed."""
+        if self._deleted:
+            self._discard(entries)
+            return
+        self.tally.enqueued += len(entries)
+        self._pending -= len(entries)
+        resident_bytes = 0
+        earliest = 0
+        for entry in entries:
+            size = len(entry.message.encoded)
+            expires_ms = entry.expires_ms
+            if expires_ms and (not earliest or expires_ms < earliest):
+                earliest = expires_ms
+            if entry.attempted:
+                self._pending_paged -= 1
+                self._paged += 1
+                self._paged_bytes += size
+                if expires_ms and (not self._paged_expiry_ms or expires_ms < self._paged_expiry_ms):
+                    self._paged_expiry_ms = expires_ms
+            else:
+                self._resident.append(entry)
+                resident_bytes += size
+        if resident_bytes:
+            self._pending_bytes -= resident_bytes
+            self._resident_bytes += resident_bytes
+            self._budget.used_bytes += resident_bytes
+        if earliest:
+            self._arm_expiry(earliest)
+        self.dispatch()
+
+    def not_arrived(self, entries: list[Entry]) -> None:
+        """Forget entries whose batch could not be committed."""
+        self._pending -= len(entries)
+        for entry in entries:
+            if entry.attempted:
+                self._pending_paged -= 1
+            else:
+                self._pending_bytes -= len(entry.message.encoded)
+
+    # -- deliver -------------------------------------------------------------------------------
+
+    def attach(self, consumer: IConsumer) -> None:
+        """Add a consumer at the end of the rotation."""
+        self._consumers.append(consumer)
+
+    def detach(self, consumer: IConsumer) -> None:
+        """Remove a consumer."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+
+    def dispatch(self) -> None:
+        """Hand out what is available to those who have room, in fair shares (Q-29, Q-30)."""
+        if self._dispatching:
+            self._dispatch_again = True
+            return
+        self._dispatching = True
+        try:
+            self._dispatch_again = True
+            while self._dispatch_again:
+                self._dispatch_again = False
+                self._dispatch_once()
+        finally:
+            self._dispatching = False
+
+    def _dispatch_once(self) -> None:
+        if not self._consumers:
+            return
+        if not self._returned and not self._resident and not self._paged:
+            self._tell_exhausted()
+            return
+        shares = self._deal()
+        for consumer, entries in shares:
+            consumer.deliver(entries)
+        if self._paged:
+            self._refill()
+        elif not self._resident and not self._returned:
+            self._tell_exhausted()
+
+    def _deal(self) -> list[tuple[Any, list[Entry]]]:
+        """Take entries off the line and deal them to the consumers that have room."""
+        rooms = [(consumer, consumer.capacity()) for consumer in self._consumers]
+        rooms = [(consumer, room) for consumer, room in rooms if room > 0]
+        if not rooms:
+            return []
+        total = sum(room for _, room in rooms)
+        shares: list[tuple[Any, list[Entry]]]
+        if len(rooms) == 1 and not self._returned:
+            consumer, room = rooms[0]
+            entries = self._take(room)
+            return [(consumer, entries)] if entries else []
+        shares = [(consumer, []) for consumer, _ in rooms]
+        left = [room for _, room in rooms]
+        turn = 0
+        for entry in self._take_returned_and(total):
+            for step in range(len(shares)):
+                place = (turn + step) % len(shares)
+                barred = entry.barred is not None and shares[place][0] in entry.barred
+                if left[place] and not barred:
+                    shares[place][1].append(entry)
+                    left[place] -= 1
+                    turn = place + 1
+                    break
+            else:
+                self._put_back(entry)
+        self._consumers.rotate(-(turn % len(shares)))
+        return [(consumer, entries) for consumer, entries in shares if entries]
+
+    def _take(self, count: int) -> list[Entry]:
+        """Take up to ``count`` entries from the resident line, leaving out expired ones."""
+        resident = self._resident
+        count = min(count, len(resident))
+        entries = [resident.popleft() for _ in range(count)]
+        self._forget_resident(sum([len(entry.message.encoded) for entry in entries]))
+        entries = self._without_expired(entries)
+        self._acquired += len(entries)
+        return entries
+
+    def _take_returned_and(self, count: int) -> list[Entry]:
+        returned = self._returned[:count]
+        del self._returned[:count]
+        self._forget_resident(sum(len(entry.message.encoded) for entry in returned))
+        returned = self._without_expired(returned)
+        self._acquired += len(returned)
+        return returned + self._take(count - len(returned))
+
+    def _put_back(self, entry: Entry) -> None:
+        """Return an entry that was taken and not delivered."""
+        insort(self._returned, entry)
+        self._acquired -= 1
+        self._remember_resident(len(entry.message.encoded))
+
+    def _without_expired(self, entries: list[Entry]) -> list[Entry]:
+        now_ms = self._now_ms()
+        expired = [entry for entry in entries if 0 < entry.expires_ms <= now_ms]
+        if not expired:
+            return entries
+        batch = self._begin()
+        self._expire(expired, batch)
+        batch.commit().addErrback(self._commit_failed)
+        gone = set(expired)
+        return [entry for entry in entries if entry not in gone]
+
+    def _tell_exhausted(self) -> None:
+        for consumer in tuple(self._consumers):
+            consumer.exhausted()
+
+    # -- paging --------------------------------------------------------------------------------
+
+    def _refill(self) -> None:
+        """Load the next paged entries once little is left in memory."""
+        if self._loading or self._deleted or len(self._resident) > LOAD_MESSAGES // 2:
+            return
+        self._loading = True
+        loaded = self._store.load(self.name, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
+        loaded.addCallback(self._loaded)
+        loaded.addErrback(self._load_failed)
+
+    def _loaded(self, rows: Sequence[Any]) -> None:
+        self._loading = False
+        if self._deleted:
+            return
+        size = 0
+        earliest = 0
+        for row in rows:
+            entry = Entry(
+                row.id,
+                Message(row.encoded),
+                not row.flags & TRANSIENT,
+                True,
+                row.arrived_ms,
+                row.expires_ms,
+                row.delivery_count,
+            )
+            self._resident.append(entry)
+            size += len(row.encoded)
+            if row.expires_ms and (not earliest or row.expires_ms < earliest):
+                earliest = row.expires_ms
+        self.tally.loaded += len(rows)
+        if rows:
+            self._cursor = rows[-1].id
+            self._paged = max(0, self._paged - len(rows))
+            self._paged_bytes = max(0, self._paged_bytes - size)
+            self._remember_resident(size)
+            self._log.debug("{queue} loaded {count} entries", queue=self.name, count=len(rows))
+        else:
+            # Rows that the count promised and the store has not: expired in the store meanwhile.
+            self._paged = 0
+            self._paged_bytes = 0
+        if not self._paged:
+            self._paged_expiry_ms = 0
+            self._leave_paging()
+        if earliest:
+            self._arm_expiry(earliest)
+        self.dispatch()
+
+    def _leave_paging(self) -> None:
+        if self._pending_paged == 0:
+            self._paging = False
+
+    def _load_failed(self, failure: Failure) -> None:
+        self._loading = False
+        self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
+
+    def _remember_resident(self, size: int) -> None:
+        self._resident_bytes += size
+        self._budget.used_bytes += size
+
+    def _forget_resident(self, size: int) -> None:
+        self._resident_bytes -= size
+        self._budget.used_bytes -= size
+
+    # -- settle --------------------------------------------------------------------------------
+
+    def settle(
+        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object = None
+    ) -> None:
+        """Act on an outcome (O-10 to O-13). See `ISource.settle`."""
+        if self._deleted:
+            return
+        if type(outcome) is spec.Accepted:
+            self._acquired -= len(entries)
+            self._archive(entries, batch)
+            self.tally.dequeued += len(entries)
+        elif type(outcome) is spec.Rejected:
+            self._acquired -= len(entries)
+            self.tally.rejected += len(entries)
+            self.dead_letter(list(entries), DeadLetterReason.REJECTED, outcome.error, batch)
+        elif type(outcome) is spec.Modified:
+            self._modify(entries, outcome, batch, consumer)
+        else:
+            self.release(entries)
+
+    def release(self, entries: Sequence[Entry]) -> None:
+        """Put entries back into their old places, unchanged (O-11)."""
+        if self._deleted:
+            return
+        self._acquired -= len(entries)
+        self.tally.released += len(entries)
+        size = 0
+        earliest = 0
+        for entry in entries:
+            entry.attempted = True
+            insort(self._returned, entry)
+            size += len(entry.message.encoded)
+            if entry.expires_ms and (not earliest or entry.expires_ms < earliest):
+                earliest = entry.expires_ms
+        self._remember_resident(size)
+        if earliest:
+            self._arm_expiry(earliest)
+        self.dispatch()
+
+    def _modify(
+        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object
+    ) -> None:
+        back: list[Entry] = []
+        spent: list[Entry] = []
+        for entry in entries:
+            self._change(entry, outcome, batch, consumer)
+            tried = self.limits.max_deliveries
+            (spent if tried and entry.delivery_count >= tried else back).append(entry)
+        if spent:
+            self._acquired -= len(spent)
+            self.dead_letter(spent, DeadLetterReason.MAX_DELIVERIES, None, batch)
+        if back:
+            self.release(back)
+
+    def _change(self, entry: Entry, outcome: Any, batch: Batch, consumer: object) -> None:
+        """Apply a modified outcome to one entry (part 3 §3.4.5)."""
+        changed = False
+        if outcome.delivery_failed:
+            entry.delivery_count += 1
+            changed = True
+        if outcome.undeliverable_here and consumer is not None:
+            if entry.barred is None:
+                entry.barred = set()
+            entry.barred.add(consumer)
+        encoded = None
+        if outcome.message_annotations:
+            entry.message = entry.message.with_annotations(outcome.message_annotations)
+            encoded = entry.message.encoded
+            changed = True
+        if changed and entry.stored:
+            batch.transaction.update(entry.id, entry.delivery_count, encoded)
+
+    def give_up(
+        self,
+        entries: Sequence[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Dead-letter acquired entries for a reason other than an outcome."""
+        self._acquired -= len(entries)
+        self.dead_letter(list(entries), reason, error, batch)
+
+    def dead_letter(
+        self,
+        entries: list[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Hand entries, no longer acquired, to the dead-letter treatment within the batch."""
+        self.tally.dead_lettered += len(entries)
+        self._dead_letter(self, entries, reason, error, batch)
+        self._archive(entries, batch)
+
+    def _archive(self, entries: Sequence[Entry], batch: Batch) -> None:
+        ids = [entry.id for entry in entries if entry.stored]
+        if ids:
+            batch.transaction.dequeue(ids)
+        if self._waiting_for_space:
+            self._clock.callLater(0, self._tell_space)
+
+    def _discard(self, entries: Sequence[Entry]) -> None:
+        """Archive entries that arrived after the queue was deleted."""
+        batch = self._begin()
+        self._archive(entries, batch)
+        batch.commit().addErrback(self._commit_failed)
+
+    def _commit_failed(self, failure: Failure) -> None:
+        self._log.failure("{queue} could not write to the store", failure, queue=self.name)
+
+    # -- deferral: entries that have to wait for their next attempt -----------------------------
+
+    def defer(self, entries: Sequence[Entry], seconds: float) -> None:
+        """Take back acquired entries, to be available again after some time.
+
+        The wait is not persisted: after a restart the entries are available at once.
+        """
+        due = self._clock.seconds() + seconds
+        self._acquired -= len(entries)
+        for entry in entries:
+            entry.attempted = True
+            insort(self._deferred, (due, entry))
+            self._remember_resident(len(entry.message.encoded))
+        self._arm_deferral()
+
+    def _arm_deferral(self) -> None:
+        if self._deferral_call is not None and self._deferral_call.active():
+            self._deferral_call.cancel()
+        self._deferral_call = None
+        if self._deferred:
+            wait = max(0.0, self._deferred[0][0] - self._clock.seconds())
+            self._deferral_call = self._clock.callLater(wait, self.undefer)
+
+    def undefer(self, everything: bool = False) -> None:
+        """Make deferred entries available whose time has come, or all of them."""
+        now = self._clock.seconds()
+        count = 0
+        for due, _ in self._deferred:
+            if due > now and not everything:
+                break
+            count += 1
+        for _, entry in self._deferred[:count]:
+            insort(self._returned, entry)
+        del self._deferred[:count]
+        self._arm_deferral()
+        if count:
+            self.dispatch()
+
+    # -- expiry (D-07 to D-11) -----------------------------------------------------------------
+
+    def _arm_expiry(self, at_ms: int) -> None:
+        wait = max(EXPIRY_GRAIN_SECONDS, (at_ms - self._now_ms()) / 1000)
+        call = self._expiry_call
+        if call is not None and call.active():
+            if call.getTime() <= self._clock.seconds() + wait:
+                return
+            call.cancel()
+        self._expiry_call = self._clock.callLater(wait, self._sweep)
+
+    def _sweep(self) -> None:
+        """Archive what has expired, in memory and in the store, and set the next timer."""
+        self._expiry_call = None
+        batch = self._begin()
+        now_ms = batch.now_ms
+        expired = [
+            entry
+            for line in (self._returned, self._resident)
+            for entry in line
+            if 0 < entry.expires_ms <= now_ms
+        ]
+        expired += [entry for _, entry in self._deferred if 0 < entry.expires_ms <= now_ms]
+        if expired:
+            gone = set(expired)
+            self._returned = [entry for entry in self._returned if entry not in gone]
+            self._resident = deque(entry for entry in self._resident if entry not in gone)
+            self._deferred = [pair for pair in self._deferred if pair[1] not in gone]
+            self._forget_resident(sum(len(entry.message.encoded) for entry in expired))
+            self._expire(expired, batch)
+            batch.commit().addErrback(self._commit_failed)
+        if self._paged_expiry_ms and self._paged_expiry_ms <= now_ms and not self._loading:
+            self._sweep_paged(now_ms)
+        self._arm_next_expiry()
+
+    def _arm_next_expiry(self) -> None:
+        lives = [
+            entry.expires_ms
+            for line in (self._returned, self._resident)
+            for entry in line
+            if entry.expires_ms
+        ]
+        lives += [entry.expires_ms for _, entry in self._deferred if entry.expires_ms]
+        if self._paged_expiry_ms:
+            lives.append(self._paged_expiry_ms)
+        if lives:
+            self._arm_expiry(min(lives))
+
+    def _sweep_paged(self, now_ms: int) -> None:
+        # A load and a sweep of the same rows must not overlap, or an entry would live twice.
+        self._loading = True
+        swept = self._store.expired(self.name, now_ms, self._cursor, LOAD_MESSAGES)
+        swept.addCallback(self._swept, now_ms)
+        swept.addErrback(self._load_failed)
+
+    def _swept(self, rows: Sequence[Any], now_ms: int) -> None:
+        self._loading = False
+        if self._deleted:
+            return
+        # Full page: there may be more. Otherwise look again in a while: later arrivals that
+        # expire earlier lower the mark themselves.
+        self._paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
+        if not self._paged:
+            self._paged_expiry_ms = 0
+        entries = [
+            Entry(row.id, Message(row.encoded), True, True, row.arrived_ms, row.expires_ms)
+            for row in rows
+        ]
+        if entries:
+            self._paged -= len(entries)
+            self._paged_bytes -= sum(len(entry.message.encoded) for entry in entries)
+            batch = self._begin()
+            self._expire(entries, batch)
+            batch.commit().addErrback(self._commit_failed)
+        self._arm_next_expiry()
+        self.dispatch()
+
+    def _expire(self, entries: list[Entry], batch: Batch) -> None:
+        self.tally.expired += len(entries)
+        self.dead_letter(entries, DeadLetterReason.EXPIRED, None, batch)
+
+
+def discard(
+    queue: Queue,
+    entries: list[Entry],
+    reason: DeadLetterReason,
+    error: spec.Error | None,
+    batch: Batch,
+) -> None:
+    """Let dead letters go (a queue without a broker around it)."""

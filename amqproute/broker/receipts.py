@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receipts: which of a peer's messages have been taken already (T-36, Q-28).
+
+A relaying peer numbers its messages: the delivery-tag is the id of the entry in its relay queue,
+and the link property ``amqproute:stream`` names the store that gave the ids out. After a lost
+connection or a crash it sends again what it has no outcome for; a receipt turns the second
+arrival into a mere `accepted`.
+
+A receipt is written in the same commit as the message. It is needed only while the peer may send
+the id again, and the peer says how far that is: ``amqproute:floor``, in its attach and in flows,
+is the lowest id that it may still send without knowing the outcome. Receipts below are dropped.
+Streams that never come back are dropped by the store after a time (the longest life of a message
+in a relay queue, and a margin).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+PRUNE_EVERY = 256
+"""Receipts that have to be droppable before a floor is written to the store."""
+
+
+class Stream:
+    """The receipts of one peer's stream.
+
+    Attributes:
+        key: names it in the store: the proved peer and the stream's name.
+        ids: ids taken and not below the floor.
+        duplicates: arrivals that a receipt answered.
+    """
+
+    __slots__ = ("duplicates", "floor", "ids", "key")
+
+    def __init__(self, key: str, ids: Sequence[int] = ()) -> None:
+        self.key = key
+        self.ids = set(ids)
+        self.floor = 0
+        self.duplicates = 0
+
+    def seen(self, entry_id: int) -> bool:
+        """Tell whether the message with this id was taken before."""
+        if entry_id in self.ids:
+            self.duplicates += 1
+            return True
+        return False
+
+    def unmark(self, ids: Sequence[int]) -> None:
+        """Take back receipts whose commit failed."""
+        self.ids.difference_update(ids)
+
+    def forget_below(self, floor: int, transaction: Any) -> bool:
+        """Drop receipts below the floor; True if something was put into the transaction."""
+        if floor <= self.floor:
+            return False
+        self.floor = floor
+        gone = [entry_id for entry_id in self.ids if entry_id < floor]
+        if len(gone) < PRUNE_EVERY and len(gone) < len(self.ids):
+            return False
+        self.ids.difference_update(gone)
+        transaction.forget_received(self.key, floor)
+        return bool(gone)
+
+
+class Receipts:
+    """All streams, by key."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Stream] = {}
+
+    def recovered(self, received: Mapping[str, Sequence[int]]) -> None:
+        """Take over what the store remembers."""
+        for key, ids in received.items():
+            self._streams[key] = Stream(key, ids)
+
+    def stream(self, key: str) -> Stream:
+        """Return the stream with this key, a new one if need be."""
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = Stream(key)
+        return stream
+
+    def __len__(self) -> int:
+        return sum(len(stream.ids) for stream in self._streams.values())
+
+    @property
+    def duplicates(self) -> int:
+        """Arrivals answered from a receipt since the start."""
+        return sum(stream.duplicates for stream in self._streams.values())

@@ -1,0 +1,594 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to a running house: the only module that names all concrete classes.
+
+The order of starting: store, recovery, nodes, destinations, listeners. Only then does anybody
+get in, and only then does anything go out. The order of stopping is the reverse, with a pause in
+the middle in which what is under way may come to its end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import DeferredList
+from twisted.internet.task import deferLater
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute import __version__, conditions
+from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
+from amqproute.auth.realm import Authenticator, Throttle, login_key
+from amqproute.auth.users import UserFile
+from amqproute.broker.broker import Broker, NodeDeclaration
+from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.receipts import Receipts
+from amqproute.config.parameters import Config, Listen, Node
+from amqproute.errors import AmqprouteError, InvalidField
+from amqproute.frontends.amqp10 import Frontend, Shared
+from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.terminus import Termini
+from amqproute.net.connector import Connector, Pace
+from amqproute.net.listener import ConnectionCount, Listener
+from amqproute.net.pump import Limits as PumpLimits
+from amqproute.net.pump import TransportFacts
+from amqproute.net.tls import TlsContexts
+from amqproute.relay.agent import Agent
+from amqproute.relay.destination import RelayTerms
+from amqproute.relay.relay import NOTE, Relay
+from amqproute.relay.schedule import Schedule
+from amqproute.resolver.cache import Cache, CacheLimits
+from amqproute.resolver.client import ClientLimits, DnsClient
+from amqproute.resolver.nameservers import parse_nameserver, read_resolv_conf
+from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.routing.table import Router
+from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
+from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
+from amqproute.store.sqlite import SqliteStore
+from amqproute.values import NextHop, Principal, RouteRule, TransportSecurity
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.mechanisms import EXTERNAL, SaslClient, SaslServer, client_mechanism
+
+log = Logger()
+
+STORE_FILE = "store.db"
+OWN_NOTES = "container"
+QUIET_SECONDS = 0.02
+"""How often a stopping daemon looks whether everything has come to rest."""
+CONSUMER_SECONDS = 3.0
+"""How long a stopping daemon waits for consumers to settle what they hold."""
+CLOSE_SECONDS = 2.0
+"""How long it then waits for the other sides to answer its close."""
+
+
+def now_ms() -> int:
+    """Return the wall clock, ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class House:
+    """A daemon, put together.
+
+    Args:
+        config: what to be.
+        reactor: where to live.
+
+    Attributes:
+        container_id: known once started.
+        listeners: those that listen.
+    """
+
+    def __init__(self, config: Config, reactor: Any) -> None:
+        self.config = config
+        self.container_id = ""
+        self.listeners: list[Listener] = []
+        self._reactor = reactor
+        self._random = random.SystemRandom()
+        self._stream = ""
+        self._store_failure: str | None = None
+        state = config.state_directory
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.store = SqliteStore(
+            str(state / STORE_FILE), reactor, clock_ms=now_ms, on_death=self._store_died
+        )
+        self.contexts = self._make_contexts(config)
+        self._users = UserFile.load(config.users.file) if config.users.file.exists() else None
+        self._throttle = Throttle(reactor)
+        self._login_key = login_key(state)
+        self._policy = make_policy(config)
+        limits = config.limits
+        self.broker = Broker(
+            self.store,
+            reactor,
+            now_ms,
+            lambda: f"dynamic-{uuid.uuid4()}",
+            budget=MemoryBudget(4 * limits.queue_memory_bytes),
+        )
+        self.receipts = Receipts()
+        self.resolver = make_resolver(config, reactor)
+        self.relay: Relay | None = None
+        self.transfer: TransferService | None = None
+        self.shared: Shared | None = None
+        self._total = ConnectionCount(limits.max_connections)
+
+    # -- parts -------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _make_contexts(config: Config) -> TlsContexts | None:
+        tls = config.tls
+        if tls.certificate is None:
+            return None
+        return TlsContexts(tls.certificate, tls.private_key, tls.trust)
+
+    def _make_relay(self) -> Relay:
+        config = self.config
+        relay = config.relay
+        pace = Pace(
+            connect_seconds=min(10.0, relay.connect_timeout), total_seconds=relay.connect_timeout
+        )
+        connector = Connector(self._reactor, self.contexts, pace=pace, limits=self._pump_limits())
+        agent = Agent(
+            self.resolver,
+            connector,
+            self._relay_engine,
+            self._reactor,
+            own_id=self.container_id,
+            stream=self._stream,
+            now_ms=now_ms,
+            attempt_seconds=relay.connect_timeout + config.limits.handshake_timeout,
+        )
+        return Relay(
+            self.broker,
+            agent,
+            lambda domain: self._rules().router.hop(domain),
+            self._reactor,
+            now_ms,
+            self._random.random,
+            self._terms(),
+            QueueLimits(
+                resident_messages=config.limits.queue_memory_messages,
+                resident_bytes=config.limits.queue_memory_bytes,
+                ttl_ms=int(relay.lifetime * 1000),
+            ),
+        )
+
+    def _terms(self) -> RelayTerms:
+        relay = self.config.relay
+        return RelayTerms(
+            Schedule(relay.first_retry, relay.last_retry), relay.window, relay.idle_timeout
+        )
+
+    def _rules(self) -> TransferRules:
+        config = self.config
+        own = {self.container_id, *config.local_domains}
+        host = socket.gethostname()
+        if "." in host:
+            own.add(host)
+        rules = [
+            RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
+        ]
+
+        def relay_for(principal: Principal) -> Sequence[str]:
+            names = principal.names or (principal.name,)
+            return tuple(pattern for name in names for pattern in config.peer_for(name).relay_for)
+
+        return TransferRules(
+            own_id=self.container_id,
+            router=Router(filter(_is_domain, own), rules),
+            allows=lambda principal, verb, node: self._policy.allows(principal, verb, node),
+            relay_for=relay_for,
+            max_hops=config.relay.max_hops,
+        )
+
+    def _pump_limits(self) -> PumpLimits:
+        limits = self.config.limits
+        return PumpLimits(tls_seconds=limits.handshake_timeout, output_bytes=limits.output_buffer)
+
+    # -- engines -----------------------------------------------------------------------------------
+
+    def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
+        config = self.config
+        limits = config.limits
+        return Connection(
+            ConnectionSettings(
+                role="client",
+                container_id=self.container_id,
+                hostname=hop.domain,
+                max_frame_size=limits.max_frame_size,
+                idle_timeout=limits.idle_timeout,
+                handshake_timeout=limits.handshake_timeout,
+                incoming_window=limits.session_window,
+                offered_capabilities=("AMQPROUTE:TRANSFER",),
+                properties=product(),
+                tls="required" if security is TransportSecurity.UPGRADE else "none",
+                sasl_client=_ExternalOnly(),
+            )
+        )
+
+    def _accept(self, listen: Listen, authenticator: Authenticator) -> Any:
+        """Return the function that makes engine and frontend for a listener's connections."""
+        limits = self.config.limits
+        shared = self.shared
+        assert shared is not None
+
+        def make(facts: TransportFacts) -> tuple[Connection, Frontend]:
+            authority = _Authority(authenticator)
+            engine = Connection(
+                ConnectionSettings(
+                    role="server",
+                    container_id=self.container_id,
+                    max_frame_size=limits.max_frame_size,
+                    channel_max=limits.max_sessions - 1,
+                    handle_max=limits.max_links - 1,
+                    idle_timeout=limits.idle_timeout,
+                    handshake_timeout=limits.handshake_timeout,
+                    max_message_size=limits.max_message_size,
+                    incoming_window=limits.session_window,
+                    offered_capabilities=("ANONYMOUS-RELAY", "AMQPROUTE:TRANSFER"),
+                    properties=product(),
+                    tls="optional" if listen.tls == "upgrade" else "none",
+                    sasl_server=authority,
+                    allow_no_sasl="ANONYMOUS" in listen.mechanisms,
+                )
+            )
+            authority.frontend = frontend = Frontend(engine, shared, authenticator, facts)
+            return engine, frontend
+
+        return make
+
+    # -- start -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start everything, in order.
+
+        Raises:
+            AmqprouteError: something cannot be had; what was started is stopped again.
+        """
+        try:
+            await self._start()
+        except BaseException:
+            await self._abandon()
+            raise
+
+    async def _start(self) -> None:
+        recovery = await self.store.open()
+        await self._identify(recovery.notes.get(OWN_NOTES, {}))
+        config = self.config
+        self.broker.recovered(recovery.queues)
+        self.receipts.recovered(recovery.received)
+        self._declare(config)
+        self.relay = self._make_relay()
+        self.transfer = TransferService(self.broker, self.relay, self._rules())
+        self._wire_services()
+        self.relay.recovered(recovery.notes.get(NOTE, {}))
+        self._warn_of_unclaimed()
+        limits = config.limits
+        self.shared = Shared(
+            self.broker,
+            Termini(self.broker, self.transfer),
+            self.relay,
+            self.receipts,
+            FrontendLimits(
+                link_credit=limits.link_credit,
+                links=limits.max_links,
+                unsettled=limits.unsettled_per_link,
+                unsettled_bytes=limits.queue_memory_bytes,
+            ),
+            now_ms,
+            self._reactor.seconds,
+            when_peer=self.relay.peer_called,
+        )
+        self._forget_old_receipts()
+        for listen in config.listen:
+            await self._listen(listen)
+        self.relay.start()
+
+    async def _identify(self, notes: dict[str, bytes]) -> None:
+        """Who we are, and the name under which our store numbers its entries."""
+        self.container_id = self.config.container_id or notes.get("id", b"").decode()
+        self._stream = notes.get("stream", b"").decode()
+        if self.container_id and self._stream:
+            return
+        transaction = self.store.begin()
+        if not self.container_id:
+            self.container_id = f"amqproute-{uuid.uuid4()}"
+            transaction.note(OWN_NOTES, "id", self.container_id.encode())
+        if not self._stream:
+            self._stream = str(uuid.uuid4())
+            transaction.note(OWN_NOTES, "stream", self._stream.encode())
+        await transaction.commit()
+
+    def _declare(self, config: Config) -> None:
+        self.broker.declare([_declaration(node, config) for node in config.nodes], config.aliases)
+
+    def _wire_services(self) -> None:
+        assert self.transfer is not None
+        assert self.relay is not None
+        self.broker.services[TRANSFER] = self.transfer
+        management = ManagementService(
+            self.broker,
+            lambda principal, verb, node: self._policy.allows(principal, verb, node),
+            now_ms,
+            destinations=self._destination_rows,
+            connections=self._connection_rows,
+        )
+        for name in (MANAGEMENT, *SYNONYMS):
+            self.broker.services[name] = management
+        self.broker.return_to = self._return_target
+
+    def _return_target(self, address: str) -> Any:
+        """Where a message goes back to: a node here, or a relay queue, without asking the DNS."""
+        assert self.transfer is not None
+        assert self.relay is not None
+        route = self.transfer.rules.router.route(address)
+        if isinstance(route, NextHop):
+            return self.relay.take_on_trust(route)
+        return self.broker.target(route.node)
+
+    async def _listen(self, listen: Listen) -> None:
+        authenticator = Authenticator(
+            listen.mechanisms,
+            users=self._users,
+            clock=self._reactor,
+            throttle=self._throttle,
+            login_key=self._login_key,
+            defer_to_thread=lambda function, name, password: deferToThreadPool(
+                self._reactor, self._reactor.getThreadPool(), function, name, password
+            ),
+        )
+        listener = Listener(
+            self._reactor,
+            listen.endpoint,
+            self._accept(listen, authenticator),
+            contexts=self.contexts,
+            tls=listen.tls,
+            client_certificate=listen.client_certificate,
+            max_connections=listen.max_connections,
+            total=self._total,
+            limits=self._pump_limits(),
+        )
+        listener.privilegedStartService()
+        listener.startService()
+        self.listeners.append(listener)
+        log.info(
+            "listening on {addresses}, TLS {tls}, {mechanisms}",
+            addresses=", ".join(_shown(address) for address in listener.addresses),
+            tls=listen.tls,
+            mechanisms=" ".join(listen.mechanisms),
+        )
+
+    def _forget_old_receipts(self) -> None:
+        transaction = self.store.begin()
+        horizon = int(self.config.relay.receipt_lifetime * 1000)
+        transaction.forget_received_before(now_ms() - horizon)
+        transaction.commit().addErrback(_log_failure, "forgetting old receipts")
+
+    def _warn_of_unclaimed(self) -> None:
+        for name, summary in self.broker.unclaimed.items():
+            log.warn(
+                "the store holds {count} messages for node {node}, which the configuration does "
+                "not name: they are kept; declare the node to get at them",
+                count=summary.count,
+                node=name,
+            )
+
+    def _store_died(self, error: Exception) -> None:
+        self._store_failure = str(error)
+
+    @property
+    def ailment(self) -> str | None:
+        """What is wrong with the daemon, in words; None while it is well."""
+        return self._store_failure
+
+    # -- reload ------------------------------------------------------------------------------------
+
+    def reload(self, config: Config) -> None:
+        """Go by a new configuration: certificates, users, access, routes, peers, nodes, relay.
+
+        Raises:
+            AmqprouteError: something in it cannot be used; everything is as it was.
+        """
+        assert self.transfer is not None
+        assert self.relay is not None
+        policy = make_policy(config)
+        users = UserFile.load(config.users.file) if config.users.file.exists() else None
+        fixed = ("container_id", "state_directory", "listen", "limits")
+        changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
+        old = self.config
+        self.config = config
+        try:
+            rules = self._rules()
+            self._declare(config)
+            if self.contexts is not None:
+                self.contexts.reload()
+        except BaseException:
+            self.config = old
+            self._declare(old)
+            raise
+        self._policy = policy
+        if self._users is not None and users is not None:
+            self._users.reload()
+        self.transfer.reload(rules)
+        self.relay.reload(self._terms(), int(config.relay.lifetime * 1000))
+        if changed:
+            log.warn(
+                "changes of {settings} take effect at the next start",
+                settings=", ".join(name.replace("_", "-") for name in changed),
+            )
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def stop(self, extend: Any = None) -> None:
+        """Stop gracefully: nothing new, then what is under way, then goodbye.
+
+        Args:
+            extend: called with seconds while waiting, to keep a service manager patient.
+        """
+        shared, relay = self.shared, self.relay
+        if shared is None or relay is None:
+            await self._abandon()
+            return
+        await DeferredList([listener.stop_accepting() for listener in self.listeners])
+        shared.is_stopping = True
+        for frontend in tuple(shared.frontends):
+            frontend.stop_taking()
+        relay.stop_sending()
+        await self._come_to_rest(shared, relay, extend)
+        relay.close()
+        for frontend in tuple(shared.frontends):
+            frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
+        await self._wait_until(lambda: not shared.frontends, CLOSE_SECONDS)
+        await self._abandon()
+
+    async def _come_to_rest(self, shared: Shared, relay: Relay, extend: Any) -> None:
+        patience = self.config.shutdown_timeout
+        if extend is not None:
+            extend(patience + CLOSE_SECONDS + 5)
+        consumers_until = self._reactor.seconds() + min(CONSUMER_SECONDS, patience)
+
+        def at_rest() -> bool:
+            frontends = tuple(shared.frontends)
+            if not relay.is_quiet or not all(frontend.is_idle for frontend in frontends):
+                return False
+            settled = all(frontend.holds_nothing for frontend in frontends)
+            return settled or self._reactor.seconds() > consumers_until
+
+        if not await self._wait_until(at_rest, patience):
+            log.warn(
+                "stopping with work under way after {seconds} s: what has no outcome will be "
+                "sent again",
+                seconds=patience,
+            )
+
+    async def _wait_until(self, is_true: Any, seconds: float) -> bool:
+        until = self._reactor.seconds() + seconds
+        while not is_true():
+            if self._reactor.seconds() > until:
+                return False
+            await deferLater(self._reactor, QUIET_SECONDS)
+        return True
+
+    async def _abandon(self) -> None:
+        """Close what is open, in whatever state it is."""
+        self.broker.stop()
+        if self.relay is not None:
+            self.relay.stop()
+        await DeferredList([listener.stopService() for listener in self.listeners])
+        self.listeners.clear()
+        try:
+            await self.store.close()
+        except AmqprouteError as error:
+            log.error("the store did not close well: {error}", error=str(error))
+
+    # -- what operators see --------------------------------------------------------------------------
+
+    def _destination_rows(self) -> list[dict[str, Any]]:
+        assert self.relay is not None
+        return [destination.row() for destination in self.relay.destinations.values()]
+
+    def _connection_rows(self) -> list[dict[str, Any]]:
+        assert self.shared is not None
+        return [frontend.row() for frontend in self.shared.frontends]
+
+
+class _Authority:
+    """Gives an engine the mechanisms of its listener; the facts may change by an upgrade to TLS."""
+
+    frontend: Frontend
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+
+    @property
+    def mechanisms(self) -> Sequence[str]:
+        return self._authenticator.offers(self.frontend.auth_facts())
+
+    def start(self, name: str) -> SaslServer:
+        return self._authenticator.begin(name, self.frontend.auth_facts())
+
+
+class _ExternalOnly:
+    """To a peer we prove who we are by our certificate, and by nothing else (T-19)."""
+
+    def choose(self, offered: Sequence[str]) -> SaslClient | None:
+        return client_mechanism(EXTERNAL) if EXTERNAL in offered else None
+
+
+def make_policy(config: Config) -> AccessPolicy:
+    """Make the access rules of a configuration, with the default ones behind them."""
+    rules = [
+        Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny)
+        for rule in config.access
+    ]
+    return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
+
+
+def make_resolver(config: Config, reactor: Any) -> SrvResolver:
+    """Make the resolver of a configuration."""
+    settings = config.resolver
+    servers = [parse_nameserver(text) for text in settings.nameservers] or read_resolv_conf()
+    limits = ClientLimits(deadline=2 * settings.timeout, try_timeout=settings.timeout / 2)
+    client = DnsClient(reactor, servers, random.SystemRandom(), limits=limits)
+    cache_limits = CacheLimits(
+        max_entries=settings.cache_entries,
+        max_ttl=settings.cache_longest,
+        max_negative_ttl=settings.cache_longest_negative,
+    )
+    return SrvResolver(
+        client,
+        Cache(reactor, cache_limits),
+        random.SystemRandom().random,
+        reactor,
+        deny_targets=settings.deny_targets,
+        dnssec=DnssecUse(settings.dnssec),
+    )
+
+
+def product() -> dict[str, Any]:
+    """Return what an open says about this program."""
+    return {"product": "amqproute", "version": __version__}
+
+
+def _declaration(node: Node, config: Config) -> NodeDeclaration:
+    limits = config.limits
+    return NodeDeclaration(
+        node.name,
+        QueueLimits(
+            resident_messages=limits.queue_memory_messages,
+            resident_bytes=limits.queue_memory_bytes,
+            capacity=node.capacity or 0,
+            ttl_ms=int((node.ttl or 0) * 1000),
+            max_deliveries=node.max_deliveries or 0,
+        ),
+        node.dead_letter,
+    )
+
+
+def _is_domain(name: str) -> bool:
+    try:
+        Router([name])
+    except InvalidField:
+        return False
+    return True
+
+
+def _shown(address: Any) -> str:
+    host = getattr(address, "host", None)
+    if host is None:
+        name = getattr(address, "name", b"")
+        return f"unix:{Path(os.fsdecode(name))}"
+    return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
+
+
+def _log_failure(failure: Failure, doing: str) -> None:
+    log.failure("{doing} failed", failure, doing=doing)
+
+
+__all__ = ["House", "make_policy", "make_resolver", "now_ms"]

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process: reactor, signals, service manager. The one module that imports the reactor.
+
+`run` is what ``amqproute serve`` and systemd call; `makeService` is for twistd. Both end in a
+`DaemonService`, which starts a `House`, tells the service manager, reloads on SIGHUP and stops
+the house before the reactor ends.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python import usage
+from twisted.python.failure import Failure
+
+from amqproute import __version__
+from amqproute.config import load
+from amqproute.config.parameters import Config
+from amqproute.daemon.assembly import House
+from amqproute.daemon.logs import LogOutput, begin_logging
+from amqproute.daemon.notify import Notifier, Watchdog, watchdog_interval
+from amqproute.errors import AmqprouteError, ConfigError
+
+log = Logger()
+
+SWITCH_SECONDS = 0.0005
+"""How long the reactor's thread may keep the interpreter while the store's writer waits for it.
+
+Python's default of 5 ms is longer than a whole commit; measured, see benchmarks/README.md.
+"""
+YOUNG_OBJECTS = 50_000
+"""Allocations between two collections of the youngest generation.
+
+A burst of messages makes some ten thousand objects that live until their commit. With Python's
+default of 700 each of them is walked over many times; almost nothing here is in cycles.
+"""
+
+
+class Options(usage.Options):  # type: ignore[misc]
+    """Options of ``twistd amqproute``."""
+
+    optParameters = [
+        ["config", "c", None, "Configuration file (default: $AMQPROUTE_CONFIG, then /etc)."],
+    ]
+
+
+class DaemonService(Service):
+    """The daemon as a Twisted service.
+
+    Args:
+        config: a checked configuration.
+        path: where it came from, for reloads.
+        output: where the log goes, to change levels on reload; None leaves logging alone.
+    """
+
+    def __init__(self, config: Config, path: Path, output: LogOutput | None = None) -> None:
+        self.config = config
+        self.path = path
+        self.exit_code = 0
+        self.house: House | None = None
+        self._output = output
+        self._notifier = Notifier.from_environment(os.environ)
+        self._watchdog: Watchdog | None = None
+        self._is_stopping = False
+
+    def startService(self) -> None:
+        """Start the house; the reactor stops if that fails."""
+        super().startService()  # type: ignore[no-untyped-call]
+        sys.setswitchinterval(SWITCH_SECONDS)
+        gc.set_threshold(YOUNG_OBJECTS, 20, 100)
+        Deferred.fromCoroutine(self._start()).addErrback(self._failed)
+
+    async def _start(self) -> None:
+        log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
+        self.house = house = House(self.config, reactor)
+        await house.start()
+        # What exists now lives as long as the process: never walk over it again.
+        gc.collect()
+        gc.freeze()
+        signal.signal(signal.SIGHUP, self._hangup)
+        self._watchdog = Watchdog(
+            self._notifier,
+            watchdog_interval(os.environ, os.getpid()),
+            _clock(),
+            lambda: house.ailment,
+        )
+        self._watchdog.startService()
+        status = f"container {house.container_id}, domains {', '.join(self.config.domains) or '-'}"
+        self._notifier.ready(status)
+        log.info("ready: {status}", status=status)
+
+    def _failed(self, failure: Failure) -> None:
+        self.exit_code = 1
+        if failure.check(ConfigError):
+            self.exit_code = 2
+        if failure.check(AmqprouteError, OSError):
+            log.critical("cannot start: {error}", error=failure.getErrorMessage())
+        else:
+            log.failure("cannot start", failure)
+        self.house = None
+        _stop_reactor()
+
+    # -- reload ------------------------------------------------------------------------------------
+
+    def _hangup(self, *_: object) -> None:
+        _clock().callFromThread(self.reload)
+
+    def reload(self) -> None:
+        """Read the configuration again; one that does not check leaves everything as it was."""
+        if self._is_stopping or self.house is None:
+            return
+        self._notifier.reloading("reloading")
+        try:
+            config = load.load(self.path)
+            problems = load.check_files(config)
+            if problems:
+                raise ConfigError([str(problem) for problem in problems])
+            self.house.reload(config)
+        except AmqprouteError as error:
+            log.error("reload refused, the old configuration stays: {error}", error=str(error))
+            self._notifier.ready("reload refused; see the log")
+            return
+        except Exception:
+            log.failure("reload failed, the old configuration stays")
+            self._notifier.ready("reload failed; see the log")
+            return
+        self.config = config
+        if self._output is not None:
+            self._output.set_levels({"": config.log.level})
+        log.info("reloaded {path}", path=str(self.path))
+        self._notifier.ready("reloaded")
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the house gracefully; the reactor waits for it."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._is_stopping = True
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        self._notifier.stopping("stopping")
+        if self._watchdog is not None:
+            self._watchdog.stopService()
+        house, self.house = self.house, None
+        if house is not None:
+            log.info("stopping")
+            await house.stop(self._notifier.extend_timeout)
+            log.info("stopped")
+
+
+def _clock() -> Any:
+    return reactor
+
+
+def _stop_reactor() -> None:
+    clock = _clock()
+    if clock.running:
+        clock.callLater(0, clock.stop)
+
+
+def read(path: Path) -> Config:
+    """Read and check a configuration.
+
+    Raises:
+        ConfigError: with every problem, and where.
+    """
+    config = load.load(path)
+    problems = load.check_files(config)
+    if problems:
+        raise ConfigError([str(problem) for problem in problems])
+    return config
+
+
+def run(path: Path | str) -> int:
+    """Run the daemon in the foreground until it is told to stop.
+
+    Returns:
+        The exit code: 0 after a stop, 1 when it could not start, 2 for its configuration.
+    """
+    path = Path(path)
+    try:
+        config = read(path)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
+    output = begin_logging(style=config.log.format, levels={"": config.log.level})
+    service = DaemonService(config, path, output)
+    clock = _clock()
+    clock.addSystemEventTrigger("before", "shutdown", service.stopService)
+    clock.callWhenRunning(service.startService)
+    clock.run()
+    return service.exit_code
+
+
+def makeService(options: Options) -> Service:
+    """Return the daemon for twistd.
+
+    Raises:
+        UsageError: the configuration cannot be used.
+    """
+    try:
+        path = load.find(options["config"])
+        return DaemonService(read(path), path)
+    except ConfigError as error:
+        raise usage.UsageError(str(error)) from error
+
+
+__all__ = ["DaemonService", "Options", "makeService", "read", "run"]

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where clients and peers come in: an AMQP 1.0 engine in the server role, joined to the nodes.
+
+How it works
+============
+
+One `amqp10.Frontend` stands on each accepted connection. It walks the events of one read in
+order and turns them into verbs of the broker; it never touches the transport.
+
+* An attach is resolved by `terminus.Termini`: address to node, access rules, what is in force.
+  The answer may have to wait for the DNS (is there a domain beta.example?), with a deadline.
+* `inbound.Inbound` is a link that a client sends on. All messages of one read, on all links, go
+  into *one* batch; when it is committed, one disposition per run of delivery-ids says so.
+* `outbound.Outbound` is a link that a client receives on, and an `IConsumer` of its source.
+
+Credit is the only brake. An inbound link's credit counts what is granted *and* what is not yet
+committed, so a slow disk slows the senders down and nothing piles up in between. An outbound link
+takes entries only while the peer's credit, the session window, the transport's buffer and
+`FrontendLimits.unsettled` allow it.
+
+A message that is refused is settled `rejected` with the condition; where the sender has settled
+it already, or does not allow that outcome, the link is detached with the same error and the
+delivery-tag in its info map, as the anonymous-terminus specification asks (T-25).
+"""
+
+__all__: list[str] = []

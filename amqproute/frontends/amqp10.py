@@ -1,0 +1,616 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The AMQP 1.0 frontend: events of one accepted connection to verbs of the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.auth.realm import Authenticator
+from amqproute.auth.realm import TransportFacts as AuthFacts
+from amqproute.broker.broker import Broker
+from amqproute.broker.receipts import Receipts, Stream
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, InternalError, ResourceLimitExceeded, Unresolved
+from amqproute.frontends.inbound import FLOOR, Inbound
+from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.outbound import Outbound
+from amqproute.frontends.terminus import Found, Termini
+from amqproute.interfaces import IConnectionUser
+from amqproute.net.pump import TransportFacts
+from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
+from amqproute.wire.mechanisms import Verify
+
+STREAM = Symbol("amqproute:stream")
+LONGEST_STREAM = 128
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all frontends of a daemon have in common.
+
+    Attributes:
+        broker: the local nodes.
+        termini: attach to node.
+        hops: the ways out, an `IHops`.
+        receipts: what peers have delivered already.
+        limits: bounds of a connection.
+        now_ms: the wall clock.
+        seconds: the monotonic clock of the engines.
+        frontends: every frontend with a connection.
+        links: every attached link, by who, container-id, name and role: for link stealing.
+        when_peer: called with the domains a peer has proved, when it opens.
+    """
+
+    broker: Broker
+    termini: Termini
+    hops: Any
+    receipts: Receipts
+    limits: FrontendLimits
+    now_ms: Callable[[], int]
+    seconds: Callable[[], float]
+    frontends: set[Frontend] = field(default_factory=set)
+    links: dict[tuple[str, str, str, str], tuple[Frontend, Link]] = field(default_factory=dict)
+    when_peer: Callable[[Principal], None] = lambda _: None
+    is_stopping: bool = False
+
+
+class _Waiting:
+    """A link whose attach waits for the DNS, with what arrived on it meanwhile."""
+
+    __slots__ = ("deliveries",)
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+
+
+@implementer(IConnectionUser)
+class Frontend:
+    """One accepted connection.
+
+    Args:
+        connection: the engine, in the server role.
+        shared: what all connections have in common.
+        authenticator: of the listener it came in by.
+        facts: what the transport proves.
+
+    Attributes:
+        principal: who is there; anonymous until proved otherwise.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        connection: Connection,
+        shared: Shared,
+        authenticator: Authenticator,
+        facts: TransportFacts,
+    ) -> None:
+        self.connection = connection
+        self.shared = shared
+        self.limits = shared.limits
+        self.now_ms = shared.now_ms
+        self.facts = facts
+        self.principal: Principal = ANONYMOUS_PRINCIPAL
+        self.is_paused = False
+        self._authenticator = authenticator
+        self._pump: Any = None
+        self._batch: Any = None
+        self._depth = 0
+        self._taken: list[tuple[Inbound, list[Delivery]]] = []
+        self._answers: list[tuple[Link, Sequence[Delivery], Any]] = []
+        self._uncommitted = 0
+        self._links: set[Link] = set()
+        self._dynamic: set[Any] = set()
+        self._refusals: dict[tuple[str, str], int] = {}
+        self._is_open = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.CredentialsPresented: self._credentials_presented,
+            ev.Authenticated: self._authenticated,
+            ev.AuthenticationFailed: self._authentication_failed,
+            ev.OpenReceived: self._open_received,
+            ev.SessionBegun: self._session_begun,
+            ev.LinkAttached: self._link_attached,
+            ev.DeliveriesReceived: self._deliveries_received,
+            ev.DeliveriesUpdated: self._deliveries_updated,
+            ev.LinkFlowed: self._link_flowed,
+            ev.SessionFlowed: self._session_flowed,
+            ev.LinkDetached: self._link_detached,
+            ev.SessionEnded: self._session_ended,
+            ev.ConnectionClosed: self._connection_closed,
+            ev.TlsAgreed: _nothing,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"<Frontend {self.facts.remote} {self.principal} links={len(self._links)} "
+            f"uncommitted={self._uncommitted}>"
+        )
+
+    @property
+    def is_stopping(self) -> bool:
+        """The daemon is on its way out: nothing new is taken or handed out."""
+        return self.shared.is_stopping
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing of this connection waits for the store."""
+        return self._uncommitted == 0 and self._batch is None
+
+    @property
+    def holds_nothing(self) -> bool:
+        """No consumer on this connection holds unsettled deliveries."""
+        return not any(link.role == "sender" and link.unsettled for link in self._links)
+
+    def row(self) -> dict[str, Any]:
+        """Return what an operator wants to know, for the management node."""
+        return {
+            "name": self.facts.remote,
+            "principal": str(self.principal),
+            "container": self.connection.remote_container_id or "",
+            "tls": self.facts.tls_version or "",
+            "links": len(self._links),
+            "deliveries-in": self.connection.deliveries_in,
+            "deliveries-out": self.connection.deliveries_out,
+        }
+
+    # -- IConnectionUser -------------------------------------------------------------------------
+
+    def connected(self, pump: Any) -> None:
+        """See `IConnectionUser.connected`."""
+        self._pump = pump
+        self.shared.frontends.add(self)
+
+    def secured(self, facts: TransportFacts) -> None:
+        """The connection has been upgraded to TLS."""
+        self.facts = facts
+
+    def events(self, events: Sequence[Any]) -> None:
+        """See `IConnectionUser.events`: one batch for all of them."""
+        handlers = self._handlers
+        self._depth += 1
+        try:
+            for event in events:
+                handlers[type(event)](event)
+        finally:
+            self._leave()
+
+    def paused(self) -> None:
+        """See `IConnectionUser.paused`."""
+        self.is_paused = True
+
+    def writable(self) -> None:
+        """See `IConnectionUser.writable`."""
+        self.is_paused = False
+        self._dispatch_all()
+
+    def lost(self, reason: Failure) -> None:
+        """See `IConnectionUser.lost`."""
+        self.shared.frontends.discard(self)
+        for link in list(self._links):
+            self._drop(link, list(link.unsettled.values()))
+        for node in list(self._dynamic):
+            self.shared.broker.delete(node)
+        self._dynamic.clear()
+        self._pump = None
+
+    # -- batches: one for everything that happens in one go ---------------------------------------
+
+    def _current(self) -> Any:
+        if self._batch is None:
+            self._batch = self.shared.broker.begin()
+        return self._batch
+
+    def _leave(self) -> None:
+        self._depth -= 1
+        if self._depth or self._batch is None:
+            return
+        batch, taken, answers = self._batch, self._taken, self._answers
+        self._batch = None
+        self._taken = []
+        self._answers = []
+        self._uncommitted += 1
+        batch.commit().addCallbacks(
+            self._committed, self._failed, (taken, answers), None, (taken, answers)
+        )
+
+    def _committed(
+        self,
+        _: object,
+        taken: list[tuple[Inbound, list[Delivery]]],
+        answers: list[tuple[Link, Sequence[Delivery], Any]],
+    ) -> None:
+        self._uncommitted -= 1
+        for inbound, deliveries in taken:
+            inbound.committed(deliveries)
+        for link, deliveries, outcome in answers:
+            if link.is_active:
+                link.session.settle(deliveries, outcome, True)
+        self.flush()
+
+    def _failed(
+        self,
+        failure: Failure,
+        taken: list[tuple[Inbound, list[Delivery]]],
+        answers: list[tuple[Link, Sequence[Delivery], Any]],
+    ) -> None:
+        self._uncommitted -= 1
+        self.log.failure(
+            "{connection}: the store refused a batch; {count} deliveries were not taken",
+            failure,
+            connection=self.facts.remote,
+            count=sum(len(deliveries) for _, deliveries in taken),
+        )
+        for inbound, deliveries in taken:
+            inbound.failed(deliveries, failure)
+        self.flush()
+
+    def flush(self) -> None:
+        """Have what the engine has to say written before the reactor turns."""
+        if self._pump is not None:
+            self._pump.schedule_flush()
+
+    # -- connection ------------------------------------------------------------------------------
+
+    def auth_facts(self) -> AuthFacts:
+        """The transport's facts in the words of the auth room."""
+        facts = self.facts
+        return AuthFacts(
+            facts.host or "",
+            facts.tls_version is not None,
+            tuple(sorted(facts.certificate_domains)),
+            facts.unix_uid,
+        )
+
+    def _credentials_presented(self, event: ev.CredentialsPresented) -> None:
+        step = Verify(event.username, event.password)
+        verified = self._authenticator.verify(step, self.auth_facts())
+        verified.addCallback(self._verified)
+        verified.addErrback(self._broken, "verifying a password")
+
+    def _verified(self, granted: bool) -> None:
+        if self._pump is not None:
+            self.events(self.connection.credentials_verified(granted, self.shared.seconds()))
+            self.flush()
+
+    def _authenticated(self, event: ev.Authenticated) -> None:
+        if event.identity is not None:
+            self.principal = self._authenticator.principal(event.identity)
+
+    def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
+        self.log.warn(
+            "{connection} refused: {mechanism} authentication failed: {reason}",
+            connection=self.facts.remote,
+            mechanism=event.mechanism or "SASL",
+            reason=event.reason,
+        )
+
+    def _open_received(self, event: ev.OpenReceived) -> None:
+        self.connection.open()
+        self._is_open = True
+        self.log.info(
+            "{connection} opened by {principal}, container {container}{tls}",
+            connection=self.facts.remote,
+            principal=str(self.principal),
+            container=event.open.container_id,
+            tls=f", {self.facts.tls_version}" if self.facts.tls_version else "",
+        )
+        if self.principal.kind == "peer":
+            self.shared.when_peer(self.principal)
+
+    def _connection_closed(self, event: ev.ConnectionClosed) -> None:
+        if event.error is None:
+            if self._is_open:
+                self.log.info("{connection} closed", connection=self.facts.remote)
+            return
+        level = self.log.warn if event.by_fault else self.log.info
+        level(
+            "{connection} ({principal}) closed{why}: {condition}: {description}",
+            connection=self.facts.remote,
+            principal=str(self.principal),
+            why=" by us for its fault" if event.by_fault else " by the other side",
+            condition=event.error.condition,
+            description=event.error.description,
+        )
+
+    def _session_begun(self, event: ev.SessionBegun) -> None:
+        if not event.is_answer:
+            event.session.accept()
+
+    def _session_ended(self, event: ev.SessionEnded) -> None:
+        if event.error is not None and event.by_fault:
+            self.log.warn(
+                "{connection} ({principal}) session ended for its fault: "
+                "{condition}: {description}",
+                connection=self.facts.remote,
+                principal=str(self.principal),
+                condition=event.error.condition,
+                description=event.error.description,
+            )
+
+    def close(self, condition: conditions.Condition, words: str) -> None:
+        """Close the connection from our side."""
+        if self._pump is None:
+            return
+        self.connection.close(spec.Error(condition=condition, description=words))
+        self.flush()
+
+    def stop_taking(self) -> None:
+        """Revoke the senders' credit; called when the daemon stops."""
+        for link in self._links:
+            if link.role == "receiver" and link.is_active and link.credit:
+                link.flow(0)
+        self.flush()
+
+    # -- links -----------------------------------------------------------------------------------
+
+    def _link_attached(self, event: ev.LinkAttached) -> None:
+        if event.is_answer:
+            return
+        link = event.link
+        try:
+            if len(self._links) >= self.limits.links:
+                raise ResourceLimitExceeded(
+                    f"this connection has {len(self._links)} links, no more are allowed",
+                    info={"limiter": "max-links"},
+                )
+            found = self._find(link, event.attach)
+        except Unresolved as unresolved:
+            link.context = _Waiting()
+            self.admit(unresolved.hop).addBoth(self._found_out, link, event.attach)
+        except AmqpError as error:
+            self._refuse(link, error)
+        else:
+            self._join(link, event.attach, found)
+
+    def _find(self, link: Link, attach: spec.Attach) -> Found:
+        termini = self.shared.termini
+        is_source = link.role == "sender"
+        terminus = attach.source if is_source else attach.target
+        if getattr(terminus, "dynamic", False) and len(self._dynamic) >= self.limits.dynamic_nodes:
+            raise ResourceLimitExceeded(
+                f"this connection has {len(self._dynamic)} dynamic nodes, no more are allowed"
+            )
+        if is_source:
+            return termini.source(attach, self.principal)
+        return termini.target(attach, self.principal)
+
+    def _found_out(self, _: object, link: Link, attach: spec.Attach) -> None:
+        """The DNS has been asked about an attach's domain, or did not answer in time."""
+        if self._pump is None:
+            return
+        waiting = link.context
+        try:
+            found = self._find(link, attach)
+        except Unresolved:
+            self._refuse(link, InternalError("the domain could not be looked up"))
+        except AmqpError as error:
+            self._refuse(link, error)
+        else:
+            self._join(link, attach, found)
+            if waiting.deliveries and isinstance(link.context, Inbound):
+                self.put_now(link.context, waiting.deliveries)
+        self.flush()
+
+    def admit(self, hop: NextHop) -> Deferred[Any]:
+        """Have a next hop looked up. See `IHops.admit`."""
+        admitted: Deferred[Any] = self.shared.hops.admit(hop)
+        return admitted
+
+    def _refuse(self, link: Link, error: AmqpError) -> None:
+        link.context = None
+        link.refuse(error.condition, error.description, error.info or None)
+        self.log.warn(
+            "{connection} ({principal}) link {link} refused: {error}",
+            connection=self.facts.remote,
+            principal=str(self.principal),
+            link=link.name,
+            error=str(error),
+        )
+
+    def _join(self, link: Link, attach: spec.Attach, found: Found) -> None:
+        self._steal(link)
+        if found.dynamic:
+            self._dynamic.add(found.node)
+        if link.role == "sender":
+            link.accept(source=found.terminus)
+            outbound = Outbound(
+                self, link, found.node, found.default_outcome, found.settled, found.dynamic
+            )
+            link.context = outbound
+            self._links.add(link)
+            found.node.attach(outbound)
+            found.node.dispatch()
+        else:
+            origin = self._origin(attach)
+            link.accept(target=found.terminus)
+            inbound = Inbound(self, link, found.node, origin, self.limits.link_credit)
+            link.context = inbound
+            self._links.add(link)
+            inbound.grant()
+
+    def _origin(self, attach: spec.Attach) -> Origin:
+        principal = self.principal
+        is_peer = principal.kind == "peer"
+        origin = Origin(principal, is_peer, self.connection.remote_container_id or "")
+        stream = attach.properties.get(STREAM) if attach.properties and is_peer else None
+        if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
+            origin.stream = self.shared.receipts.stream(f"{principal.name}/{stream}")
+            floor = (attach.properties or {}).get(FLOOR)
+            if isinstance(floor, int):
+                self.forget_receipts(origin.stream, floor)
+        return origin
+
+    def _steal(self, link: Link) -> None:
+        """The same link attached on another connection takes it over (part 2 §2.6.1, L-09)."""
+        key = self._key(link)
+        other = self.shared.links.get(key)
+        if other is not None and other[1] is not link:
+            frontend, old = other
+            if old.is_active:
+                held = list(old.unsettled.values())
+                old.detach(
+                    error=spec.Error(
+                        condition=conditions.LINK_STOLEN,
+                        description="the link was attached on another connection",
+                    )
+                )
+                frontend._drop(old, held)
+                frontend.flush()
+        self.shared.links[key] = (self, link)
+
+    def _key(self, link: Link) -> tuple[str, str, str, str]:
+        container = self.connection.remote_container_id or ""
+        return (str(self.principal), container, link.name, link.role)
+
+    def _link_detached(self, event: ev.LinkDetached) -> None:
+        if event.error is not None and event.by_fault:
+            self.log.warn(
+                "{connection} ({principal}) link {link} detached for its fault: "
+                "{condition}: {description}",
+                connection=self.facts.remote,
+                principal=str(self.principal),
+                link=event.link.name,
+                condition=event.error.condition,
+                description=event.error.description,
+            )
+        self._drop(event.link, event.deliveries)
+
+    def _drop(self, link: Link, deliveries: Sequence[Delivery]) -> None:
+        self._links.discard(link)
+        key = self._key(link)
+        known = self.shared.links.get(key)
+        if known is not None and known[1] is link:
+            del self.shared.links[key]
+        self._tell_refusals(link)
+        context, link.context = link.context, None
+        if isinstance(context, Outbound):
+            context.gone(deliveries)
+        elif isinstance(context, Inbound) and context.target in self._dynamic:
+            self.delete_dynamic(context.target)
+
+    def delete_dynamic(self, node: Any) -> None:
+        """A dynamic node goes with the link it was made for (N-22)."""
+        self._dynamic.discard(node)
+        self.shared.broker.delete(node)
+
+    # -- deliveries ------------------------------------------------------------------------------
+
+    def _deliveries_received(self, event: ev.DeliveriesReceived) -> None:
+        context = event.link.context
+        if isinstance(context, Inbound):
+            if event.link.is_active:
+                taken = context.received(event.deliveries, self._current())
+                if taken:
+                    self._taken.append((context, taken))
+        elif isinstance(context, _Waiting):
+            context.deliveries.extend(event.deliveries)
+
+    def put_now(self, inbound: Inbound, deliveries: list[Delivery]) -> None:
+        """Put deliveries that had to wait."""
+        self._depth += 1
+        try:
+            taken = inbound.received(deliveries, self._current())
+            if taken:
+                self._taken.append((inbound, taken))
+        finally:
+            self._leave()
+        self.flush()
+
+    def _deliveries_updated(self, event: ev.DeliveriesUpdated) -> None:
+        context = event.link.context
+        if isinstance(context, Outbound):
+            context.updated(event.deliveries, event.state, event.settled)
+        # On an inbound link: a sender that settles what we left unsettled (rcv-settle-mode
+        # second). The engine has forgotten it; there is nothing left to do.
+
+    def settle(
+        self,
+        outbound: Outbound,
+        entries: Sequence[Entry],
+        outcome: Any,
+        answer: Sequence[Delivery] | None = None,
+    ) -> None:
+        """Give entries back to their source with an outcome; answer when that is durable."""
+        self._depth += 1
+        try:
+            outbound.source.settle(entries, outcome, self._current(), consumer=outbound)
+            if answer:
+                self._answers.append((outbound.link, answer, outcome))
+        finally:
+            self._leave()
+        if outbound.link.is_active:
+            outbound.source.dispatch()
+
+    def _link_flowed(self, event: ev.LinkFlowed) -> None:
+        context = event.link.context
+        if isinstance(context, Outbound):
+            context.source.dispatch()
+        elif isinstance(context, Inbound):
+            context.flowed(event.flow)
+
+    def _session_flowed(self, event: ev.SessionFlowed) -> None:
+        for link in event.session.links:
+            if isinstance(link.context, Outbound):
+                link.context.source.dispatch()
+
+    def _dispatch_all(self) -> None:
+        for link in tuple(self._links):
+            if isinstance(link.context, Outbound):
+                link.context.source.dispatch()
+
+    def forget_receipts(self, stream: Stream, floor: int) -> None:
+        """A relaying peer will not send anything below the floor again."""
+        batch = self.shared.broker.begin()
+        if stream.forget_below(floor, batch.transaction):
+            batch.commit().addErrback(self._broken, "forgetting receipts")
+
+    # -- what goes wrong -------------------------------------------------------------------------
+
+    def note_refusal(self, inbound: Inbound, error: AmqpError) -> None:
+        """Log the first refusal of a kind on a link; count the others."""
+        key = (inbound.link.name, str(error.condition))
+        count = self._refusals[key] = self._refusals.get(key, 0) + 1
+        if count == 1:
+            self.log.warn(
+                "{connection} ({principal}) message on link {link} to {node} refused: {error}",
+                connection=self.facts.remote,
+                principal=str(self.principal),
+                link=inbound.link.name,
+                node=inbound.target.name,
+                error=str(error),
+            )
+
+    def _tell_refusals(self, link: Link) -> None:
+        for key in [key for key in self._refusals if key[0] == link.name]:
+            count = self._refusals.pop(key)
+            if count > 1:
+                self.log.warn(
+                    "{connection} link {link}: {count} messages refused with {condition}",
+                    connection=self.facts.remote,
+                    link=link.name,
+                    count=count,
+                    condition=key[1],
+                )
+
+    def _broken(self, failure: Failure, doing: str) -> None:
+        self.log.failure(
+            "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
+        )
+
+
+def _nothing(_: object) -> None:
+    """Events that the pump has acted on."""

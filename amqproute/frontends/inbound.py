@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A link that the other side sends on: deliveries to a target."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute import conditions
+from amqproute.errors import AmqpError, DecodeError, InternalError, NotImplementedHere, Unresolved
+from amqproute.message import Message
+from amqproute.values import NextHop, Origin
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+
+ACCEPTED = spec.Accepted()
+REJECTED_SYMBOL = "amqp:rejected:list"
+FLOOR = Symbol("amqproute:floor")
+
+
+class Inbound:
+    """Puts deliveries on a target, settles them once they are safe, and hands out credit.
+
+    Args:
+        frontend: the connection it belongs to.
+        link: our receiving end.
+        target: the `ITarget`.
+        origin: who sends.
+        window: deliveries that may be granted or uncommitted at once.
+    """
+
+    log = Logger()
+
+    __slots__ = ("_frontend", "_held", "_uncommitted", "link", "origin", "target", "window")
+
+    def __init__(
+        self, frontend: Frontend, link: Link, target: Any, origin: Origin, window: int
+    ) -> None:
+        self._frontend = frontend
+        self.link = link
+        self.target = target
+        self.origin = origin
+        self.window = window
+        self._uncommitted = 0
+        self._held: dict[NextHop, deque[Delivery]] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"<Inbound {self.link.name!r} to {self.target.name} credit={self.link.credit} "
+            f"uncommitted={self._uncommitted}>"
+        )
+
+    # -- credit --------------------------------------------------------------------------------
+
+    def grant(self) -> None:
+        """Top the credit up once half of it is used."""
+        link = self.link
+        if not link.is_active or self._frontend.is_stopping:
+            return
+        room = min(self.window - self._uncommitted, self.target.space())
+        if room > link.credit and (link.credit <= self.window // 2 or room < self.window // 2):
+            link.flow(room)
+            self._frontend.flush()
+        if room <= 0 and self.target.space() <= 0:
+            self.target.when_space(self.grant)
+
+    # -- deliveries ----------------------------------------------------------------------------
+
+    def received(self, deliveries: Sequence[Delivery], batch: Any) -> list[Delivery]:
+        """Put deliveries on the target within the batch.
+
+        Returns:
+            Those that were put: to be settled when the batch is committed.
+        """
+        taken = []
+        self._uncommitted += len(deliveries)
+        for delivery in deliveries:
+            try:
+                if self._held and self._hold_behind(delivery):
+                    continue
+                self._put(delivery, batch)
+            except Unresolved as unresolved:
+                self._hold(delivery, unresolved.hop)
+            except DecodeError as error:
+                self._uncommitted -= 1
+                self._malformed(error)
+                break
+            except AmqpError as error:
+                self._uncommitted -= 1
+                self._refuse(delivery, error)
+                if not self.link.is_active:
+                    break
+            else:
+                taken.append(delivery)
+        return taken
+
+    def _put(self, delivery: Delivery, batch: Any) -> None:
+        if delivery.message_format:
+            raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
+        if delivery.state is not None and type(delivery.state) is spec.TransactionalState:
+            raise NotImplementedHere("transactions are not offered")
+        message = Message(delivery.payload).received()
+        origin = self.origin
+        origin.tag = delivery.tag
+        self.target.put(message, batch, origin)
+        message.forget()
+
+    def committed(self, deliveries: list[Delivery]) -> None:
+        """Tell the sender that these are safe (T-20), and let it send on."""
+        self._uncommitted -= len(deliveries)
+        link = self.link
+        if not link.is_active:
+            return
+        unsettled = [delivery for delivery in deliveries if not delivery.settled]
+        if unsettled:
+            settled = unsettled[0].rcv_settle_mode != spec.RECEIVER_SECOND
+            link.session.settle(unsettled, ACCEPTED, settled)
+        self.grant()
+
+    def failed(self, deliveries: list[Delivery], failure: Failure) -> None:
+        """Nothing of these was stored: release what can be released, so that it is sent again."""
+        self._uncommitted -= len(deliveries)
+        if not self.link.is_active:
+            return
+        self.link.detach(
+            error=spec.Error(
+                condition=conditions.INTERNAL_ERROR,
+                description="the message store failed; the messages were not taken",
+            )
+        )
+        self._frontend.flush()
+
+    # -- refusal -------------------------------------------------------------------------------
+
+    def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
+        self._frontend.note_refusal(self, error)
+        details = spec.Error(
+            condition=error.condition,
+            description=error.description,
+            info={Symbol(str(key)): value for key, value in error.info.items()} or None,
+        )
+        if not delivery.settled and self._may_reject():
+            self.link.session.settle([delivery], spec.Rejected(error=details), True)
+            self.grant()
+            return
+        details.info = {**(details.info or {}), Symbol("delivery-tag"): delivery.tag}
+        self.link.detach(error=details)
+
+    def _may_reject(self) -> bool:
+        source = self.link.source
+        outcomes = source.outcomes if source is not None else None
+        return not outcomes or REJECTED_SYMBOL in outcomes
+
+    def _malformed(self, error: DecodeError) -> None:
+        """A message that misrepresents its sections ends the session (M-24, K-10)."""
+        self._frontend.note_refusal(self, error)
+        self.link.session.end(
+            spec.Error(
+                condition=conditions.DECODE_ERROR,
+                description=f"malformed message on link {self.link.name!r}: {error.description}",
+            )
+        )
+
+    # -- messages for a domain nobody has asked about yet ---------------------------------------
+
+    def _hold_behind(self, delivery: Delivery) -> bool:
+        """Keep order: once a message is held, the later ones of the link wait behind it."""
+        line = next(iter(self._held.values()))
+        line.append(delivery)
+        return True
+
+    def _hold(self, delivery: Delivery, hop: NextHop) -> None:
+        self._held[hop] = deque([delivery])
+        admitted = self._frontend.admit(hop)
+        admitted.addBoth(self._admitted, hop)
+
+    def _admitted(self, _: object, hop: NextHop) -> None:
+        line = self._held.pop(hop, None)
+        if line is None or not self.link.is_active:
+            return
+        self._uncommitted -= len(line)
+        self._frontend.put_now(self, list(line))
+
+    # -- the peer's flow -----------------------------------------------------------------------
+
+    def flowed(self, flow: spec.Flow) -> None:
+        """Take note of the stream's floor, if this is a relaying peer's link."""
+        stream = self.origin.stream
+        floor = flow.properties.get(FLOOR) if flow.properties else None
+        if stream is not None and isinstance(floor, int):
+            self._frontend.forget_receipts(stream, floor)
+
+
+def internal_error(failure: Failure) -> InternalError:
+    """Make an error for a peer out of a failure of ours."""
+    return InternalError(f"{failure.type.__name__}; see the log of the broker")

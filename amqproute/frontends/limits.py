@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds for what one connection may hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FrontendLimits:
+    """Bounds of a connection's links.
+
+    Attributes:
+        link_credit: deliveries a sender may have granted or uncommitted at once.
+        links: links that one connection may have attached at once.
+        unsettled: deliveries a receiver may leave unsettled at once.
+        unsettled_bytes: bytes of messages it may leave unsettled; one delivery is always let
+            through, however large.
+        admission_seconds: how long an attach, or a message, waits for the DNS before it is taken
+            into the relay queue on trust.
+        dynamic_nodes: dynamic nodes that one connection may have at once.
+    """
+
+    link_credit: int = 1000
+    links: int = 1024
+    unsettled: int = 10_000
+    unsettled_bytes: int = 32 * 1024 * 1024
+    admission_seconds: float = 5.0
+    dynamic_nodes: int = 64

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A message as the house carries it: its bytes, and what was looked at in them.
+
+`Message` holds the annotated message exactly as it was received. The sections are located by
+skipping (about a microsecond, whatever the body's size); a section is decoded when somebody asks
+for it and then kept. The *bare message* - properties, application-properties, body - is never
+encoded again: every change makes a new `Message` whose bytes before the bare message are new and
+whose bare message is the same octets (part 3 §3.2, requirements M-02 and T-38).
+
+What runs once per message on the way through a broker is decided from raw section bytes by
+functions with a bounded memory: most messages on a link carry the same header and the same
+annotations, octet for octet, so the answer is a dictionary look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from amqproute.errors import DecodeError
+from amqproute.wire.amqp10 import codec, sections, spec
+from amqproute.wire.amqp10.sections import Offsets
+from amqproute.wire.amqp10.spec import Header, Properties
+from amqproute.wire.amqp10.types import Symbol
+
+REMEMBERED: Final = 1024
+"""Distinct headers, and distinct annotations, whose meaning is kept."""
+
+LONGEST_REMEMBERED: Final = 512
+"""Octets of a section beyond which it is decoded anew each time, so that memory stays bounded."""
+
+NO_HEADER: Final = Header()
+EXPIRY_FIELD: Final = 8
+"""Index of absolute-expiry-time among the properties (part 3 §3.2.4)."""
+EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
+
+
+class Message:
+    """An annotated message (part 3 §3.2), immutable.
+
+    Args:
+        encoded: the message as transferred, message-format 0.
+    """
+
+    __slots__ = ("_annotations", "_header", "_offsets", "_properties", "encoded")
+
+    def __init__(self, encoded: bytes) -> None:
+        self.encoded = encoded
+        self._offsets: Offsets | None = None
+        self._header: Header | None = None
+        self._annotations: Mapping[Any, Any] | None = None
+        self._properties: Properties | None = None
+
+    def __repr__(self) -> str:
+        return f"<Message {len(self.encoded)} bytes>"
+
+    def forget(self) -> None:
+        """Drop what was decoded, to keep only the bytes while the message waits."""
+        self._offsets = self._header = self._annotations = self._properties = None
+
+    # -- sections ------------------------------------------------------------------------------
+
+    @property
+    def offsets(self) -> Offsets:
+        """Where the sections are.
+
+        Raises:
+            DecodeError: the bytes are not the sections of a message.
+        """
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._offsets = sections.locate(self.encoded)
+        return offsets
+
+    @property
+    def header(self) -> Header:
+        """The header, or one with all defaults. Not to be changed."""
+        header = self._header
+        if header is None:
+            end = self.offsets.header_end
+            header = self._header = header_of(self.encoded[:end]) if end else NO_HEADER
+        return header
+
+    @property
+    def annotations(self) -> Mapping[Any, Any]:
+        """The message annotations, empty without the section. Not to be changed."""
+        annotations = self._annotations
+        if annotations is None:
+            annotations = self._annotations = annotations_of(self.annotation_bytes)
+        return annotations
+
+    @property
+    def annotation_bytes(self) -> bytes:
+        """The message-annotations section as it stands, empty without one."""
+        offsets = self.offsets
+        return self.encoded[offsets.message_annotations_start : offsets.message_annotations_end]
+
+    @property
+    def properties(self) -> Properties:
+        """The properties, or all null without the section."""
+        properties = self._properties
+        if properties is None:
+            offsets = self.offsets
+            if offsets.properties_end > offsets.properties_start:
+                properties = sections.decode_section(
+                    self.encoded, offsets.properties_start, offsets.properties_end
+                )
+            else:
+                properties = Properties()
+            self._properties = properties
+        assert properties is not None
+        return properties
+
+    @property
+    def application_properties(self) -> Mapping[Any, Any]:
+        """The application properties, empty without the section."""
+        offsets = self.offsets
+        start, end = offsets.application_properties_start, offsets.application_properties_end
+        return sections.decode_section(self.encoded, start, end) if end > start else {}
+
+    @property
+    def bare(self) -> bytes:
+        """The bare message: what every hop passes on octet for octet."""
+        offsets = self.offsets
+        return self.encoded[offsets.bare_start : offsets.bare_end]
+
+    def body_values(self) -> list[Any]:
+        """Decode the body sections, for a client that shows them."""
+        encoded = self.encoded
+        pos, end = self.offsets.body_start, self.offsets.body_end
+        values = []
+        while pos < end:
+            after = sections.skip(encoded, pos, end)
+            values.append(sections.decode_section(encoded, pos, after))
+            pos = after
+        return values
+
+    # -- what the broker asks for every message ------------------------------------------------
+
+    @property
+    def durable(self) -> bool:
+        """header.durable."""
+        return self.header.durable
+
+    @property
+    def delivery_count(self) -> int:
+        """header.delivery-count as the sender gave it."""
+        return self.header.delivery_count
+
+    @property
+    def to(self) -> str | None:
+        """properties.to, read without decoding the other properties (T-04)."""
+        if self._properties is not None:
+            return self._properties.to
+        return sections.find_to(self.encoded, self.offsets)
+
+    def expires_ms(self, now_ms: int) -> int:
+        """Return when its life ends, ms since the epoch; 0 for never (D-07).
+
+        The earlier of ttl, counted from now, and absolute-expiry-time.
+        """
+        ttl = self.header.ttl
+        absolute = None
+        if self._may_expire_absolutely():
+            absolute = self.properties.absolute_expiry_time
+        if ttl is None:
+            return int(absolute) if absolute is not None else 0
+        end = now_ms + int(ttl)
+        return min(end, int(absolute)) if absolute is not None else end
+
+    def _may_expire_absolutely(self) -> bool:
+        """Tell without decoding whether the properties reach as far as absolute-expiry-time."""
+        offsets = self.offsets
+        start = offsets.properties_start
+        if offsets.properties_end == start:
+            return False
+        encoded = self.encoded
+        if encoded[start : start + 4] == b"\x00\x53\x73\xc0":
+            return encoded[start + 5] > EXPIRY_FIELD
+        return encoded[start : start + 4] != b"\x00\x53\x73\x45"
+
+    # -- changed copies ------------------------------------------------------------------------
+
+    def with_annotations(
+        self, added: Mapping[Any, Any], *, drop: tuple[Symbol, ...] = ()
+    ) -> Message:
+        """Return a message with annotations set, or dropped; the bare message is the same."""
+        annotations = {key: value for key, value in self.annotations.items() if key not in drop}
+        annotations.update(added)
+        return self._with(self.encoded[: self.offsets.header_end], annotations)
+
+    def without_expiry(self) -> Message:
+        """Return a message whose header has no ttl: a dead letter does not die again."""
+        header = self.header
+        if header.ttl is None:
+            return self
+        fresh = Header(durable=header.durable, priority=header.priority)
+        return self._with(sections.encode_header(fresh), self.annotations)
+
+    def _with(self, header: bytes, annotations: Mapping[Any, Any]) -> Message:
+        encoded = self.encoded
+        offsets = self.offsets
+        delivery = encoded[offsets.delivery_annotations_start : offsets.delivery_annotations_end]
+        section = encode_annotations(annotations)
+        return Message(b"".join((header, delivery, section, encoded[self.bare_from :])))
+
+    @property
+    def bare_from(self) -> int:
+        """Offset of the first octet after header and annotations: bare message and footer."""
+        offsets = self.offsets
+        return max(
+            offsets.header_end, offsets.delivery_annotations_end, offsets.message_annotations_end
+        )
+
+    def received(self) -> Message:
+        """Return the message as a broker keeps it: delivery annotations end at this hop (M-03).
+
+        A message without any body gets an empty one, so that only well-formed ones go on (M-23).
+        """
+        offsets = self.offsets
+        if not offsets.delivery_annotations_end and offsets.body_code:
+            return self
+        encoded = self.encoded
+        parts = [
+            encoded[: offsets.header_end],
+            self.annotation_bytes,
+            encoded[self.bare_from : offsets.bare_end],
+        ]
+        if not offsets.body_code:
+            parts.append(EMPTY_DATA)
+        parts.append(encoded[offsets.footer_start : offsets.footer_end])
+        return Message(b"".join(parts))
+
+    def with_to(self, address: str) -> Message:
+        """Return the message with properties.to supplied, for one that has none (T-14).
+
+        This is done once, by the entry broker, before the message is in the network.
+
+        Raises:
+            DecodeError: the properties cannot be decoded.
+        """
+        encoded = self.encoded
+        offsets = self.offsets
+        old = self.properties
+        new = Properties(**{each.name: getattr(old, each.name) for each in Properties.fields})
+        new.to = address
+        start = self.bare_from
+        rest = offsets.properties_end or start
+        return Message(b"".join((encoded[:start], codec.encode(new), encoded[rest:])))
+
+    def for_delivery(
+        self, delivery_count: int, attempted: bool, expires_ms: int, now_ms: int
+    ) -> tuple[bytes, bytes]:
+        """Return the buffers to transfer to a consumer (M-04).
+
+        Args:
+            delivery_count: earlier attempts that failed.
+            attempted: it was handed out before; else first-acquirer is told (L-22).
+            expires_ms: when its life ends; shortens the ttl, if it has one (T-30).
+            now_ms: the wall clock.
+        """
+        end = self.offsets.header_end
+        old = self.encoded[:end]
+        header = self.header
+        ttl = None
+        if header.ttl is not None:
+            ttl = max(1, expires_ms - now_ms) if expires_ms else int(header.ttl)
+            return fresh_header(header, delivery_count, not attempted, ttl), self.encoded[end:]
+        return _delivery_header(old, delivery_count, not attempted), self.encoded[end:]
+
+
+def encode_annotations(annotations: Mapping[Any, Any]) -> bytes:
+    """Encode a message-annotations section; nothing for no annotations."""
+    return sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations)
+
+
+def fresh_header(header: Header, delivery_count: int, first: bool, ttl: int | None) -> bytes:
+    """Encode a header for the next hop."""
+    return sections.encode_header(
+        Header(
+            durable=header.durable,
+            priority=header.priority,
+            ttl=ttl,
+            first_acquirer=first,
+            delivery_count=delivery_count,
+        )
+    )
+
+
+def header_of(section: bytes) -> Header:
+    """Decode a header section; equal sections give the same object.
+
+    Raises:
+        DecodeError: it is not a header section.
+    """
+    if len(section) > LONGEST_REMEMBERED:
+        raise DecodeError("a header section larger than any header")
+    return _header_of(section)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _header_of(section: bytes) -> Header:
+    header = sections.decode_section(section, 0, len(section))
+    assert isinstance(header, Header)
+    return header
+
+
+def annotations_of(section: bytes) -> Mapping[Any, Any]:
+    """Decode a message-annotations section; an empty one gives an empty mapping.
+
+    Raises:
+        DecodeError: it is not a map of symbols.
+    """
+    if not section:
+        return {}
+    if len(section) > LONGEST_REMEMBERED:
+        return _decode_annotations(section)
+    return _annotations_of(section)
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _annotations_of(section: bytes) -> Mapping[Any, Any]:
+    return _decode_annotations(section)
+
+
+def _decode_annotations(section: bytes) -> Mapping[Any, Any]:
+    annotations: Mapping[Any, Any] = sections.decode_section(section, 0, len(section))
+    return annotations
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _delivery_header(section: bytes, delivery_count: int, first: bool) -> bytes:
+    header = _header_of(section) if section else NO_HEADER
+    return fresh_header(header, delivery_count, first, None)

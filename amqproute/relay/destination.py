@@ -1,0 +1,558 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One next hop: the consumer of its relay queue, and its life between connections."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.broker.batch import Batch
+from amqproute.broker.queue import Queue
+from amqproute.entry import Entry
+from amqproute.errors import NotFound
+from amqproute.interfaces import IConsumer
+from amqproute.relay.agent import Agent, Told, Unreachable
+from amqproute.relay.peer import PeerSession
+from amqproute.relay.schedule import Schedule
+from amqproute.relay.verdict import Action, Verdict
+from amqproute.values import DeadLetterReason, NextHop
+from amqproute.wire.amqp10 import spec
+
+NOTE = "destination"
+FLOOR_EVERY = 1000
+"""Messages settled after which the peer is told how far it may forget receipts."""
+REFUSED_SECONDS = 30.0
+"""How long a proved non-existence is believed before the DNS is asked again."""
+
+
+class State(enum.Enum):
+    """Where a destination is; see the package docstring for the transitions."""
+
+    IDLE = "idle"
+    CONNECTING = "connecting"
+    OPEN = "open"
+    WAITING = "waiting"
+    REFUSED = "refused"
+
+
+@dataclass(slots=True)
+class DestinationTally:
+    """Plain counters for operators."""
+
+    relayed: int = 0
+    rejected: int = 0
+    retried: int = 0
+    connections: int = 0
+    failures: int = 0
+
+
+@dataclass(slots=True)
+class RelayTerms:
+    """What the configuration says about relaying; shared by all destinations.
+
+    Attributes:
+        schedule: back-off of destinations and of released messages.
+        window: entries without an outcome at once.
+        idle_seconds: a connection with nothing to do is closed after this.
+    """
+
+    schedule: Schedule = field(default_factory=Schedule)
+    window: int = 1000
+    idle_seconds: float = 60.0
+
+
+@implementer(IConsumer)
+class Destination:
+    """One next hop.
+
+    Args:
+        hop: where to.
+        queue: its relay queue.
+        agent: makes connections.
+        begin: makes batches.
+        clock: for back-off.
+        now_ms: the wall clock, for what is persisted.
+        random: numbers from 0 to 1.
+        terms: see `RelayTerms`.
+        idle: called when it has had nothing to do for a while.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        hop: NextHop,
+        queue: Queue,
+        agent: Agent,
+        begin: Callable[[], Batch],
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        random: Callable[[], float],
+        terms: RelayTerms,
+        idle: Callable[[Destination], None],
+    ) -> None:
+        self.hop = hop
+        self.queue = queue
+        self.state = State.IDLE
+        self.failures = 0
+        self.last_error = ""
+        self.last_attempts: tuple[str, ...] = ()
+        self.next_attempt_ms = 0
+        self.last_success_ms = 0
+        self.remote_id = ""
+        self.tally = DestinationTally()
+        self._agent = agent
+        self._begin = begin
+        self._clock = clock
+        self._now_ms = now_ms
+        self._random = random
+        self._terms = terms
+        self._idle = idle
+        self._session: PeerSession | None = None
+        self._opening: Deferred[Any] | None = None
+        self._timer: IDelayedCall | None = None
+        self._idle_timer: IDelayedCall | None = None
+        self._batch: Batch | None = None
+        self._uncommitted: dict[int, list[int]] = {}
+        self._commits = 0
+        self._retries: dict[int, int] = {}
+        self._since_floor = 0
+        self._last_used = 0.0
+        self._is_stopping = False
+        self._refused_until = 0.0
+        queue.attach(self)
+
+    def __repr__(self) -> str:
+        return (
+            f"<Destination {self.hop.key} {self.state.value} in-flight={self.in_flight} "
+            f"waiting={self.queue.available}>"
+        )
+
+    @property
+    def in_flight(self) -> int:
+        """Entries without an outcome."""
+        return self._session.in_flight if self._session is not None else 0
+
+    @property
+    def refusal(self) -> NotFound | None:
+        """Why messages for this hop are refused at admission, if they are (T-25)."""
+        if self.state is State.REFUSED:
+            if self._clock.seconds() < self._refused_until:
+                return NotFound(self.last_error)
+            self.state = State.IDLE
+        return None
+
+    # -- IConsumer -------------------------------------------------------------------------------
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`. Asked only when there are entries: the time to connect."""
+        session = self._session
+        if session is None:
+            if self.state is State.IDLE and not self._is_stopping:
+                self._connect()
+            return self._terms.window if self.state is State.REFUSED else 0
+        if self._is_stopping:
+            return 0
+        room = session.sendable()
+        free = self._terms.window - session.in_flight
+        return min(room, free) if free > 0 else 0
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        session = self._session
+        if session is None:
+            self._refuse(entries)
+            return
+        self._last_used = self._clock.seconds()
+        too_large = session.send(entries)
+        if too_large:
+            error = spec.Error(
+                condition=conditions.LINK_MESSAGE_SIZE_EXCEEDED,
+                description=f"larger than {self.hop.key} takes",
+            )
+            self._settle(too_large, spec.Rejected(error=error))
+            self._commit()
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`: nothing to send."""
+
+    # -- connecting ------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        self.state = State.CONNECTING
+        self._cancel_timer()
+        told = Told(self.floor, self._ended, self._outcome, self._commit, self._room)
+        # In a turn of its own: `capacity` is asked in the middle of a dispatch.
+        self._timer = self._clock.callLater(0, self._open, told)
+
+    def _open(self, told: Told) -> None:
+        self._timer = None
+        self._opening = Deferred.fromCoroutine(self._agent.open(self.hop, told))
+        self._opening.addCallbacks(self._opened, self._not_opened)
+        self._opening.addErrback(self._broken)
+
+    def _opened(self, session: PeerSession) -> None:
+        self._opening = None
+        self._session = session
+        self.state = State.OPEN
+        self.remote_id = session.remote_id
+        self.tally.connections += 1
+        self.last_success_ms = self._now_ms()
+        if self.failures:
+            self.log.info(
+                "{destination} reached again after {failures} failed attempts",
+                destination=self.hop.key,
+                failures=self.failures,
+            )
+            self._forget_failures()
+        else:
+            self.log.info("{destination} connected", destination=self.hop.key)
+        self.last_error = ""
+        self._last_used = self._clock.seconds()
+        self._arm_idle()
+        self.queue.undefer(everything=True)
+        self.queue.dispatch()
+
+    def _not_opened(self, failure: Failure) -> None:
+        self._opening = None
+        if failure.check(CancelledError):
+            return
+        unreachable = failure.value
+        if not isinstance(unreachable, Unreachable):
+            self._broken(failure)
+            return
+        self.last_attempts = unreachable.attempts
+        self._failed(unreachable.verdict)
+
+    def _failed(self, verdict: Verdict) -> None:
+        """An attempt failed, or a connection was lost before it was of use."""
+        self.failures += 1
+        self.tally.failures += 1
+        self.last_error = f"{verdict.code}: {verdict.words}".rstrip(": ")
+        if verdict.action is Action.REJECT:
+            self._give_up(verdict)
+            return
+        delay = self._terms.schedule.delay(self.failures, self._random())
+        self._wait(delay)
+        # Said when it begins and then at every doubling: not once a minute for five days.
+        if self.failures & (self.failures - 1) == 0:
+            self.log.warn(
+                "{destination} cannot be reached ({failures} attempts): {error}; {waiting} "
+                "messages wait, next attempt in {delay:.0f} s",
+                destination=self.hop.key,
+                failures=self.failures,
+                error=self.last_error,
+                waiting=self.queue.depth,
+                delay=delay,
+                attempts=list(self.last_attempts),
+            )
+
+    def _wait(self, delay: float) -> None:
+        self.state = State.WAITING
+        self.next_attempt_ms = self._now_ms() + int(delay * 1000)
+        self._persist()
+        self._cancel_timer()
+        self._timer = self._clock.callLater(delay, self._waited)
+
+    def _waited(self) -> None:
+        self._timer = None
+        self.state = State.IDLE
+        self.next_attempt_ms = 0
+        self.queue.dispatch()
+
+    def wake(self) -> None:
+        """Try now: the peer has called in, or an operator asks."""
+        if self.state is State.WAITING:
+            self._cancel_timer()
+            self._waited()
+
+    def _give_up(self, verdict: Verdict) -> None:
+        """There is proof that the hop does not exist: what waits goes back (T-25, T-26)."""
+        self.state = State.REFUSED
+        self._refused_until = self._clock.seconds() + REFUSED_SECONDS
+        self.log.warn(
+            "{destination} does not exist: {error}; {waiting} messages are returned",
+            destination=self.hop.key,
+            error=self.last_error,
+            waiting=self.queue.depth,
+            attempts=list(self.last_attempts),
+        )
+        self._forget_failures()
+        self.queue.undefer(everything=True)
+        self.queue.dispatch()
+
+    def _refuse(self, entries: Sequence[Entry]) -> None:
+        batch = self._current()
+        self.queue.give_up(
+            entries,
+            DeadLetterReason.UNDELIVERABLE,
+            spec.Error(condition=conditions.NOT_FOUND, description=self.last_error),
+            batch,
+        )
+        self.tally.rejected += len(entries)
+        self._commit()
+
+    # -- an open session -------------------------------------------------------------------------
+
+    def _room(self) -> None:
+        self.queue.dispatch()
+
+    def _ended(self, session: PeerSession, verdict: Verdict) -> None:
+        if session is not self._session:
+            return
+        self._session = None
+        self._cancel_idle()
+        in_doubt = session.in_doubt
+        was_of_use = self.tally.relayed > 0 and not self.failures
+        if self._is_stopping:
+            self.state = State.IDLE
+        elif verdict.code == "connection.closed":
+            self.state = State.IDLE
+            self.log.debug("{destination} closed", destination=self.hop.key)
+        elif in_doubt or verdict.condition is not None or not was_of_use:
+            self.log.info(
+                "{destination} lost: {code} {words}; {count} messages in doubt are sent again",
+                destination=self.hop.key,
+                code=verdict.condition or verdict.code,
+                words=verdict.words,
+                count=len(in_doubt),
+            )
+            self._failed(verdict)
+        else:
+            self.state = State.IDLE
+            self.log.info(
+                "{destination} closed by the peer: {words}",
+                destination=self.hop.key,
+                words=verdict.words,
+            )
+        if in_doubt:
+            self.queue.release(in_doubt)
+        elif self.state is State.IDLE:
+            self.queue.dispatch()
+
+    def _outcome(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
+        """The peer has decided about entries (T-23)."""
+        action = verdict.action
+        if action is Action.SETTLE:
+            self.tally.relayed += len(entries)
+            self._settle(entries, state)
+            if self._retries:
+                for entry in entries:
+                    self._retries.pop(entry.id, None)
+            if self.failures:
+                self._forget_failures()
+        elif action is Action.REJECT:
+            self.tally.rejected += len(entries)
+            error = spec.Error(
+                condition=verdict.condition or conditions.NOT_ALLOWED,
+                description=f"{self.hop.key}: {verdict.words}",
+            )
+            self._settle(entries, spec.Rejected(error=error))
+            self.log.warn(
+                "{destination} rejected {count} messages: {condition}: {words}",
+                destination=self.hop.key,
+                count=len(entries),
+                condition=verdict.condition or verdict.code,
+                words=verdict.words,
+            )
+        else:
+            self._retry(entries, verdict, state)
+
+    def _retry(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
+        """Not now: each waits alone, unless so many do that it is about the destination."""
+        self.tally.retried += len(entries)
+        if verdict.action is Action.COUNT:
+            for entry in entries:
+                entry.delivery_count += 1
+                if entry.stored:
+                    self._current().transaction.update(entry.id, entry.delivery_count)
+        if self.queue.deferred + len(entries) > self._terms.window:
+            self.queue.release(entries)
+            if self._session is not None:
+                self.last_error = f"{verdict.code}: {verdict.words}"
+                self._session.close()
+            return
+        for entry in entries:
+            tries = self._retries[entry.id] = self._retries.get(entry.id, 0) + 1
+            self.queue.defer([entry], self._terms.schedule.delay(tries, self._random()))
+
+    # -- batches and the floor -------------------------------------------------------------------
+
+    def _current(self) -> Batch:
+        if self._batch is None:
+            self._batch = self._begin()
+        return self._batch
+
+    def _settle(self, entries: Sequence[Entry], outcome: Any) -> None:
+        self.queue.settle(entries, outcome, self._current(), consumer=self)
+        self._uncommitted.setdefault(self._commits, []).append(min(entry.id for entry in entries))
+        self._since_floor += len(entries)
+
+    def _commit(self) -> None:
+        """Commit what the events of one read have settled, and use the room it made."""
+        batch = self._batch
+        if batch is None:
+            return
+        self._batch = None
+        mark = self._commits
+        self._commits += 1
+        batch.commit().addCallbacks(self._committed, self._commit_failed, (mark,), None, (mark,))
+        self.queue.dispatch()
+
+    def _committed(self, _: object, mark: int) -> None:
+        self._uncommitted.pop(mark, None)
+        session = self._session
+        if session is None:
+            return
+        session.settle_answers()
+        if self._since_floor >= FLOOR_EVERY:
+            self._since_floor = 0
+            session.tell_floor(self.running_floor())
+
+    def _commit_failed(self, failure: Failure, mark: int) -> None:
+        # The entries are gone from memory and stand in the store: the peer's receipts, which the
+        # floor keeps alive, make the next start harmless.
+        self.log.failure(
+            "{destination}: relayed messages could not be removed from the store; they will be "
+            "offered again after a restart",
+            failure,
+            destination=self.hop.key,
+        )
+
+    def floor(self) -> int:
+        """Return the lowest id that may be sent on a new link (see the package docstring)."""
+        lows = [self.queue.lowest_id, *(min(ids) for ids in self._uncommitted.values())]
+        return min(lows)
+
+    def running_floor(self) -> int:
+        """Return the lowest id that may be sent again on this link."""
+        lows = [self.queue.next_id, *(min(ids) for ids in self._uncommitted.values())]
+        low = self._session.lowest_in_flight if self._session is not None else None
+        if low is not None:
+            lows.append(low)
+        return min(lows)
+
+    # -- persistence -----------------------------------------------------------------------------
+
+    def _persist(self) -> None:
+        batch = self._begin()
+        value = {
+            "failures": self.failures,
+            "next": self.next_attempt_ms,
+            "error": self.last_error,
+            "attempts": list(self.last_attempts),
+        }
+        batch.transaction.note(NOTE, self.hop.key, json.dumps(value).encode())
+        batch.commit().addErrback(self._broken)
+
+    def _forget_failures(self) -> None:
+        self.failures = 0
+        self.next_attempt_ms = 0
+        batch = self._begin()
+        batch.transaction.note(NOTE, self.hop.key, None)
+        batch.commit().addErrback(self._broken)
+
+    def restore(self, value: bytes) -> None:
+        """Take over the back-off of an earlier run (T-28)."""
+        noted = json.loads(value)
+        self.failures = int(noted["failures"])
+        self.last_error = str(noted["error"])
+        self.last_attempts = tuple(noted["attempts"])
+        wait = (int(noted["next"]) - self._now_ms()) / 1000
+        # A clock that was set back must not make it wait for a year.
+        wait = min(wait, self._terms.schedule.last_seconds * 1.2)
+        if wait > 0:
+            self.state = State.WAITING
+            self.next_attempt_ms = int(noted["next"])
+            self._timer = self._clock.callLater(wait, self._waited)
+
+    # -- idling and stopping -----------------------------------------------------------------------
+
+    def _arm_idle(self) -> None:
+        self._idle_timer = self._clock.callLater(self._terms.idle_seconds, self._look_idle)
+
+    def _look_idle(self) -> None:
+        self._idle_timer = None
+        session = self._session
+        if session is None:
+            return
+        quiet = self._clock.seconds() - self._last_used
+        if session.in_flight or self.queue.depth or quiet < self._terms.idle_seconds:
+            self._arm_idle()
+            return
+        session.tell_floor(self.running_floor())
+        session.close()
+        self._idle(self)
+
+    def _cancel_idle(self) -> None:
+        if self._idle_timer is not None and self._idle_timer.active():
+            self._idle_timer.cancel()
+        self._idle_timer = None
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def stop_sending(self) -> None:
+        """Send nothing new; outcomes of what is in flight are still taken."""
+        self._is_stopping = True
+        self._cancel_timer()
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            opening.cancel()
+            self.state = State.IDLE
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing in flight and nothing on its way to the store."""
+        return not self.in_flight and not self._uncommitted
+
+    def stop(self) -> None:
+        """Cancel the timers."""
+        self._cancel_idle()
+        self._cancel_timer()
+
+    def row(self) -> dict[str, Any]:
+        """Return what an operator wants to know, for the management node."""
+        return {
+            "queue": self.queue.name,
+            "hop": self.hop.key,
+            "state": self.state.value,
+            "in-flight": self.in_flight,
+            "failures": self.failures,
+            "last-error": self.last_error,
+            "attempts": list(self.last_attempts),
+            "next-attempt-ms": self.next_attempt_ms,
+            "last-success-ms": self.last_success_ms,
+            "container": self.remote_id,
+            "relayed": self.tally.relayed,
+            "rejected": self.tally.rejected,
+            "retried": self.tally.retried,
+            "connections": self.tally.connections,
+        }
+
+    def close(self) -> None:
+        """Close the connection; what is in flight stays in the store."""
+        self._is_stopping = True
+        self._cancel_idle()
+        self._cancel_timer()
+        if self._session is not None:
+            self._session.tell_floor(self.running_floor())
+            self._session.close()
+
+    def _broken(self, failure: Failure) -> None:
+        self.log.failure("{destination} failed", failure, destination=self.hop.key)
+        if self.state is State.CONNECTING:
+            self.failures += 1
+            self._wait(self._terms.schedule.delay(self.failures, self._random()))

@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One connection to a peer, in the client role: entries out, outcomes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Final
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.entry import Entry
+from amqproute.errors import MessageSizeExceeded
+from amqproute.interfaces import IConnectionUser
+from amqproute.message import (
+    LONGEST_REMEMBERED,
+    Message,
+    annotations_of,
+    encode_annotations,
+    fresh_header,
+    header_of,
+)
+from amqproute.relay import verdict
+from amqproute.relay.verdict import Action, Scope, Verdict
+from amqproute.routing import trail
+from amqproute.values import NextHop
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
+
+TRANSFER: Final = "amqp$transfer"
+ANONYMOUS: Final = "anonymous"
+ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
+TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
+STREAM: Final = Symbol("amqproute:stream")
+FLOOR: Final = Symbol("amqproute:floor")
+TAG_OCTETS: Final = 8
+
+
+@implementer(IConnectionUser)
+class PeerSession:
+    """What stands on the engine of a relay connection.
+
+    Args:
+        connection: the engine, in the client role.
+        hop: where to.
+        own_id: our container-id, for the trace.
+        stream: names the store that numbers our entries.
+        floor: gives the lowest id that may still be sent.
+        now_ms: the wall clock.
+        attached: called once with this session when entries can be sent.
+        ended: called once with this session and a `Verdict` when it is over, attached or not;
+            `in_doubt` then has the entries whose outcome never came.
+        outcomes: called with (entries, verdict, state) for the peer's outcomes.
+        commit: called when all events of one read have been told.
+        room: called when more can be sent: credit, window, or a transport that drained.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        connection: Connection,
+        hop: NextHop,
+        *,
+        own_id: str,
+        stream: str,
+        floor: Callable[[], int],
+        now_ms: Callable[[], int],
+        attached: Callable[[PeerSession], None],
+        ended: Callable[[PeerSession, Verdict], None],
+        outcomes: Callable[[Sequence[Entry], Verdict, Any], None],
+        commit: Callable[[], None],
+        room: Callable[[], None],
+    ) -> None:
+        self.connection = connection
+        self.hop = hop
+        self.link: Link | None = None
+        self.remote_id = ""
+        self.is_paused = False
+        self.keeps_receipts = False
+        self._prefix = _prefix_maker(own_id)
+        self._stream = stream
+        self._floor = floor
+        self._now_ms = now_ms
+        self._attached = attached
+        self._ended = ended
+        self._outcomes = outcomes
+        self._commit = commit
+        self._room = room
+        self._pump: Any = None
+        self._target = hop.target
+        self._is_attached = False
+        self._is_refused = False
+        self._is_over = False
+        self._verdict: Verdict | None = None
+        self._answers: list[tuple[Sequence[Delivery], Any]] = []
+        self.in_doubt: list[Entry] = []
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            ev.TlsAgreed: _nothing,
+            ev.Authenticated: self._authenticated,
+            ev.AuthenticationFailed: self._authentication_failed,
+            ev.OpenReceived: self._open_received,
+            ev.SessionBegun: _nothing,
+            ev.LinkAttached: self._link_attached,
+            ev.DeliveriesReceived: _nothing,
+            ev.DeliveriesUpdated: self._updated,
+            ev.LinkFlowed: self._flowed,
+            ev.SessionFlowed: self._flowed,
+            ev.LinkDetached: self._link_detached,
+            ev.SessionEnded: self._session_ended,
+            ev.ConnectionClosed: self._connection_closed,
+        }
+
+    def __repr__(self) -> str:
+        state = "over" if self._is_over else "attached" if self._is_attached else "opening"
+        return f"<PeerSession {self.hop.key} {state} in-flight={self.in_flight}>"
+
+    # -- what the destination asks ---------------------------------------------------------------
+
+    @property
+    def in_flight(self) -> int:
+        """Deliveries without an outcome."""
+        return len(self.link.unsettled) if self.link is not None else 0
+
+    @property
+    def lowest_in_flight(self) -> int | None:
+        """The lowest entry id without an outcome, or None."""
+        if self.link is None or not self.link.unsettled:
+            return None
+        return int(min(delivery.context.id for delivery in self.link.unsettled.values()))
+
+    def sendable(self) -> int:
+        """Entries that can be sent now."""
+        if self.is_paused or not self._is_attached or self._is_over or self.link is None:
+            return 0
+        return self.link.sendable
+
+    def send(self, entries: Sequence[Entry]) -> list[Entry]:
+        """Send entries; return those that are too large for the peer."""
+        link = self.link
+        assert link is not None
+        send = link.send
+        prefix_of = self._prefix
+        now_ms = self._now_ms()
+        too_large = []
+        for entry in entries:
+            message = entry.message
+            prefix, start = prefix_of(entry, now_ms)
+            try:
+                send(
+                    (prefix, message.encoded[start:] if start else message.encoded),
+                    entry.id.to_bytes(TAG_OCTETS, "big"),
+                    context=entry,
+                    batchable=True,
+                )
+            except MessageSizeExceeded:
+                too_large.append(entry)
+                continue
+            entry.attempted = True
+            message.forget()
+        self.flush()
+        return too_large
+
+    def tell_floor(self, floor: int) -> None:
+        """Let the peer forget receipts below the floor."""
+        if self.link is not None and self.link.is_active and self.keeps_receipts:
+            self.link.inform({FLOOR: floor})
+            self.flush()
+
+    def flush(self) -> None:
+        """Have the engine's output written in this reactor turn."""
+        if self._pump is not None:
+            self._pump.schedule_flush()
+
+    def settle_answers(self) -> None:
+        """Settle what the peer left for us to settle; our side is durable now."""
+        answers, self._answers = self._answers, []
+        link = self.link
+        if answers and link is not None and link.is_active:
+            for deliveries, state in answers:
+                link.session.settle(deliveries, state, True)
+            self.flush()
+
+    def close(self) -> None:
+        """Close the connection politely."""
+        if not self._is_over and self._pump is not None:
+            self._verdict = Verdict(
+                Scope.HOST, Action.NEXT_HOST, "connection.closed", "closed by us"
+            )
+            if self.connection.remote_open is not None:
+                self.connection.close()
+                self.flush()
+            else:
+                self._pump.abort()
+
+    def abandon(self, verdict_: Verdict) -> None:
+        """Drop the connection: a deadline has passed."""
+        self._verdict = verdict_
+        if self._pump is not None:
+            self._pump.abort()
+
+    # -- IConnectionUser -------------------------------------------------------------------------
+
+    def connected(self, pump: Any) -> None:
+        """See `IConnectionUser.connected`."""
+        self._pump = pump
+
+    def secured(self, facts: Any) -> None:
+        """The connection has been upgraded to TLS."""
+
+    def events(self, events: Sequence[Any]) -> None:
+        """See `IConnectionUser.events`."""
+        handlers = self._handlers
+        for event in events:
+            handlers[type(event)](event)
+        self._commit()
+
+    def paused(self) -> None:
+        """See `IConnectionUser.paused`."""
+        self.is_paused = True
+
+    def writable(self) -> None:
+        """See `IConnectionUser.writable`."""
+        self.is_paused = False
+        self._room()
+
+    def lost(self, reason: Failure) -> None:
+        """See `IConnectionUser.lost`."""
+        if self._verdict is None:
+            self._verdict = verdict.for_failure(reason.value)
+        self._finish()
+        self._pump = None
+
+    # -- the way to an attached link -------------------------------------------------------------
+
+    def _authenticated(self, event: ev.Authenticated) -> None:
+        self.connection.open()
+
+    def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
+        self._fail("sasl.refused", event.reason)
+
+    def _open_received(self, event: ev.OpenReceived) -> None:
+        self.remote_id = event.open.container_id
+        self.keeps_receipts = TRANSFER_CAPABILITY in event.open.offered_capabilities
+        self._attach()
+
+    def _attach(self) -> None:
+        session = self.connection.begin()
+        address: str | None = self._target
+        if address == ANONYMOUS:
+            address = None
+        properties: Mapping[str, Any] | None = None
+        if self.keeps_receipts:
+            properties = {STREAM: self._stream, FLOOR: self._floor()}
+        self.link = session.attach(
+            f"{self.remote_id}/{self.hop.key}",
+            "sender",
+            source=spec.Source(address=self.hop.key),
+            target=spec.Target(address=address),
+            snd_settle_mode=spec.SENDER_UNSETTLED,
+            rcv_settle_mode=spec.RECEIVER_FIRST,
+            properties=properties,
+        )
+
+    def _link_attached(self, event: ev.LinkAttached) -> None:
+        if not event.is_answer:
+            return
+        if event.attach.target is None:
+            self._is_refused = True  # the detach that follows says why
+            return
+        self._is_attached = True
+        self._attached(self)
+
+    def _link_detached(self, event: ev.LinkDetached) -> None:
+        if event.link is not self.link:
+            return
+        if not self._is_attached and self._fall_back():
+            return
+        if self._verdict is None:
+            self._verdict = verdict.for_end(event.error, "link")
+        self._finish(event.deliveries)
+        self.connection.close()
+
+    def _fall_back(self) -> bool:
+        """A peer without the service may route by `to` itself (T-34)."""
+        if not self._is_refused:
+            return False
+        self._is_refused = False
+        remote = self.connection.remote_open
+        offered = remote.offered_capabilities if remote is not None else ()
+        if self._target != TRANSFER or ANONYMOUS_RELAY not in offered:
+            return False
+        self._target = ANONYMOUS
+        self._attach()
+        return True
+
+    def _session_ended(self, event: ev.SessionEnded) -> None:
+        if self._verdict is None:
+            self._verdict = verdict.for_end(event.error, "session")
+        self._finish()
+        self.connection.close()
+
+    def _connection_closed(self, event: ev.ConnectionClosed) -> None:
+        if self._verdict is None and event.error is not None:
+            self._verdict = verdict.for_end(event.error, "connection")
+
+    def _fail(self, code: str, words: str) -> None:
+        self._verdict = Verdict(Scope.HOST, Action.NEXT_HOST, code, words)
+
+    def _finish(self, deliveries: Sequence[Delivery] | None = None) -> None:
+        """Tell once that it is over; what was in flight is in doubt and goes back."""
+        if self._is_over:
+            return
+        self._is_over = True
+        if deliveries is None:
+            deliveries = list(self.link.unsettled.values()) if self.link is not None else ()
+        self.in_doubt = [delivery.context for delivery in deliveries]
+        self._ended(self, self._verdict or Verdict(Scope.HOST, Action.NEXT_HOST, "peer.lost"))
+
+    # -- outcomes --------------------------------------------------------------------------------
+
+    def _updated(self, event: ev.DeliveriesUpdated) -> None:
+        state = event.state
+        if not isinstance(state, (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)):
+            if not event.settled:
+                return
+            state = spec.Released()
+        entries = [delivery.context for delivery in event.deliveries]
+        if not event.settled:
+            self._answers.append((event.deliveries, state))
+        self._outcomes(entries, verdict.for_outcome(state), state)
+
+    def _flowed(self, event: object) -> None:
+        self._room()
+
+
+def _prefix_maker(own_id: str) -> Callable[[Entry, int], tuple[bytes, int]]:
+    """Return a function from an entry to what goes before its bare message on the next hop.
+
+    The header is encoded anew (M-04), our container is added to the trace (T-27); both are the
+    same octets for most messages of a producer, so they are remembered by what they come from.
+    """
+
+    def annotations(section: bytes) -> bytes:
+        old = annotations_of(section)
+        trace = trail.extended(trail.trace_of(old), own_id)
+        return encode_annotations({**old, trail.TRACE: trace})
+
+    @lru_cache(maxsize=1024)
+    def remembered(header: bytes, section: bytes, delivery_count: int) -> bytes:
+        old = header_of(header) if header else spec.Header()
+        return fresh_header(old, delivery_count, False, None) + annotations(section)
+
+    def prefix(entry: Entry, now_ms: int) -> tuple[bytes, int]:
+        message: Message = entry.message
+        offsets = message.offsets
+        encoded = message.encoded
+        start = offsets.message_annotations_start
+        end = offsets.message_annotations_end
+        section = encoded[start:end]
+        header = encoded[: offsets.header_end]
+        old = message.header
+        if old.ttl is None and len(section) <= LONGEST_REMEMBERED:
+            return remembered(header, section, entry.delivery_count), message.bare_from
+        ttl = None
+        if old.ttl is not None:
+            # What is left of the producer's ttl, not of the relay queue's own limit (T-30).
+            ttl = max(1, entry.arrived_ms + int(old.ttl) - now_ms)
+        head = fresh_header(old, entry.delivery_count, False, ttl)
+        return head + annotations(section), message.bare_from
+
+    return prefix
+
+
+def _nothing(_: object) -> None:
+    """Events that need no act of ours."""
+
+
+__all__ = ["PeerSession"]

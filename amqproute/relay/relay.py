@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All ways out: from next hops to destinations (an `IHops`)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.limits import QueueLimits
+from amqproute.broker.queue import Queue
+from amqproute.errors import NotFound, ResolveError, Unresolved
+from amqproute.interfaces import IHops
+from amqproute.relay.agent import Agent
+from amqproute.relay.destination import NOTE, REFUSED_SECONDS, Destination, RelayTerms
+from amqproute.values import NextHop, Principal
+
+PREFIX = "amqp$out/"
+REMEMBERED_REFUSALS = 10_000
+
+
+@implementer(IHops)
+class Relay:
+    """The relay queues and destinations of this container.
+
+    Args:
+        broker: makes and keeps the relay queues.
+        agent: makes connections.
+        hop_of: the router's way from a domain to its next hop.
+        clock: for timers.
+        now_ms: the wall clock.
+        random: numbers from 0 to 1.
+        terms: see `RelayTerms`.
+        limits: of each relay queue; its ttl is the longest life of a message here.
+        admission_seconds: how long admission waits for the DNS.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        agent: Agent,
+        hop_of: Callable[[str], NextHop],
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        random: Callable[[], float],
+        terms: RelayTerms,
+        limits: QueueLimits,
+        admission_seconds: float = 5.0,
+    ) -> None:
+        self.destinations: dict[str, Destination] = {}
+        self.dead_letter_name: str | None = None
+        self._broker = broker
+        self._agent = agent
+        self._hop_of = hop_of
+        self._clock = clock
+        self._now_ms = now_ms
+        self._random = random
+        self._terms = terms
+        self._limits = limits
+        self._admission_seconds = admission_seconds
+        self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
+        self._asking: dict[str, list[Deferred[None]]] = {}
+
+    # -- recovery --------------------------------------------------------------------------------
+
+    def recovered(self, notes: Mapping[str, bytes]) -> None:
+        """Make the destinations that have a backlog in the store, with their back-off."""
+        for name in [name for name in self._broker.unclaimed if name.startswith(PREFIX)]:
+            key = name[len(PREFIX) :]
+            destination = self._make(self._hop_for_key(key))
+            noted = notes.get(key)
+            if noted is not None:
+                destination.restore(noted)
+
+    def start(self) -> None:
+        """Let every destination with a backlog begin."""
+        for destination in self.destinations.values():
+            destination.queue.dispatch()
+
+    def _hop_for_key(self, key: str) -> NextHop:
+        host, colon, _ = key.partition(":")
+        if not colon:
+            return self._hop_of(host)
+        # The gateway of a static route. The route itself may be gone from the configuration; the
+        # messages were accepted for that gateway, so it is asked as it was.
+        return NextHop(key, host, via=f"amqps://{key}")
+
+    # -- IHops -----------------------------------------------------------------------------------
+
+    def target(self, hop: NextHop) -> Queue:
+        """See `IHops.target`."""
+        destination = self.destinations.get(hop.key)
+        if destination is None:
+            self._check_refusal(hop.key)
+            if hop.via is None:
+                raise Unresolved(hop)
+            destination = self._make(hop)
+        refusal = destination.refusal
+        if refusal is not None:
+            raise refusal
+        return destination.queue
+
+    def admit(self, hop: NextHop) -> Deferred[None]:
+        """See `IHops.admit`: ask the DNS whether the domain exists."""
+        if hop.key in self.destinations or hop.via is not None:
+            return succeed(None)
+        waiter: Deferred[None] = Deferred()
+        waiters = self._asking.get(hop.key)
+        if waiters is not None:
+            waiters.append(waiter)
+            return waiter
+        self._asking[hop.key] = [waiter]
+        asked = Deferred.fromCoroutine(self._agent.candidates(hop))
+        asked.addTimeout(self._admission_seconds, self._clock)
+        asked.addCallbacks(self._exists, self._unknown, (hop,), None, (hop,))
+        asked.addErrback(self._broken, hop)
+        asked.addCallback(self._answer, hop)
+        return waiter
+
+    def _exists(self, _: object, hop: NextHop) -> None:
+        self._make(hop)
+
+    def _unknown(self, failure: Failure, hop: NextHop) -> None:
+        error = failure.value
+        if isinstance(error, ResolveError) and error.permanent:
+            until = self._clock.seconds() + REFUSED_SECONDS
+            self._refusals[hop.key] = (until, NotFound(f"{error.code}: {error}"))
+            if len(self._refusals) > REMEMBERED_REFUSALS:
+                self._refusals.popitem(last=False)
+            return
+        # No answer is no proof: the message is taken, and tried for as long as it lives (T-25).
+        if not isinstance(error, (ResolveError, CancelledError, TimeoutError)):
+            self.log.failure("{destination} could not be looked up", failure, destination=hop.key)
+        self._make(hop)
+
+    def _broken(self, failure: Failure, hop: NextHop) -> None:
+        self.log.failure("{destination}: admission failed", failure, destination=hop.key)
+
+    def _answer(self, _: object, hop: NextHop) -> None:
+        for waiter in self._asking.pop(hop.key, ()):
+            waiter.callback(None)
+
+    def _check_refusal(self, key: str) -> None:
+        known = self._refusals.get(key)
+        if known is None:
+            return
+        until, error = known
+        if self._clock.seconds() < until:
+            raise NotFound(error.description)
+        del self._refusals[key]
+
+    def _make(self, hop: NextHop) -> Destination:
+        destination = self.destinations.get(hop.key)
+        if destination is None:
+            queue = self._broker.make_internal(PREFIX + hop.key, self._limits)
+            queue.dead_letter_name = self.dead_letter_name
+            destination = self.destinations[hop.key] = Destination(
+                hop,
+                queue,
+                self._agent,
+                self._broker.begin,
+                self._clock,
+                self._now_ms,
+                self._random,
+                self._terms,
+                self._went_idle,
+            )
+        return destination
+
+    def _went_idle(self, destination: Destination) -> None:
+        """Nothing has gone there for a while: forget it; the next message makes it anew."""
+        if destination.queue.depth == 0 and destination.queue.is_settled:
+            del self.destinations[destination.hop.key]
+            self._broker.forget_internal(destination.queue.name)
+
+    # -- the rest of the house ---------------------------------------------------------------------
+
+    def peer_called(self, principal: Principal) -> None:
+        """A peer has connected to us, so it is up: try what waits for it."""
+        for name in principal.names or (principal.name,):
+            destination = self.destinations.get(name)
+            if destination is not None:
+                destination.wake()
+
+    def stop_sending(self) -> None:
+        """Send nothing new."""
+        for destination in self.destinations.values():
+            destination.stop_sending()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Nothing is in flight to anybody."""
+        return all(destination.is_quiet for destination in self.destinations.values())
+
+    def take_on_trust(self, hop: NextHop) -> Queue:
+        """Return the relay queue of a hop without asking whether it exists."""
+        return self._make(hop).queue
+
+    def reload(self, terms: RelayTerms, lifetime_ms: int) -> None:
+        """Go by new terms; the life of messages that are here already does not change."""
+        self._terms.schedule = terms.schedule
+        self._terms.window = terms.window
+        self._terms.idle_seconds = terms.idle_seconds
+        self._limits = replace(self._limits, ttl_ms=lifetime_ms)
+        for destination in self.destinations.values():
+            destination.queue.limits = self._limits
+
+    def stop(self) -> None:
+        """Cancel all timers."""
+        for destination in self.destinations.values():
+            destination.stop()
+
+    def close(self) -> None:
+        """Close all connections to peers."""
+        for destination in self.destinations.values():
+            destination.close()
+
+
+__all__ = ["NOTE", "PREFIX", "Relay"]

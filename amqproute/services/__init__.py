@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that do something: messages sent to them are acted on, not kept.
+
+`transfer.TransferService` is ``amqp$transfer`` and the anonymous terminus: it reads the message's
+``to``, asks the router, and puts the message on a local node or on the relay queue of the next
+hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the
+domain fixed when the link is made. `management.ManagementService` is ``$management``.
+
+To a frontend they are targets like any queue. Everything a service decides, it decides within
+the sender's batch, so a message is either safe where it belongs or refused, with a condition.
+
+What a *peer* (another organization's broker) may do differs from what a *client* may do:
+
+=====================  ==============================  =======================================
+message is for         from a client                   from a peer
+=====================  ==============================  =======================================
+a local node           `publish` on the node           `transfer` on the node
+another domain         `publish` on the address        only domains in the peer's `relay-for`
+a service              only by attaching to it         never (T-32)
+=====================  ==============================  =======================================
+"""
+
+__all__: list[str] = []

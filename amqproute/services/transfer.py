@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``amqp$transfer``, the anonymous terminus, and the aliases ``x@y`` and ``@y`` (topic T)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any
+
+from zope.interface import implementer
+
+from amqproute.address import Address, is_reserved, parse
+from amqproute.auth.policy import Verb
+from amqproute.broker.batch import Batch
+from amqproute.broker.broker import Broker
+from amqproute.errors import (
+    InvalidField,
+    NotAllowed,
+    PreconditionFailed,
+    UnauthorizedAccess,
+)
+from amqproute.interfaces import ITarget
+from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
+from amqproute.routing import trail
+from amqproute.routing.table import Router
+from amqproute.values import Local, NextHop, Origin, Principal
+
+TRANSFER = "amqp$transfer"
+TAG_OCTETS = 8
+"""A relaying peer's delivery-tag: the entry's id, big-endian."""
+
+
+@dataclass(slots=True)
+class TransferRules:
+    """What the configuration says about transfers; a reload replaces it.
+
+    Attributes:
+        own_id: this container's id, as it stands in traces.
+        router: address to route.
+        allows: (principal, verb, node) to bool: the access rules.
+        relay_for: (principal) to the domain patterns that it may have relayed (T-31).
+        max_hops: longest trace taken (T-27).
+        insert_to: supply a missing ``to`` on ``x@y``; else refuse (T-14).
+    """
+
+    own_id: str
+    router: Router
+    allows: Callable[[Principal, Verb, str], bool]
+    relay_for: Callable[[Principal], Sequence[str]]
+    max_hops: int = 16
+    insert_to: bool = True
+
+
+@dataclass(slots=True)
+class TransferTally:
+    """Plain counters for operators."""
+
+    local: int = 0
+    relayed: int = 0
+    duplicates: int = 0
+    loops: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+@implementer(ITarget)
+class TransferService:
+    """Routes each message by its ``to``.
+
+    Args:
+        broker: the local nodes.
+        hops: the relay queues, an `IHops`.
+        rules: see `TransferRules`.
+    """
+
+    name = TRANSFER
+
+    def __init__(self, broker: Broker, hops: Any, rules: TransferRules) -> None:
+        self._broker = broker
+        self.hops = hops
+        self._check_trail = _trail_check(rules.own_id, rules.max_hops)
+        self.rules = rules
+        self.tally = TransferTally()
+
+    def reload(self, rules: TransferRules) -> None:
+        """Go by new rules from the next message on."""
+        self._check_trail = _trail_check(rules.own_id, rules.max_hops)
+        self.rules = rules
+
+    def space(self) -> int:
+        """Return how many more messages can be taken: relay queues page, so always many."""
+        return 1 << 31
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """Do nothing: there is always space here."""
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Route one message. See `ITarget.put`."""
+        to = message.to
+        if not to:
+            raise PreconditionFailed("the message has no `to`: this node routes by it")
+        try:
+            route = self.rules.router.route(to)
+        except InvalidField as error:
+            raise PreconditionFailed(f"`to` is not an address: {error.description}") from None
+        if type(route) is Local:
+            self._put_here(route.node, message, batch, origin)
+        else:
+            assert isinstance(route, NextHop)
+            self._authorize_relay(route, to, origin)
+            self.relay(route, message, batch, origin)
+
+    def _put_here(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
+        if is_reserved(node):
+            raise NotAllowed(f"messages for the service {node!r} are not transferred")
+        if not node:
+            raise PreconditionFailed("`to` names no node")
+        verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
+        if not self.rules.allows(origin.principal, verb, node):
+            raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
+        self.keep(self._broker.target(node), message, batch, origin)
+        self.tally.local += 1
+
+    def _authorize_relay(self, hop: NextHop, to: str, origin: Origin) -> None:
+        if not origin.is_peer:
+            if not self.rules.allows(origin.principal, Verb.PUBLISH, to):
+                raise UnauthorizedAccess(f"{origin.principal} may not publish to {to!r}")
+            return
+        domain = parse(to).domain or ""
+        patterns = self.rules.relay_for(origin.principal)
+        if not any(fnmatchcase(domain, pattern) for pattern in patterns):
+            raise UnauthorizedAccess(
+                f"{origin.principal} may not have messages relayed to {domain}: "
+                "this broker is no open relay",
+                info={"code": "route.relay"},
+            )
+
+    def alias(self, text: str, address: Address, hop: NextHop) -> AliasTarget:
+        """Return the target of a link to ``x@y`` or ``@y`` (T-12, A-04).
+
+        Raises:
+            Unresolved: the hop has to be asked about first.
+            NotFound: there is proof that the domain does not exist.
+        """
+        self.hops.target(hop)
+        return AliasTarget(self, text, address, hop)
+
+    def relay(self, hop: NextHop, message: Message, batch: Batch, origin: Origin) -> None:
+        """Put a message on the relay queue of its next hop, within the batch.
+
+        Raises:
+            Unresolved: the hop has to be asked about first.
+            AmqpError: there is proof that the hop does not exist, or a mail loop.
+        """
+        self.keep(self.hops.target(hop), message, batch, origin)
+        self.tally.relayed += 1
+
+    def keep(self, target: Any, message: Message, batch: Batch, origin: Origin) -> None:
+        """Put a message on a node once: check its trail and its receipt (T-27, T-36)."""
+        section = message.annotation_bytes
+        if section:
+            self._check_trail(section)
+        stream = origin.stream
+        if stream is None:
+            target.put(message, batch, origin)
+            return
+        entry_id = int.from_bytes(origin.tag, "big")
+        if len(origin.tag) != TAG_OCTETS:
+            raise PreconditionFailed(f"a delivery-tag of this stream has {TAG_OCTETS} octets")
+        if stream.seen(entry_id):
+            self.tally.duplicates += 1
+            return
+        target.put(message, batch, origin)
+        batch.mark(stream, entry_id)
+
+
+@implementer(ITarget)
+class AliasTarget:
+    """``x@y`` or ``@y`` as a link target: the way to one domain (T-12 to T-15).
+
+    Args:
+        service: the transfer service.
+        text: the address as attached.
+        address: the same, parsed.
+        hop: the way to it, as decided when the link was made (A-04).
+    """
+
+    def __init__(self, service: TransferService, text: str, address: Address, hop: NextHop) -> None:
+        self.name = text
+        self._service = service
+        self._address = address
+        self._hop = hop
+        self._last: str | None = None
+
+    def space(self) -> int:
+        """See `TransferService.space`."""
+        return self._service.space()
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """Do nothing: there is always space here."""
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Relay a message whose ``to`` agrees with this alias. See `ITarget.put`."""
+        to = message.to
+        if to is None:
+            message = self._supply(message)
+        elif to != self._last:
+            self._check(to)
+            self._last = to
+        self._service.relay(self._hop, message, batch, origin)
+
+    def _supply(self, message: Message) -> Message:
+        if not self._address.node:
+            raise PreconditionFailed(f"a message for {self.name!r} needs the property `to`")
+        if not self._service.rules.insert_to:
+            raise PreconditionFailed("the message has no `to`, and alias-to is `require`")
+        if message.offsets.footer_end > message.offsets.footer_start:
+            raise PreconditionFailed(
+                "the message has no `to` and has a footer, which may sign it: not supplied"
+            )
+        return message.with_to(self.name)
+
+    def _check(self, to: str) -> None:
+        try:
+            address = parse(to)
+        except InvalidField as error:
+            raise PreconditionFailed(f"`to` is not an address: {error.description}") from None
+        own = self._address
+        if own.node:
+            if address != own:
+                raise PreconditionFailed(f"`to` is {to!r} on a link to {self.name!r}")
+        elif address.domain is not None and address.domain != own.domain:
+            raise NotAllowed(f"`to` is {to!r} on a link to {self.name!r}")
+        elif is_reserved(address.node):
+            raise NotAllowed(f"messages for the service {address.node!r} are not transferred")
+
+
+def _trail_check(own_id: str, max_hops: int) -> Callable[[bytes], None]:
+    """Return a check of message-annotations sections, remembering those that passed.
+
+    The messages of one producer over one path have equal annotations, octet for octet.
+    """
+
+    def inspect(section: bytes) -> None:
+        trail.check(trail.trace_of(annotations_of(section)), own_id, max_hops)
+
+    remembered = lru_cache(maxsize=1024)(inspect)
+
+    def check(section: bytes) -> None:
+        if len(section) <= LONGEST_REMEMBERED:
+            remembered(section)
+        else:
+            inspect(section)
+
+    return check
