@@ -23,7 +23,7 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from amqproute import __version__
-from amqproute.config import load
+from amqproute.config.load import check_files, find, load
 from amqproute.config.parameters import Config
 from amqproute.daemon.assembly import House
 from amqproute.daemon.logs import LogOutput, begin_logging
@@ -120,8 +120,8 @@ class DaemonService(Service):
             return
         self._notifier.reloading("reloading")
         try:
-            config = load.load(self.path)
-            problems = load.check_files(config)
+            config = load(self.path)
+            problems = check_files(config)
             if problems:
                 raise ConfigError([str(problem) for problem in problems])
             self.house.reload(config)
@@ -174,8 +174,8 @@ def read(path: Path) -> Config:
     Raises:
         ConfigError: with every problem, and where.
     """
-    config = load.load(path)
-    problems = load.check_files(config)
+    config = load(path)
+    problems = check_files(config)
     if problems:
         raise ConfigError([str(problem) for problem in problems])
     return config
@@ -209,7 +209,7 @@ def makeService(options: Options) -> Service:
         UsageError: the configuration cannot be used.
     """
     try:
-        path = load.find(options["config"])
+        path = find(options["config"])
         return DaemonService(read(path), path)
     except ConfigError as error:
         raise usage.UsageError(str(error)) from error
