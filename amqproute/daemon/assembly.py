@@ -357,12 +357,6 @@ class House:
         listener.privilegedStartService()
         listener.startService()
         self.listeners.append(listener)
-        log.info(
-            "listening on {addresses}, TLS {tls}, {mechanisms}",
-            addresses=", ".join(_shown(address) for address in listener.addresses),
-            tls=listen.tls,
-            mechanisms=" ".join(listen.mechanisms),
-        )
 
     def _forget_old_receipts(self) -> None:
         transaction = self.store.begin()
@@ -577,14 +571,6 @@ def _is_domain(name: str) -> bool:
     except InvalidField:
         return False
     return True
-
-
-def _shown(address: Any) -> str:
-    host = getattr(address, "host", None)
-    if host is None:
-        name = getattr(address, "name", b"")
-        return f"unix:{Path(os.fsdecode(name))}"
-    return f"[{host}]:{address.port}" if ":" in host else f"{host}:{address.port}"
 
 
 def _log_failure(failure: Failure, doing: str) -> None:

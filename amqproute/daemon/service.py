@@ -135,7 +135,7 @@ class DaemonService(Service):
             return
         self.config = config
         if self._output is not None:
-            self._output.set_levels({"": config.log.level})
+            self._output.set_levels(levels(config))
         log.info("reloaded {path}", path=str(self.path))
         self._notifier.ready("reloaded")
 
@@ -168,6 +168,15 @@ def _stop_reactor() -> None:
         clock.callLater(0, clock.stop)
 
 
+def levels(config: Config) -> dict[str, str]:
+    """Return the lowest level to log for each namespace.
+
+    Twisted's own ports write two lines for each DNS question; what matters of them is said by
+    the rooms that own them.
+    """
+    return {"": config.log.level, "log_legacy": "warn"}
+
+
 def read(path: Path) -> Config:
     """Read and check a configuration.
 
@@ -193,7 +202,7 @@ def run(path: Path | str) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
-    output = begin_logging(style=config.log.format, levels={"": config.log.level})
+    output = begin_logging(style=config.log.format, levels=levels(config))
     service = DaemonService(config, path, output)
     clock = _clock()
     clock.addSystemEventTrigger("before", "shutdown", service.stopService)

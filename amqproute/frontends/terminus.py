@@ -106,7 +106,7 @@ class Termini:
                 return self._transfer(principal)
             if is_reserved(route.node):
                 raise NotAllowed(f"the service {route.node!r} has no alias")
-            self._require(principal, (Verb.PUBLISH, Verb.TRANSFER_NODE), route.node)
+            self._require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
             return self._broker.target(route.node)
         if principal.kind == "peer":
             raise UnauthorizedAccess(
