@@ -8,7 +8,9 @@ behind a name may have been forgotten when certificates were renewed.
 
 With implicit TLS the Deferred fires when the peer has proved its name and the engine has been
 started; with an upgrade when the TCP connection is there, and the engine's user sees the rest.
-When nothing works the failure is one `ConnectError` that lists every address.
+In TLS 1.3 a client is done before the server has looked at the client's certificate: that *we*
+were refused shows as a `TlsError` in the `lost` of the user. When nothing works the failure is one
+`ConnectError` that lists every address.
 
 Everything is bounded: a TCP connection by `Pace.connect_seconds`, a TLS handshake by
 `Limits.tls_seconds`, all together by `Pace.total_seconds`. Cancelling the Deferred closes whatever

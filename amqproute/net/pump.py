@@ -284,6 +284,10 @@ class EngineProtocol(TwistedProtocol):
         """Go on under TLS: the peer has proved what it had to."""
         if self._is_secured or self._is_over or self._tls is None:
             return
+        if self._verification is not None and not self._verification.is_proved:
+            self._failure = TlsError("tls.name", "the peer's name was not verified")
+            self.abort()
+            return
         self._is_secured = True
         self._cancel_guard()
         connection = self._tls.getHandle()

@@ -102,14 +102,18 @@ class Verification:
 
     Attributes:
         failure: why the peer was refused; None while nothing speaks against it.
+        is_proved: whether the name wanted, if any, was found in the peer's certificate. It is
+            looked at once more after the handshake, so that a callback which was never called
+            cannot pass for one that had no objection.
     """
 
-    __slots__ = ("_domain", "_extra_names", "failure")
+    __slots__ = ("_domain", "_extra_names", "failure", "is_proved")
 
     def __init__(self, domain: str | None = None, extra_names: Sequence[str] = ()) -> None:
         self._domain = domain
         self._extra_names = tuple(extra_names)
         self.failure: TlsError | None = None
+        self.is_proved = domain is None
 
     def __call__(
         self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
@@ -126,9 +130,13 @@ class Verification:
             return False
 
     def _judge(self, certificate: x509.Certificate, error: int, depth: int, ok: bool) -> bool:
-        if not ok and not (
-            error == _INVALID_PURPOSE and depth == 0 and _is_for_servers(certificate)
-        ):
+        is_servers_own = (  # see "Extended key usage"; only the accepting side wants no domain
+            error == _INVALID_PURPOSE
+            and depth == 0
+            and self._domain is None
+            and _is_for_servers(certificate)
+        )
+        if not ok and not is_servers_own:
             self.failure = self.failure or _chain_error(certificate, error, depth)
             return False
         if depth == 0 and self._domain is not None:
@@ -136,6 +144,7 @@ class Verification:
             if not matched:
                 self.failure = self.failure or TlsError("tls.name", matched.explanation)
                 return False
+            self.is_proved = True
         return True
 
 

@@ -17,6 +17,7 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import TCP4ClientEndpoint
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import deferLater
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
@@ -247,6 +248,32 @@ class NetworkTests(TestCase):
         self.assertEqual(await opened, "alpha.example")
         protocol.abort()
         await client.gone
+
+    async def test_back_pressure(self) -> None:
+        """A full pipe pauses the user, an empty one wakes it; all arrives before the end."""
+        listener = self.listen()
+        protocol, side = await self.connect(listener)
+        server: Any = await self.made
+        await deferLater(reactor, 0)  # out of the call that made it
+        reader: Any = side.user
+        transport: Any = protocol.transport
+        transport.pauseProducing()
+        writable: Deferred[None] = Deferred()
+        server.user.writable = lambda: writable.callback(None)
+        payload = os.urandom(8 << 20)
+        server.engine.output.append(payload)
+        (pump,) = listener.connections
+        pump.flush()
+        self.assertTrue(pump.paused)
+        self.assertEqual(server.user.pauses, ["paused"])
+        transport.resumeProducing()
+        await writable
+        self.assertFalse(pump.paused)
+        server.engine.output.append(payload)
+        server.engine.is_closed = True
+        pump.flush()
+        await reader.gone
+        self.assertEqual(b"".join(side.engine.reads), payload * 2)
 
     async def test_plain_text_on_tls_port(self) -> None:
         """One line in the log says who spoke plain text where."""

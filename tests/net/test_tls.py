@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import TlsError
 from amqproute.net.pump import EngineProtocol, Limits, Security
-from amqproute.net.tls import ClientCertificateMode, TlsContexts, describe, translate
+from amqproute.net.tls import ClientCertificateMode, TlsContexts, Verification, describe, translate
 from tests.net.wires import Side, Wire, contexts_in, settle
 
 
@@ -117,6 +117,12 @@ class ContextsTests(SynchronousTestCase):
         contexts.client_creator("beta.example")
         self.assertRaises(TlsError, contexts.server_creator)
 
+    def test_trust_of_the_system(self) -> None:
+        """Without a trust file the authorities of the operating system count, not ours."""
+        system = TlsContexts(None, None, "system")
+        server = contexts_in(self.directory, "beta.example")
+        self.assertEqual(Handshake(system, server, mode="none").client_code(), "tls.untrusted")
+
     def test_describe(self) -> None:
         """The words for an operator hold names, dates and fingerprint."""
         certificate = self.contexts.certificate
@@ -202,6 +208,13 @@ class HandshakeTests(SynchronousTestCase):
         server = contexts_in(self.directory, "mx.example")
         handshake = Handshake(self.alpha, server, extra_names=("mx.example",))
         self.assertIsNotNone(handshake.client.facts)
+
+    def test_unverified_is_refused(self) -> None:
+        """Should OpenSSL ever not ask for a verdict, the connection ends before the engine."""
+        self.patch(Verification, "__call__", lambda *_: True)
+        handshake = Handshake(self.alpha, self.beta)
+        self.assertEqual(handshake.client_code(), "tls.name")
+        self.assertIsNone(handshake.client.facts)
 
     def test_srv_id_only(self) -> None:
         """A certificate with nothing but an SRV-ID will do, on both sides."""
