@@ -17,7 +17,18 @@ inside the call that returned it, so deliver, settle and dispatch cannot recurse
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
 from zope.interface import Attribute, Interface
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
+
+    from amqproute.entry import Entry
+    from amqproute.message import Message
+    from amqproute.values import NextHop, Origin
 
 __all__ = [
     "IBatch",
@@ -37,25 +48,27 @@ __all__ = [
 class IStoreTransaction(Interface):
     """Changes that become durable together. Calls are cheap; nothing is written before commit."""
 
-    def enqueue(queue, entry_id, encoded, arrived_ms, expires_ms, flags):
+    def enqueue(
+        queue: str, entry_id: int, encoded: bytes, arrived_ms: int, expires_ms: int, flags: int
+    ) -> None:
         """Put an entry on a queue."""
 
-    def dequeue(ids):
+    def dequeue(ids: Sequence[int]) -> None:
         """Remove the entries with these ids, whatever queue they are on."""
 
-    def update(entry_id, delivery_count, encoded=None):
+    def update(entry_id: int, delivery_count: int, encoded: bytes | None = None) -> None:
         """Change an entry that stays where it is."""
 
-    def mark_received(stream, ids):
+    def mark_received(stream: str, ids: Sequence[int]) -> None:
         """Remember that these ids of a peer's stream were taken (receipts)."""
 
-    def forget_received(stream, below):
+    def forget_received(stream: str, below: int) -> None:
         """Forget the receipts of a stream below an id that the peer will never send again."""
 
-    def note(kind, key, value):
+    def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""
 
-    def commit():
+    def commit() -> Deferred[None]:
         """Return a Deferred that fires when everything above is on the disk.
 
         Transactions fire in the order in which they were committed. On failure nothing of this
@@ -66,25 +79,25 @@ class IStoreTransaction(Interface):
 class IStore(Interface):
     """Durable state: entries on named queues, receipts, notes."""
 
-    def open():
+    def open() -> Deferred[Any]:
         """Return a Deferred of the `Recovery`; fails with `StoreError`, in words."""
 
-    def close():
+    def close() -> Deferred[None]:
         """Return a Deferred that fires when everything pending is durable and files are closed."""
 
-    def next_id():
+    def next_id() -> int:
         """Return the next entry id; ids only ever grow, also across restarts."""
 
-    def begin():
+    def begin() -> Any:
         """Return a new `IStoreTransaction`."""
 
-    def load(queue, after_id, limit, limit_bytes):
+    def load(queue: str, after_id: int, limit: int, limit_bytes: int) -> Deferred[Any]:
         """Return a Deferred of the queue's next entries in id order.
 
         The result shows exactly the commits whose Deferreds fired before it.
         """
 
-    def expired(queue, now_ms, after_id, limit):
+    def expired(queue: str, now_ms: int, after_id: int, limit: int) -> Deferred[Any]:
         """Return a Deferred of entries of the queue with an id above ``after_id``, expired."""
 
 
@@ -94,7 +107,7 @@ class IBatch(Interface):
     now_ms = Attribute("the wall clock of this batch, ms since the epoch")
     transaction = Attribute("the IStoreTransaction beneath")
 
-    def commit():
+    def commit() -> Deferred[None]:
         """Return a Deferred that fires when all is durable and the entries are available."""
 
 
@@ -107,7 +120,7 @@ class INode(Interface):
 class ITarget(INode):
     """A node that messages can be put on."""
 
-    def put(message, batch, origin):
+    def put(message: Message, batch: Any, origin: Origin) -> None:
         """Take one message into the batch.
 
         Args:
@@ -120,26 +133,28 @@ class ITarget(INode):
             Unresolved: it is not known yet whether there is a way; ask `IHops.admit`, try again.
         """
 
-    def space():
+    def space() -> int:
         """Return how many more messages the target can take now, at most."""
 
-    def when_space(tell):
+    def when_space(tell: Callable[[], None]) -> None:
         """Have ``tell()`` called, once, when there is space again."""
 
 
 class ISource(INode):
     """A node that entries come from."""
 
-    def attach(consumer):
+    def attach(consumer: IConsumer) -> None:
         """Add an `IConsumer`; entries come as soon as it has credit and `dispatch` is called."""
 
-    def detach(consumer):
+    def detach(consumer: IConsumer) -> None:
         """Remove a consumer. What it still holds it has to settle first."""
 
-    def dispatch():
+    def dispatch() -> None:
         """Hand available entries to consumers with credit."""
 
-    def settle(entries, outcome, batch, consumer=None):
+    def settle(
+        entries: Sequence[Entry], outcome: Any, batch: Any, consumer: object = None
+    ) -> None:
         """Act on the outcome for entries a consumer held (part 3 §3.4).
 
         Args:
@@ -153,63 +168,63 @@ class ISource(INode):
 class IConsumer(Interface):
     """Whoever takes entries: a client's link, a destination, later a binding."""
 
-    def capacity():
+    def capacity() -> int:
         """Return how many entries it can take now: its credit, less what holds it back."""
 
-    def deliver(entries):
+    def deliver(entries: Sequence[Entry]) -> None:
         """Take these entries, at most `capacity`; it holds them until it settles them."""
 
-    def exhausted():
+    def exhausted() -> None:
         """Called when the source has nothing more for it although it has capacity left."""
 
 
 class IDirectory(Interface):
     """Names to nodes."""
 
-    def target(name):
+    def target(name: str) -> ITarget:
         """Return the ITarget of a local node name or alias, or raise `NotFound`."""
 
-    def source(name):
+    def source(name: str) -> ISource:
         """Return the ISource of a local node name or alias, or raise `NotFound`."""
 
 
 class IBroker(IDirectory):
     """The nodes of this container, and the batches that change them."""
 
-    def begin():
+    def begin() -> IBatch:
         """Return a new `IBatch`."""
 
-    def create_dynamic(properties):
+    def create_dynamic(properties: Mapping[str, Any] | None = None) -> INode:
         """Make a node with an unguessable name (part 3 §3.5.3, dynamic)."""
 
-    def delete(node):
+    def delete(node: Any) -> None:
         """Remove a dynamic node and what is on it."""
 
 
 class IHops(Interface):
     """The ways out of this house: one relay queue per next hop."""
 
-    def target(hop):
+    def target(hop: NextHop) -> ITarget:
         """Return the relay queue (an ITarget) of a `NextHop`, or raise `Unresolved`/`AmqpError`."""
 
-    def admit(hop):
+    def admit(hop: NextHop) -> Deferred[None]:
         """Return a Deferred that fires when `target` will answer; it has a deadline of its own."""
 
 
 class IConnectionUser(Interface):
     """Whoever stands on an engine: a frontend, the relay's peer session, a client."""
 
-    def connected(pump):
+    def connected(pump: Any) -> None:
         """The transport is there; keep the pump to ask for flushes."""
 
-    def events(events):
+    def events(events: Sequence[Any]) -> None:
         """Act on what the engine told, in order."""
 
-    def paused():
+    def paused() -> None:
         """The transport's buffer is full: queue as little as possible until `writable`."""
 
-    def writable():
+    def writable() -> None:
         """The transport takes data again."""
 
-    def lost(reason):
+    def lost(reason: Failure) -> None:
         """The connection is gone; called once, last. The engine's last events came before."""
