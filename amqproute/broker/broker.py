@@ -231,7 +231,7 @@ class Broker:
         error: spec.Error | None,
         batch: Batch,
     ) -> None:
-        """Return each entry to its sender if it asked for that, else dead-letter it, else drop it."""
+        """Return each entry to its sender if it asked for that, else bury it, else drop it."""
         dropped = 0
         for entry in entries:
             if not (

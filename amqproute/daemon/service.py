@@ -45,7 +45,7 @@ default of 700 each of them is walked over many times; almost nothing here is in
 """
 
 
-class Options(usage.Options):  # type: ignore[misc]
+class Options(usage.Options):
     """Options of ``twistd amqproute``."""
 
     optParameters = [
@@ -99,11 +99,10 @@ class DaemonService(Service):
         log.info("ready: {status}", status=status)
 
     def _failed(self, failure: Failure) -> None:
-        self.exit_code = 1
-        if failure.check(ConfigError):
-            self.exit_code = 2
-        if failure.check(AmqprouteError, OSError):
-            log.critical("cannot start: {error}", error=failure.getErrorMessage())
+        error = failure.value
+        self.exit_code = 2 if isinstance(error, ConfigError) else 1
+        if isinstance(error, (AmqprouteError, OSError)):
+            log.critical("cannot start: {error}", error=str(error))
         else:
             log.failure("cannot start", failure)
         self.house = None

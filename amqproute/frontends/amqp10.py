@@ -224,7 +224,7 @@ class Frontend:
         self._answers = []
         self._uncommitted += 1
         batch.commit().addCallbacks(
-            self._committed, self._failed, (taken, answers), None, (taken, answers)
+            self._committed, self._failed, (taken, answers), errbackArgs=(taken, answers)
         )
 
     def _committed(
@@ -236,9 +236,9 @@ class Frontend:
         self._uncommitted -= 1
         for inbound, deliveries in taken:
             inbound.committed(deliveries)
-        for link, deliveries, outcome in answers:
+        for link, held, outcome in answers:
             if link.is_active:
-                link.session.settle(deliveries, outcome, True)
+                link.session.settle(held, outcome, True)
         self.flush()
 
     def _failed(

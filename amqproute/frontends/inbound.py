@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
-from amqproute.errors import AmqpError, DecodeError, InternalError, NotImplementedHere, Unresolved
+from amqproute.errors import AmqpError, DecodeError, NotImplementedHere, Unresolved
 from amqproute.message import Message
 from amqproute.values import NextHop, Origin
 from amqproute.wire.amqp10 import spec
@@ -197,8 +197,3 @@ class Inbound:
         floor = flow.properties.get(FLOOR) if flow.properties else None
         if stream is not None and isinstance(floor, int):
             self._frontend.forget_receipts(stream, floor)
-
-
-def internal_error(failure: Failure) -> InternalError:
-    """Make an error for a peer out of a failure of ours."""
-    return InternalError(f"{failure.type.__name__}; see the log of the broker")

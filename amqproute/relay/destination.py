@@ -225,9 +225,9 @@ class Destination:
 
     def _not_opened(self, failure: Failure) -> None:
         self._opening = None
-        if failure.check(CancelledError):
-            return
         unreachable = failure.value
+        if isinstance(unreachable, CancelledError):
+            return
         if not isinstance(unreachable, Unreachable):
             self._broken(failure)
             return
@@ -406,7 +406,9 @@ class Destination:
         self._batch = None
         mark = self._commits
         self._commits += 1
-        batch.commit().addCallbacks(self._committed, self._commit_failed, (mark,), None, (mark,))
+        batch.commit().addCallbacks(
+            self._committed, self._commit_failed, (mark,), errbackArgs=(mark,)
+        )
         self.queue.dispatch()
 
     def _committed(self, _: object, mark: int) -> None:

@@ -232,7 +232,7 @@ class PeerSession:
     def lost(self, reason: Failure) -> None:
         """See `IConnectionUser.lost`."""
         if self._verdict is None:
-            self._verdict = verdict.for_failure(reason.value)
+            self._verdict = verdict.for_failure(reason.value or ConnectionError())
         self._finish()
         self._pump = None
 

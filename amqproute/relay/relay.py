@@ -121,7 +121,7 @@ class Relay:
         self._asking[hop.key] = [waiter]
         asked = Deferred.fromCoroutine(self._agent.candidates(hop))
         asked.addTimeout(self._admission_seconds, self._clock)
-        asked.addCallbacks(self._exists, self._unknown, (hop,), None, (hop,))
+        asked.addCallbacks(self._exists, self._unknown, (hop,), errbackArgs=(hop,))
         asked.addErrback(self._broken, hop)
         asked.addCallback(self._answer, hop)
         return waiter
