@@ -304,7 +304,7 @@ class Connection:
         self._now = now
         events = self._events = []
         self._batch_link = None
-        if self._phase is not Phase.OVER:
+        if self._phase is not Phase.OVER or not self._told:
             self._lose(None, by_fault=False)
         return events
 
@@ -692,7 +692,6 @@ class Connection:
         if not self._header_sent:
             # Nothing of ours has been said in AMQP, so nothing has to be taken back.
             self._phase = Phase.OVER
-            self._told = True
             return
         self._close_error = error
         self._send_close(error)
@@ -780,6 +779,16 @@ class Connection:
         self._batch_link = None
         self._events.append(event)
 
+    def _report(self, delivery: Delivery) -> None:
+        """Report a delivery, together with the one before if that was on the same link."""
+        link = delivery.link
+        if self._batch_link is link:
+            self._batch.append(delivery)
+            return
+        self._batch_link = link
+        self._batch = [delivery]
+        self._events.append(DeliveriesReceived(link, self._batch))
+
     def _read(self, data: bytes) -> None:
         """Take AMQP frames."""
         if self._deaf:
@@ -803,7 +812,6 @@ class Connection:
     def _take(self, frames: list[Frame]) -> None:
         rest = iter(frames)
         sessions = self._by_remote_channel
-        events = self._events
         while True:
             session: Session | None = None
             try:
@@ -814,13 +822,10 @@ class Connection:
                             # The way of nearly all frames.
                             delivery = session._on_transfer(body, payload)
                             if delivery is not None:
-                                link = delivery.link
-                                if self._batch_link is link:
+                                if self._batch_link is delivery.link:
                                     self._batch.append(delivery)
                                 else:
-                                    self._batch_link = link
-                                    self._batch = [delivery]
-                                    events.append(DeliveriesReceived(link, self._batch))
+                                    self._report(delivery)
                             continue
                     session = None
                     if self._state in DISCARDING or self._close_due or self._told:
@@ -962,10 +967,7 @@ class Connection:
         elif kind is spec.Transfer:
             delivery = session._on_transfer(body, payload)
             if delivery is not None:
-                if self._batch_link is delivery.link:
-                    self._batch.append(delivery)
-                else:
-                    self._emit(DeliveriesReceived(delivery.link, [delivery]))
+                self._report(delivery)
         elif kind is spec.Attach:
             session._on_attach(body)
         elif kind is spec.Detach:

@@ -581,7 +581,9 @@ class Link:
         delivery.context = context
         self.credit -= 1
         self.deliveries += 1
-        if not settled and not aborted:
+        if aborted:
+            delivery.settled = True
+        elif not settled:
             unsettled[tag] = delivery
         connection = session.connection
         connection.deliveries_out += 1

@@ -173,7 +173,9 @@ class Session:
         if self._state not in (State.OFFERED, State.LAPSED):
             raise LocalProtocolError(f"the session awaits no answer: {self._state.name}")
         self._send_begin(handle_max, offered_capabilities, desired_capabilities, properties)
-        if self._echo_due:
+        if self._failed is not None:
+            self._answer_now()
+        elif self._echo_due:
             self._echo_due = False
             self.connection._send(self.channel, self._flow())
 
@@ -222,7 +224,6 @@ class Session:
             LocalProtocolError: the session has not been begun or accepted.
         """
         if self._gone or (self._told and self._state not in LOCALLY_OPEN):
-            self._told = True
             return
         if self._state in (State.OFFERED, State.LAPSED):
             self._send_begin()
@@ -242,16 +243,20 @@ class Session:
         if self._gone or self._state is State.DONE:
             return True
         if self._failed is not None:
-            if self.connection._state not in LOCALLY_OPEN:
-                return False
-            if self._state not in LOCALLY_OPEN:
-                self._send_begin()
-            self._send_end(self._failed)
-            return True
+            return self._answer_fault(self._failed)
         if self._state is State.LAPSED:
             return False
         if self._state is State.LEAVING:
             self._send_end(None)
+        return True
+
+    def _answer_fault(self, error: spec.Error) -> bool:
+        if self._state in (State.OFFERED, State.LAPSED):
+            if self.connection._state not in LOCALLY_OPEN:
+                return False
+            self._send_begin()
+        if self._state in LOCALLY_OPEN:
+            self._send_end(error)
         return True
 
     def _hush(self) -> None:
@@ -406,6 +411,7 @@ class Session:
                 # Never answered, and never will be: else the name would come up twice.
                 if known.session._state in LOCALLY_OPEN:
                     known._refuse(None)
+                    known._gone = True
                 else:
                     known._vanish()
                     known.session._members.pop(known, None)
@@ -635,8 +641,9 @@ class Session:
     def _enqueue(
         self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool
     ) -> None:
+        waiting = _Waiting(delivery, parts, size, aborted)
         delivery.link._queued += 1
-        self._queue.append(_Waiting(delivery, parts, size, aborted))
+        self._queue.append(waiting)
         self._flush()
 
     def _flush(self) -> None:
@@ -667,8 +674,6 @@ class Session:
         room = connection.remote_max_frame_size - len(self._transfer_head(waiting, first, True, 0))
         more = waiting.left > room
         size = room if more else waiting.left
-        if room <= 0:
-            raise LocalProtocolError("the peer's max-frame-size leaves no room for a payload")
         self.remote_incoming_window -= 1
         self.next_outgoing_id = (self.next_outgoing_id + 1) & SERIAL_MASK
         connection._sink.append(self._transfer_head(waiting, first, more, size))
@@ -837,7 +842,7 @@ class Session:
                 self._answer_echo()
             self.connection._emit(SessionFlowed(self, flow))
             return
-        if link._state is State.OPEN or link._state is State.OFFERED:
+        if link._state is State.OPEN or (link._state is State.OFFERED and link._failed is None):
             link._take_flow(flow)
             if flow.echo and not (link.drain and link.is_sender):
                 if link._state is State.OPEN:
