@@ -21,7 +21,7 @@ from amqproute.store.transaction import Facts, Stage
 
 LARGEST: Final = 256
 """Rows in the largest statement."""
-GRAIN: Final = 16
+GRAIN: Final = 64
 """Up to this number of rows there is a statement for each; above, for each multiple."""
 
 

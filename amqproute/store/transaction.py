@@ -14,8 +14,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
+from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError
+from amqproute.interfaces import IStoreTransaction
 from amqproute.store.records import QueueNumbers, Receipt
 
 WIDTH: Final = 8
@@ -146,6 +148,7 @@ class Facts:
         return [(stream, Receipt.of(ids, now_ms)) for stream, ids in self.marks.items()]
 
 
+@implementer(IStoreTransaction)
 class Transaction:
     """What is to happen together or not at all. Made by a store's `begin`.
 

@@ -16,6 +16,7 @@ from zope.interface.verify import verifyObject
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore, IStoreTransaction
 from amqproute.store import schema
+from amqproute.store.fsck import check
 from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
 from amqproute.store.sqlite import ID_BLOCK
 from amqproute.store.writer import Call
@@ -63,7 +64,7 @@ class LifeTests(StoreCase):
         """The store and its transactions provide their interfaces."""
         house = self.opened()
         verifyObject(IStore, house.store)
-        self.assertTrue(set(IStoreTransaction.names()) <= set(dir(house.store.begin())))
+        verifyObject(IStoreTransaction, house.store.begin())
 
     def test_private(self) -> None:
         """Directory and files are the owner's alone."""
@@ -115,6 +116,27 @@ class LifeTests(StoreCase):
                 file.seek(page * 4096)
                 file.write(b"\xff" * 64)
         self.assertIn("damaged", str(self.assertRaises(StoreError, self.house().open)))
+
+    def test_fsck(self) -> None:
+        """The offline check is content with a sound store and names what is wrong."""
+        house = self.opened()
+        (first, _) = house.put("q", b"one", b"two")
+        house.close()
+        self.assertEqual(check(self.path), [])
+        connection = sqlite3.connect(self.path)
+        connection.execute("UPDATE entry SET size = 99 WHERE id = ?", (first,))
+        connection.execute("DELETE FROM queue")
+        connection.commit()
+        connection.close()
+        self.assertEqual(
+            check(self.path),
+            [
+                f"entry {first}: 99 bytes noted, 3 bytes there",
+                "queue 1 has entries and no name",
+            ],
+        )
+        self.assertIn("has no name", str(self.assertRaises(StoreError, self.house().open)))
+        self.assertRaises(StoreError, check, self.path + ".nowhere")
 
     def test_unwritable(self) -> None:
         """A path that cannot be is an error in words."""
@@ -264,7 +286,7 @@ class WorkTests(StoreCase):
     def test_many_rows(self) -> None:
         """Every number of rows finds its statements, contiguous ids or not."""
         house = self.opened()
-        for count in (1, 2, 15, 16, 17, 31, 255, 256, 257, 700):
+        for count in (1, 2, 63, 64, 65, 127, 128, 129, 255, 256, 257, 700):
             ids = house.put("q", *[b"%d" % n for n in range(count)])
             transaction = house.store.begin()
             for one in ids:
