@@ -57,24 +57,19 @@ caller's hands, or in a session for the peer's window, never beyond the link's c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.errors import AmqpError, LocalProtocolError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import (
-    Authenticated,
-    AuthenticationFailed,
     ConnectionClosed,
-    CredentialsPresented,
     DeliveriesReceived,
     Event,
     LinkDetached,
     OpenReceived,
     SessionBegun,
     SessionEnded,
-    TlsAgreed,
 )
 from amqproute.wire.amqp10.faults import (
     ConnectionFaultError,
@@ -84,36 +79,24 @@ from amqproute.wire.amqp10.faults import (
 from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
     TYPE_AMQP,
-    TYPE_SASL,
     Frame,
-    FrameBuffer,
     encode_frame,
-    encode_sasl_frame,
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
+from amqproute.wire.amqp10.negotiation import MAX_HELD, Negotiation
 from amqproute.wire.amqp10.numbers import Numbers
-from amqproute.wire.amqp10.sasl import (
-    ClientAuthority,
-    ClientExchange,
-    Reaction,
-    ServerAuthority,
-    ServerExchange,
-)
 from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.settings import ConnectionSettings
 from amqproute.wire.amqp10.states import (
     DISCARDING,
     ENDPOINT,
     LOCALLY_OPEN,
-    PHASES,
     Phase,
     State,
     Step,
     Turn,
 )
-from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
-
-MAX_HELD: Final = 65536
-"""Octets kept while credentials are verified or TLS is awaited."""
+from amqproute.wire.header import ProtocolHeader
 
 MIN_IDLE: Final = 0.1
 """The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
@@ -122,63 +105,7 @@ _HEAD_ROOM: Final = 128
 """Octets that frame header and transfer, without a state, have at most: 91, rounded up."""
 
 
-@dataclass(slots=True, kw_only=True)
-class ConnectionSettings:
-    """What one side wants of its connections.
-
-    Attributes:
-        role: server or client: who speaks first.
-        container_id: ours.
-        hostname: for open and sasl-init; the client's name for the server.
-        max_frame_size: the largest frame to take, and to send; at least 512.
-        channel_max: the highest channel that the peer may use.
-        handle_max: the highest handle that the peer may use in a session.
-        idle_timeout: seconds; told to the peer, and we close after twice as much silence. None
-            for no limit.
-        handshake_timeout: seconds from `Connection.start` to the peer's open.
-        close_timeout: seconds to wait for the peer's close.
-        max_message_size: octets that a receiving link takes, unless `Link.accept` says else;
-            0 for no limit.
-        credit_grace_new: deliveries taken on a new link before our first flow (P-04).
-        incoming_window: transfer frames of a session's window.
-        offered_capabilities: of the open.
-        desired_capabilities: of the open.
-        properties: of the open.
-        tls: server: whether the TLS header is answered or demanded; client: "required" asks for
-            it first. For streams that are TLS from their first byte say "none".
-        sasl_server: where the server's mechanisms come from; None: no SASL.
-        allow_no_sasl: the server takes a client that leaves SASL out.
-        sasl_client: where the client's mechanism comes from; None: no SASL.
-    """
-
-    role: Literal["server", "client"]
-    container_id: str
-    hostname: str | None = None
-    max_frame_size: int = 65536
-    channel_max: int = 255
-    handle_max: int = 1023
-    idle_timeout: float | None = None
-    handshake_timeout: float = 30.0
-    close_timeout: float = 5.0
-    max_message_size: int = 0
-    credit_grace_new: int = 10
-    incoming_window: int = 2048
-    offered_capabilities: Sequence[str] = ()
-    desired_capabilities: Sequence[str] = ()
-    properties: Mapping[str, Any] | None = None
-    tls: Literal["none", "optional", "required"] = "none"
-    sasl_server: ServerAuthority | None = None
-    allow_no_sasl: bool = False
-    sasl_client: ClientAuthority | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_frame_size < spec.MIN_MAX_FRAME_SIZE:
-            raise ValueError("max_frame_size is at least 512")
-        if self.incoming_window < 2:
-            raise ValueError("incoming_window is at least 2")
-
-
-class Connection:
+class Connection(Negotiation):
     """One AMQP 1.0 connection, as an engine.
 
     Attributes:
@@ -193,7 +120,7 @@ class Connection:
     """
 
     def __init__(self, settings: ConnectionSettings) -> None:
-        self.settings = settings
+        super().__init__(settings)
         self.remote_open: spec.Open | None = None
         self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
         self.context: Any = None
@@ -202,13 +129,6 @@ class Connection:
         self.deliveries_in = 0
         self.deliveries_out = 0
         self._single_payload = spec.MIN_MAX_FRAME_SIZE - _HEAD_ROOM
-        # Negotiation.
-        self._phase = Phase.START
-        self._input = b""
-        self._secured = False
-        self._authenticated = False
-        self._exchange: ServerExchange | ClientExchange | None = None
-        self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
         # Endpoints.
         self._state = State.UNBOUND
         self._sessions: dict[Session, None] = {}
@@ -217,24 +137,18 @@ class Connection:
         self._links: dict[tuple[str, Role], Link] = {}
         self._channels = Numbers(0xFFFF)
         self._channel_max = settings.channel_max
-        # What goes out: negotiation first, then frames as soon as our AMQP header has gone.
-        self._early: list[bytes] = []
+        # Frames go out as soon as our AMQP header has gone.
         self._sink: list[bytes] = []
-        self._header_sent = False
         # Answers to the peer's closings, see "When answers go out".
         self._due: list[Link | Session] = []
         self._close_due = False
         self._close_error: spec.Error | None = None
         self._deaf = False
-        # Events of this call.
-        self._events: list[Event] = []
-        self._batch_link: Link | None = None
+        # The deliveries reported last, to which the next may belong.
         self._batch: list[Delivery] = []
         self._farewell: list[Event] = []
         self._told = False
         # Times.
-        self._now = 0.0
-        self._last_received = 0.0
         self._last_sent = 0.0
         self._heartbeat: float | None = None
         self._idle_limit: float | None = None
@@ -251,11 +165,6 @@ class Connection:
         return self._state
 
     @property
-    def phase(self) -> Phase:
-        """How far the negotiation has come."""
-        return self._phase
-
-    @property
     def sessions(self) -> tuple[Session, ...]:
         """All sessions that are not done, in the order of their beginning."""
         return tuple(self._sessions)
@@ -264,16 +173,6 @@ class Connection:
     def remote_container_id(self) -> str | None:
         """The peer's container-id, once its open has come."""
         return None if self.remote_open is None else self.remote_open.container_id
-
-    @property
-    def is_secured(self) -> bool:
-        """Whether `tls_established` was called."""
-        return self._secured
-
-    @property
-    def is_closed(self) -> bool:
-        """See `amqproute.wire.engine.Engine`."""
-        return self._phase is Phase.OVER
 
     # ---------------------------------------------------------------------- the engine's face
 
@@ -380,245 +279,6 @@ class Connection:
             self._fail(error)
         else:
             self._lose(error, by_fault=True)
-
-    # -------------------------------------------------------------------------- negotiation
-
-    def tls_established(self, now: float) -> list[Event]:
-        """Go on after `TlsAgreed`: the transport is secured, negotiation starts again on it.
-
-        Octets that came before, in the clear, end the connection: whoever sits in the middle
-        could have put them there.
-
-        Raises:
-            LocalProtocolError: TLS was not agreed.
-        """
-        if self._phase is Phase.OVER:
-            return []
-        if self._phase is not Phase.TLS:
-            raise LocalProtocolError(f"TLS was not agreed: {self._phase.name}")
-        self._now = self._last_received = now
-        events = self._events = []
-        self._batch_link = None
-        if self._input:
-            self._lose(
-                spec.Error(
-                    condition=conditions.CONNECTION_FRAMING_ERROR,
-                    description="octets in the clear after the TLS header",
-                ),
-                by_fault=True,
-            )
-            return events
-        self._secured = True
-        self._turn(Turn.SECURED)
-        if self.settings.role == "client":
-            self._send_client_header()
-        return events
-
-    def take_surplus(self) -> bytes:
-        """Hand over what came after the peer's TLS header: the first octets of its handshake.
-
-        Call it between `TlsAgreed` and `tls_established`, and feed it to the TLS layer.
-        """
-        surplus = b""
-        if self._phase is Phase.TLS:
-            surplus, self._input = self._input, b""
-        return surplus
-
-    def credentials_verified(self, ok: bool, now: float) -> list[Event]:
-        """Answer `CredentialsPresented`, and read what has come in the meantime.
-
-        Raises:
-            LocalProtocolError: no credentials are to be verified.
-        """
-        if self._phase is Phase.OVER:
-            return []
-        if self._phase is not Phase.VERIFY:
-            raise LocalProtocolError("no credentials are to be verified")
-        assert isinstance(self._exchange, ServerExchange)
-        self._now = now
-        events = self._events = []
-        self._batch_link = None
-        self._turn(Turn.ANSWERED)
-        self._react(self._exchange.resolve(ok))
-        self._negotiate(b"")
-        return events
-
-    def _turn(self, turn: Turn) -> None:
-        phase = PHASES.get((self._phase, turn))
-        if phase is None:
-            raise LocalProtocolError(f"no {turn.name} in {self._phase.name}")
-        self._phase = phase
-
-    def _send_client_header(self) -> None:
-        if self.settings.sasl_client is not None and not self._authenticated:
-            self._early.append(ProtocolHeader.AMQP_1_0_SASL.value)
-        else:
-            self._send_amqp_header()
-
-    def _send_amqp_header(self) -> None:
-        self._early.append(ProtocolHeader.AMQP_1_0.value)
-        self._header_sent = True
-
-    def _negotiate(self, data: bytes) -> None:
-        """Go through headers and SASL as far as the input reaches."""
-        self._input = self._input + data if self._input else data
-        while True:
-            phase = self._phase
-            if phase is Phase.HEADER:
-                if not self._input or not self._take_header():
-                    return
-            elif phase is Phase.SASL:
-                if not self._read_sasl():
-                    return
-            elif phase is Phase.AMQP:
-                rest, self._input = self._input, b""
-                if rest:
-                    self._read(rest)
-                return
-            elif phase is Phase.TLS or phase is Phase.VERIFY:
-                if len(self._input) > MAX_HELD:
-                    self._lose(
-                        spec.Error(
-                            condition=conditions.RESOURCE_LIMIT_EXCEEDED,
-                            description="too much sent ahead",
-                        ),
-                        by_fault=True,
-                    )
-                return
-            else:
-                self._input = b""
-                return
-
-    def _take_header(self) -> bool:
-        """Read a protocol header; False while it is incomplete."""
-        try:
-            header = recognize(self._input)
-        except UnknownHeaderError as fault:
-            self._refuse_header(fault.description, answer=fault.is_amqp)
-            return True
-        if header is None:
-            return False
-        self._input = self._input[8:]
-        if self.settings.role == "server":
-            self._on_client_header(header)
-        else:
-            self._on_server_header(header)
-        return True
-
-    def _on_client_header(self, header: ProtocolHeader) -> None:
-        settings = self.settings
-        secure_enough = self._secured or settings.tls != "required"
-        if header is ProtocolHeader.AMQP_1_0_TLS:
-            if settings.tls != "none" and not self._secured and not self._authenticated:
-                self._early.append(header.value)
-                self._turn(Turn.TLS_HEADER)
-                self._emit(TlsAgreed())
-                return
-        elif header is ProtocolHeader.AMQP_1_0_SASL:
-            if settings.sasl_server is not None and secure_enough and not self._authenticated:
-                exchange = self._exchange = ServerExchange(settings.sasl_server)
-                self._early.append(header.value)
-                self._early.append(encode_sasl_frame(exchange.begin()))
-                self._turn(Turn.SASL_HEADER)
-                return
-        elif (
-            header is ProtocolHeader.AMQP_1_0
-            and secure_enough
-            and (self._authenticated or settings.allow_no_sasl or settings.sasl_server is None)
-        ):
-            self._send_amqp_header()
-            self._enter_amqp()
-            return
-        self._refuse_header(f"the peer wants {header.name}, which is not served here", answer=True)
-
-    def _on_server_header(self, header: ProtocolHeader) -> None:
-        settings = self.settings
-        if settings.tls == "required" and not self._secured:
-            if header is ProtocolHeader.AMQP_1_0_TLS:
-                self._turn(Turn.TLS_HEADER)
-                self._emit(TlsAgreed())
-                return
-        elif settings.sasl_client is not None and not self._authenticated:
-            if header is ProtocolHeader.AMQP_1_0_SASL:
-                self._exchange = ClientExchange(settings.sasl_client, settings.hostname)
-                self._turn(Turn.SASL_HEADER)
-                return
-        elif header is ProtocolHeader.AMQP_1_0:
-            self._enter_amqp()
-            return
-        self._refuse_header(f"the peer answers with {header.name}", answer=False)
-
-    def _refuse_header(self, description: str, *, answer: bool) -> None:
-        """Say what we would have taken, as the standard asks of a server, and be gone (§2.2)."""
-        settings = self.settings
-        if answer and settings.role == "server":
-            if settings.tls == "required" and not self._secured:
-                header = ProtocolHeader.AMQP_1_0_TLS
-            elif settings.sasl_server is not None and not self._authenticated:
-                header = ProtocolHeader.AMQP_1_0_SASL
-            else:
-                header = ProtocolHeader.AMQP_1_0
-            self._early.append(header.value)
-        self._lose(
-            spec.Error(condition=conditions.CONNECTION_FRAMING_ERROR, description=description),
-            by_fault=True,
-        )
-
-    def _enter_amqp(self) -> None:
-        self._turn(Turn.AMQP_HEADER)
-        self._buffer.set_max_frame_size(self.settings.max_frame_size)
-        if not self._authenticated:
-            self._emit(Authenticated(None, None))
-
-    def _read_sasl(self) -> bool:
-        """Take one SASL frame; False when it is not complete."""
-        buffer = self._buffer
-        if self._input:
-            buffer.feed(self._input)
-            self._input = b""
-        try:
-            frames = buffer.frames(1)
-        except AmqpError as fault:
-            self._sasl_failed(None, fault.description)
-            return True
-        if not frames:
-            return False
-        _, kind, body, _ = frames[0]
-        if kind != TYPE_SASL or body is None:
-            self._sasl_failed(None, "an AMQP frame where SASL is spoken")
-            return True
-        assert self._exchange is not None
-        self._react(self._exchange.receive(body))  # type: ignore[arg-type]
-        if self._phase is not Phase.SASL:
-            self._input = buffer.take_rest()
-        return True
-
-    def _react(self, reaction: Reaction) -> None:
-        for body in reaction.bodies:
-            frame = encode_sasl_frame(body)
-            if len(frame) > spec.MIN_MAX_FRAME_SIZE:
-                self._sasl_failed(reaction.mechanism, "our answer does not fit into a SASL frame")
-                return
-            self._early.append(frame)
-        if reaction.failed is not None:
-            self._sasl_failed(reaction.mechanism, reaction.failed)
-        elif reaction.verify is not None:
-            self._turn(Turn.ASK)
-            self._emit(CredentialsPresented(reaction.verify.username, reaction.verify.password))
-        elif reaction.done:
-            self._authenticated = True
-            self._turn(Turn.AUTHENTICATED)
-            self._exchange = None
-            if self.settings.role == "client":
-                self._send_amqp_header()
-            self._emit(Authenticated(reaction.mechanism, reaction.identity))
-
-    def _sasl_failed(self, mechanism: str | None, reason: str) -> None:
-        self._emit(AuthenticationFailed(mechanism, reason))
-        self._lose(
-            spec.Error(condition=conditions.UNAUTHORIZED_ACCESS, description=reason),
-            by_fault=True,
-        )
 
     # -------------------------------------------------------------------------------- verbs
 

@@ -51,6 +51,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from amqproute.errors import LocalProtocolError, MessageSizeExceeded
 from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.fast import write_transfer
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
@@ -63,72 +64,6 @@ Role = Literal["sender", "receiver"]
 
 MAX_STATE: Final = 256
 """Octets of an encoded delivery state that go with a transfer: it must fit into 512 with more."""
-
-
-class Delivery:
-    """One delivery on one link.
-
-    Attributes:
-        link: the link it belongs to.
-        id: the session's number for it; -1 while an outgoing one waits for the session window.
-        tag: the sender's name for it, unique among the link's unsettled deliveries.
-        payload: the complete message; incoming only.
-        message_format: 0 for the format of part 3.
-        settled: nothing more will be said about it. For one that just arrived: it was sent
-            settled.
-        state: what the peer last said about it.
-        local_state: what we last said about it.
-        context: the user's.
-        batchable: the sender does not mind if it is settled together with later ones (P-06).
-        resumed: it continues an unsettled delivery of an earlier attachment.
-        rcv_settle_mode: ``spec.RECEIVER_SECOND`` when the sender settles first and the receiver
-            only then forgets (incoming only).
-    """
-
-    __slots__ = (
-        "batchable",
-        "context",
-        "id",
-        "link",
-        "local_state",
-        "message_format",
-        "payload",
-        "rcv_settle_mode",
-        "resumed",
-        "settled",
-        "state",
-        "tag",
-    )
-
-    def __init__(
-        self,
-        link: Link,
-        delivery_id: int,
-        tag: bytes,
-        payload: bytes,
-        message_format: int,
-        settled: bool,
-        state: Any,
-        batchable: bool,
-        resumed: bool,
-        rcv_settle_mode: int,
-    ) -> None:
-        self.link = link
-        self.id = delivery_id
-        self.tag = tag
-        self.payload = payload
-        self.message_format = message_format
-        self.settled = settled
-        self.state = state
-        self.local_state: Any = None
-        self.context: Any = None
-        self.batchable = batchable
-        self.resumed = resumed
-        self.rcv_settle_mode = rcv_settle_mode
-
-    def __repr__(self) -> str:
-        settled = " settled" if self.settled else ""
-        return f"<Delivery {self.id} tag={self.tag.hex()} on {self.link.name!r}{settled}>"
 
 
 class Link:
@@ -463,7 +398,7 @@ class Link:
     def _send_detach(self, closed: bool, error: spec.Error | None) -> None:
         session = self.session
         if self._queued:
-            session._drop_queued(self)
+            session._outbox.drop(self)
         session.connection._send(
             session.channel, spec.Detach(handle=self.handle, closed=closed, error=error)
         )
@@ -623,7 +558,7 @@ class Link:
             sink.extend(parts)
             connection.frames_out += 1
             return delivery
-        session._enqueue(delivery, parts, size, aborted)
+        session._outbox.add(delivery, parts, size, aborted)
         return delivery
 
     def _cannot_send(self) -> LocalProtocolError:

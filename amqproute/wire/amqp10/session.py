@@ -10,7 +10,7 @@ direction, all as serial numbers that wrap at 2**32:
 * **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. Our incoming
   window is opened again by a flow when half of it is used up, so a sender never stalls on it;
   what bounds our memory is credit and max-message-size. The peer's window bounds what we send:
-  frames that do not fit wait in ``_queue``, in order, and leave when a flow opens the window.
+  frames that do not fit wait in the `Outbox`, in order, and leave when a flow opens the window.
 * **delivery-ids**, one per delivery: the keys of ``_incoming`` and ``_outgoing``, which hold the
   unsettled deliveries of all links. An outgoing delivery gets its id when its first frame leaves,
   so that one dropped from the queue leaves no gap.
@@ -27,7 +27,6 @@ and sends the detach or the end.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,7 +40,7 @@ from amqproute.wire.amqp10.events import (
     LinkFlowed,
     SessionFlowed,
 )
-from amqproute.wire.amqp10.fast import write_disposition, write_transfer
+from amqproute.wire.amqp10.fast import write_disposition
 from amqproute.wire.amqp10.faults import (
     ConnectionFaultError,
     LinkFaultError,
@@ -49,6 +48,7 @@ from amqproute.wire.amqp10.faults import (
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK, Numbers
+from amqproute.wire.amqp10.outbox import Outbox
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
 
 if TYPE_CHECKING:
@@ -56,35 +56,6 @@ if TYPE_CHECKING:
 
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
-
-
-class _Waiting:
-    """A delivery, or the rest of one, that waits for the peer's window."""
-
-    __slots__ = ("aborted", "buffers", "delivery", "left", "started")
-
-    def __init__(
-        self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool
-    ) -> None:
-        self.delivery = delivery
-        self.buffers = deque(memoryview(part) for part in parts)
-        self.left = size
-        self.aborted = aborted
-        self.started = False
-
-    def take(self, size: int) -> list[Any]:
-        """Remove the next ``size`` octets and return the buffers that hold them."""
-        taken: list[Any] = []
-        self.left -= size
-        while size > 0:
-            buffer = self.buffers.popleft()
-            if len(buffer) > size:
-                self.buffers.appendleft(buffer[size:])
-                buffer = buffer[:size]
-            size -= len(buffer)
-            if buffer:
-                taken.append(buffer)
-        return taken
 
 
 class Session:
@@ -126,7 +97,8 @@ class Session:
         self._next_delivery_id = 0
         self._incoming: dict[int, Delivery] = {}
         self._outgoing: dict[int, Delivery] = {}
-        self._queue: deque[_Waiting] = deque()
+        self._outbox = Outbox(self)
+        self._queue = self._outbox.queue
         self._echo_due = False
 
     def __repr__(self) -> str:
@@ -636,74 +608,6 @@ class Session:
         if payload:
             link._parts.append(payload)
 
-    # ------------------------------------------------------------------------- transfers out
-
-    def _enqueue(
-        self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool
-    ) -> None:
-        waiting = _Waiting(delivery, parts, size, aborted)
-        delivery.link._queued += 1
-        self._queue.append(waiting)
-        self._flush()
-
-    def _flush(self) -> None:
-        """Send what waits, as far as the peer's window goes."""
-        queue = self._queue
-        while queue and self.remote_incoming_window > 0:
-            waiting = queue[0]
-            if self._send_frame(waiting):
-                queue.popleft()
-                link = waiting.delivery.link
-                link._queued -= 1
-                if link._drain_waits and not link._queued:
-                    link.drained()
-
-    def _send_frame(self, waiting: _Waiting) -> bool:
-        """Send the next frame of a delivery; True when it was the last."""
-        delivery = waiting.delivery
-        link = delivery.link
-        connection = self.connection
-        first = not waiting.started
-        if first:
-            waiting.started = True
-            delivery.id = self._next_delivery_id
-            self._next_delivery_id = (delivery.id + 1) & SERIAL_MASK
-            link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
-            if delivery.tag in link.unsettled and not delivery.settled:
-                self._outgoing[delivery.id] = delivery
-        room = connection.remote_max_frame_size - len(self._transfer_head(waiting, first, True, 0))
-        more = waiting.left > room
-        size = room if more else waiting.left
-        self.remote_incoming_window -= 1
-        self.next_outgoing_id = (self.next_outgoing_id + 1) & SERIAL_MASK
-        connection._sink.append(self._transfer_head(waiting, first, more, size))
-        connection._sink.extend(waiting.take(size))
-        connection.frames_out += 1
-        return not more
-
-    def _transfer_head(self, waiting: _Waiting, first: bool, more: bool, size: int) -> bytes:
-        delivery = waiting.delivery
-        return write_transfer(
-            self.channel,
-            delivery.link.handle,
-            delivery.id if first else None,
-            delivery.tag if first else None,
-            delivery.message_format if first else None,
-            delivery.settled,
-            more,
-            size,
-            delivery.local_state if first else None,
-            waiting.aborted,
-            delivery.resumed and first,
-            None,
-            delivery.batchable and first,
-        )
-
-    def _drop_queued(self, link: Link) -> None:
-        self._queue = deque(each for each in self._queue if each.delivery.link is not link)
-        link._queued = 0
-        link._drain_waits = False
-
     # -------------------------------------------------------------------------- dispositions
 
     def settle(
@@ -858,7 +762,7 @@ class Session:
         ahead = (seen + flow.incoming_window - self.next_outgoing_id) & SERIAL_MASK
         self.remote_incoming_window = 0 if ahead >= SERIAL_HALF else ahead
         if self._queue:
-            self._flush()
+            self._outbox.flush()
 
     def _answer_echo(self) -> None:
         if self._state is State.OPEN:

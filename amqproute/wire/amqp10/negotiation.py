@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection before its frames: protocol headers, TLS, SASL (part 2 §2.2, part 5).
+
+`Negotiation` is the lower half of `amqproute.wire.amqp10.connection.Connection`. It owns the
+phase (`states.PHASES`) and the octets that go both ways until both AMQP headers are exchanged.
+
+* A server waits for the client's header and answers it if the settings allow it. What it does not
+  serve is answered with the header that it would have taken, and the end (part 2 §2.2); a stranger
+  who does not speak AMQP at all gets no answer.
+* A client sends the header that it wants (TLS, SASL, AMQP, each only if set) and goes when the
+  server answers with another: it never falls back to less than its settings ask for.
+* After TLS everything starts again. Octets that came in the clear before it are never read as if
+  they had come through it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Final
+
+from amqproute import conditions
+from amqproute.errors import AmqpError, LocalProtocolError
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.events import (
+    Authenticated,
+    AuthenticationFailed,
+    CredentialsPresented,
+    Event,
+    TlsAgreed,
+)
+from amqproute.wire.amqp10.frames import TYPE_SASL, FrameBuffer, encode_sasl_frame
+from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
+from amqproute.wire.amqp10.settings import ConnectionSettings
+from amqproute.wire.amqp10.states import PHASES, Phase, Turn
+from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
+
+MAX_HELD: Final = 65536
+"""Octets kept while credentials are verified or TLS is awaited."""
+
+
+class Negotiation(ABC):
+    """The phases before AMQP frames."""
+
+    def __init__(self, settings: ConnectionSettings) -> None:
+        self.settings = settings
+        self._phase = Phase.START
+        self._input = b""
+        self._secured = False
+        self._authenticated = False
+        self._exchange: ServerExchange | ClientExchange | None = None
+        self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
+        # What goes out before all frames.
+        self._early: list[bytes] = []
+        self._header_sent = False
+        # Events of this call.
+        self._events: list[Event] = []
+        self._batch_link: Link | None = None
+        self._now = 0.0
+        self._last_received = 0.0
+
+    @property
+    def phase(self) -> Phase:
+        """How far the negotiation has come."""
+        return self._phase
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether `tls_established` was called."""
+        return self._secured
+
+    @property
+    def is_closed(self) -> bool:
+        """See `amqproute.wire.engine.Engine`."""
+        return self._phase is Phase.OVER
+
+    @abstractmethod
+    def _emit(self, event: Event) -> None:
+        """Report an event."""
+
+    @abstractmethod
+    def _read(self, data: bytes) -> None:
+        """Take AMQP frames."""
+
+    @abstractmethod
+    def _lose(self, error: spec.Error | None, *, by_fault: bool) -> None:
+        """End the connection without a word in AMQP."""
+
+    def tls_established(self, now: float) -> list[Event]:
+        """Go on after `TlsAgreed`: the transport is secured, negotiation starts again on it.
+
+        Octets that came before, in the clear, end the connection: whoever sits in the middle
+        could have put them there.
+
+        Raises:
+            LocalProtocolError: TLS was not agreed.
+        """
+        if self._phase is Phase.OVER:
+            return []
+        if self._phase is not Phase.TLS:
+            raise LocalProtocolError(f"TLS was not agreed: {self._phase.name}")
+        self._now = self._last_received = now
+        events = self._events = []
+        self._batch_link = None
+        if self._input:
+            self._lose(
+                spec.Error(
+                    condition=conditions.CONNECTION_FRAMING_ERROR,
+                    description="octets in the clear after the TLS header",
+                ),
+                by_fault=True,
+            )
+            return events
+        self._secured = True
+        self._turn(Turn.SECURED)
+        if self.settings.role == "client":
+            self._send_client_header()
+        return events
+
+    def take_surplus(self) -> bytes:
+        """Hand over what came after the peer's TLS header: the first octets of its handshake.
+
+        Call it between `TlsAgreed` and `tls_established`, and feed it to the TLS layer.
+        """
+        surplus = b""
+        if self._phase is Phase.TLS:
+            surplus, self._input = self._input, b""
+        return surplus
+
+    def credentials_verified(self, ok: bool, now: float) -> list[Event]:
+        """Answer `CredentialsPresented`, and read what has come in the meantime.
+
+        Raises:
+            LocalProtocolError: no credentials are to be verified.
+        """
+        if self._phase is Phase.OVER:
+            return []
+        if self._phase is not Phase.VERIFY:
+            raise LocalProtocolError("no credentials are to be verified")
+        assert isinstance(self._exchange, ServerExchange)
+        self._now = now
+        events = self._events = []
+        self._batch_link = None
+        self._turn(Turn.ANSWERED)
+        self._react(self._exchange.resolve(ok))
+        self._negotiate(b"")
+        return events
+
+    def _turn(self, turn: Turn) -> None:
+        phase = PHASES.get((self._phase, turn))
+        if phase is None:
+            raise LocalProtocolError(f"no {turn.name} in {self._phase.name}")
+        self._phase = phase
+
+    def _send_client_header(self) -> None:
+        if self.settings.sasl_client is not None and not self._authenticated:
+            self._early.append(ProtocolHeader.AMQP_1_0_SASL.value)
+        else:
+            self._send_amqp_header()
+
+    def _send_amqp_header(self) -> None:
+        self._early.append(ProtocolHeader.AMQP_1_0.value)
+        self._header_sent = True
+
+    def _negotiate(self, data: bytes) -> None:
+        """Go through headers and SASL as far as the input reaches."""
+        self._input = self._input + data if self._input else data
+        while True:
+            phase = self._phase
+            if phase is Phase.HEADER:
+                if not self._input or not self._take_header():
+                    return
+            elif phase is Phase.SASL:
+                if not self._read_sasl():
+                    return
+            elif phase is Phase.AMQP:
+                rest, self._input = self._input, b""
+                if rest:
+                    self._read(rest)
+                return
+            elif phase is Phase.TLS or phase is Phase.VERIFY:
+                if len(self._input) > MAX_HELD:
+                    self._lose(
+                        spec.Error(
+                            condition=conditions.RESOURCE_LIMIT_EXCEEDED,
+                            description="too much sent ahead",
+                        ),
+                        by_fault=True,
+                    )
+                return
+            else:
+                self._input = b""
+                return
+
+    def _take_header(self) -> bool:
+        """Read a protocol header; False while it is incomplete."""
+        try:
+            header = recognize(self._input)
+        except UnknownHeaderError as fault:
+            self._refuse_header(fault.description, answer=fault.is_amqp)
+            return True
+        if header is None:
+            return False
+        self._input = self._input[8:]
+        if self.settings.role == "server":
+            self._on_client_header(header)
+        else:
+            self._on_server_header(header)
+        return True
+
+    def _on_client_header(self, header: ProtocolHeader) -> None:
+        settings = self.settings
+        secure_enough = self._secured or settings.tls != "required"
+        if header is ProtocolHeader.AMQP_1_0_TLS:
+            if settings.tls != "none" and not self._secured and not self._authenticated:
+                self._early.append(header.value)
+                self._turn(Turn.TLS_HEADER)
+                self._emit(TlsAgreed())
+                return
+        elif header is ProtocolHeader.AMQP_1_0_SASL:
+            if settings.sasl_server is not None and secure_enough and not self._authenticated:
+                exchange = self._exchange = ServerExchange(settings.sasl_server)
+                self._early.append(header.value)
+                self._early.append(encode_sasl_frame(exchange.begin()))
+                self._turn(Turn.SASL_HEADER)
+                return
+        elif (
+            header is ProtocolHeader.AMQP_1_0
+            and secure_enough
+            and (self._authenticated or settings.allow_no_sasl or settings.sasl_server is None)
+        ):
+            self._send_amqp_header()
+            self._enter_amqp()
+            return
+        self._refuse_header(f"the peer wants {header.name}, which is not served here", answer=True)
+
+    def _on_server_header(self, header: ProtocolHeader) -> None:
+        settings = self.settings
+        if settings.tls == "required" and not self._secured:
+            if header is ProtocolHeader.AMQP_1_0_TLS:
+                self._turn(Turn.TLS_HEADER)
+                self._emit(TlsAgreed())
+                return
+        elif settings.sasl_client is not None and not self._authenticated:
+            if header is ProtocolHeader.AMQP_1_0_SASL:
+                self._exchange = ClientExchange(settings.sasl_client, settings.hostname)
+                self._turn(Turn.SASL_HEADER)
+                return
+        elif header is ProtocolHeader.AMQP_1_0:
+            self._enter_amqp()
+            return
+        self._refuse_header(f"the peer answers with {header.name}", answer=False)
+
+    def _refuse_header(self, description: str, *, answer: bool) -> None:
+        """Say what we would have taken, as the standard asks of a server, and be gone (§2.2)."""
+        settings = self.settings
+        if answer and settings.role == "server":
+            if settings.tls == "required" and not self._secured:
+                header = ProtocolHeader.AMQP_1_0_TLS
+            elif settings.sasl_server is not None and not self._authenticated:
+                header = ProtocolHeader.AMQP_1_0_SASL
+            else:
+                header = ProtocolHeader.AMQP_1_0
+            self._early.append(header.value)
+        self._lose(
+            spec.Error(condition=conditions.CONNECTION_FRAMING_ERROR, description=description),
+            by_fault=True,
+        )
+
+    def _enter_amqp(self) -> None:
+        self._turn(Turn.AMQP_HEADER)
+        self._buffer.set_max_frame_size(self.settings.max_frame_size)
+        if not self._authenticated:
+            self._emit(Authenticated(None, None))
+
+    def _read_sasl(self) -> bool:
+        """Take one SASL frame; False when it is not complete."""
+        buffer = self._buffer
+        if self._input:
+            buffer.feed(self._input)
+            self._input = b""
+        try:
+            frames = buffer.frames(1)
+        except AmqpError as fault:
+            self._sasl_failed(None, fault.description)
+            return True
+        if not frames:
+            return False
+        _, kind, body, _ = frames[0]
+        if kind != TYPE_SASL or body is None:
+            self._sasl_failed(None, "an AMQP frame where SASL is spoken")
+            return True
+        assert self._exchange is not None
+        self._react(self._exchange.receive(body))  # type: ignore[arg-type]
+        if self._phase is not Phase.SASL:
+            self._input = buffer.take_rest()
+        return True
+
+    def _react(self, reaction: Reaction) -> None:
+        for body in reaction.bodies:
+            frame = encode_sasl_frame(body)
+            if len(frame) > spec.MIN_MAX_FRAME_SIZE:
+                self._sasl_failed(reaction.mechanism, "our answer does not fit into a SASL frame")
+                return
+            self._early.append(frame)
+        if reaction.failed is not None:
+            self._sasl_failed(reaction.mechanism, reaction.failed)
+        elif reaction.verify is not None:
+            self._turn(Turn.ASK)
+            self._emit(CredentialsPresented(reaction.verify.username, reaction.verify.password))
+        elif reaction.done:
+            self._authenticated = True
+            self._turn(Turn.AUTHENTICATED)
+            self._exchange = None
+            if self.settings.role == "client":
+                self._send_amqp_header()
+            self._emit(Authenticated(reaction.mechanism, reaction.identity))
+
+    def _sasl_failed(self, mechanism: str | None, reason: str) -> None:
+        self._emit(AuthenticationFailed(mechanism, reason))
+        self._lose(
+            spec.Error(condition=conditions.UNAUTHORIZED_ACCESS, description=reason),
+            by_fault=True,
+        )
+
+
+__all__ = ["MAX_HELD", "Negotiation"]

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one side wants of its AMQP 1.0 connections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.sasl import ClientAuthority, ServerAuthority
+
+
+@dataclass(slots=True, kw_only=True)
+class ConnectionSettings:
+    """What one side wants of its connections.
+
+    Attributes:
+        role: server or client: who speaks first.
+        container_id: ours.
+        hostname: for open and sasl-init; the client's name for the server.
+        max_frame_size: the largest frame to take, and to send; at least 512.
+        channel_max: the highest channel that the peer may use.
+        handle_max: the highest handle that the peer may use in a session.
+        idle_timeout: seconds; told to the peer, and we close after twice as much silence. None
+            for no limit.
+        handshake_timeout: seconds from `Connection.start` to the peer's open.
+        close_timeout: seconds to wait for the peer's close.
+        max_message_size: octets that a receiving link takes, unless `Link.accept` says else;
+            0 for no limit.
+        credit_grace_new: deliveries taken on a new link before our first flow (P-04).
+        incoming_window: transfer frames of a session's window.
+        offered_capabilities: of the open.
+        desired_capabilities: of the open.
+        properties: of the open.
+        tls: server: whether the TLS header is answered or demanded; client: "required" asks for
+            it first. For streams that are TLS from their first byte say "none".
+        sasl_server: where the server's mechanisms come from; None: no SASL.
+        allow_no_sasl: the server takes a client that leaves SASL out.
+        sasl_client: where the client's mechanism comes from; None: no SASL.
+    """
+
+    role: Literal["server", "client"]
+    container_id: str
+    hostname: str | None = None
+    max_frame_size: int = 65536
+    channel_max: int = 255
+    handle_max: int = 1023
+    idle_timeout: float | None = None
+    handshake_timeout: float = 30.0
+    close_timeout: float = 5.0
+    max_message_size: int = 0
+    credit_grace_new: int = 10
+    incoming_window: int = 2048
+    offered_capabilities: Sequence[str] = ()
+    desired_capabilities: Sequence[str] = ()
+    properties: Mapping[str, Any] | None = None
+    tls: Literal["none", "optional", "required"] = "none"
+    sasl_server: ServerAuthority | None = None
+    allow_no_sasl: bool = False
+    sasl_client: ClientAuthority | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_frame_size < spec.MIN_MAX_FRAME_SIZE:
+            raise ValueError("max_frame_size is at least 512")
+        if self.incoming_window < 2:
+            raise ValueError("incoming_window is at least 2")
+
+
+__all__ = ["ConnectionSettings"]
