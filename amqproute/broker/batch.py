@@ -52,6 +52,7 @@ class Batch:
         """
         for stream, ids in self._receipts.items():
             self.transaction.mark_received(stream.key, ids)
+            stream.trim(self.transaction)
         done: Deferred[None] = self.transaction.commit()
         done.addCallbacks(self._committed, self._failed)
         return done

@@ -15,9 +15,13 @@ in a relay queue, and a margin).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+MAX_IDS = 200_000
+"""Receipts kept of one stream; a peer that never tells its floor loses the oldest ones."""
+MAX_STREAMS = 64
+"""Streams kept of one peer: one for each store it has ever had; the oldest goes."""
 PRUNE_EVERY = 256
 """Receipts that have to be droppable before a floor is written to the store."""
 
@@ -50,6 +54,12 @@ class Stream:
         """Take back receipts whose commit failed."""
         self.ids.difference_update(ids)
 
+    def trim(self, transaction: Any) -> bool:
+        """Keep the number of receipts bounded; True if something was put into the transaction."""
+        if len(self.ids) <= MAX_IDS:
+            return False
+        return self.forget_below(sorted(self.ids)[len(self.ids) // 2], transaction)
+
     def forget_below(self, floor: int, transaction: Any) -> bool:
         """Drop receipts below the floor; True if something was put into the transaction."""
         if floor <= self.floor:
@@ -74,10 +84,21 @@ class Receipts:
         for key, ids in received.items():
             self._streams[key] = Stream(key, ids)
 
-    def stream(self, key: str) -> Stream:
-        """Return the stream with this key, a new one if need be."""
+    def stream(self, peer: str, name: str, forget: Callable[[str], None]) -> Stream:
+        """Return a peer's stream, a new one if need be.
+
+        Args:
+            peer: the proved name of the peer.
+            name: what it calls the stream.
+            forget: called with the key of a stream that has to make room.
+        """
+        key = f"{peer}/{name}"
         stream = self._streams.get(key)
         if stream is None:
+            known = [key for key in self._streams if key.startswith(f"{peer}/")]
+            if len(known) >= MAX_STREAMS:
+                del self._streams[known[0]]
+                forget(known[0])
             stream = self._streams[key] = Stream(key)
         return stream
 

@@ -24,7 +24,7 @@ from amqproute.errors import AmqpError
 
 Right = Literal["publish", "consume", "create", "transfer", "browse", "manage"]
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
-Level = Literal["none", "tls", "pkix", "dane-or-pkix"]
+Level = Literal["pkix", "dane-or-pkix"]
 
 SYSTEM_TRUST: Final = "system"
 """The value of ``tls.trust`` that stands for the certificate authorities of the machine."""
@@ -156,7 +156,7 @@ def _network(text: str) -> str:
 
 
 def _level(value: object) -> object:
-    if value in ("dane", "pin"):
+    if value in ("none", "tls", "dane", "pin"):
         raise ValueError(
             f"level {value!r} cannot be done by this release; write dane-or-pkix or pkix, which "
             "check the peer's certificate against the trusted authorities"

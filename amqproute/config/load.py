@@ -371,12 +371,21 @@ def _check_nodes(config: Config, place: _Place) -> Iterator[Problem]:
             yield place.problem(at, "is the node itself; its dead letters would never leave")
 
 
+def _check_relay_dead_letter(config: Config, place: _Place) -> Iterator[Problem]:
+    name = config.relay.dead_letter
+    names = {node.name for node in config.nodes} | set(config.aliases)
+    if name is not None and name not in names:
+        words = f"there is no node {name!r}{_nearest(name, names)}"
+        yield place.problem(("relay", "dead-letter"), words)
+
+
 def _nearest(name: str, names: Iterable[str]) -> str:
     guess = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {guess[0]}?" if guess else "; add it under nodes"
 
 
 def _check_relay(config: Config, place: _Place) -> Iterator[Problem]:
+    yield from _check_relay_dead_letter(config, place)
     relay = config.relay
     if relay.first_retry > relay.last_retry:
         at: Location = ("relay", "first-retry")
@@ -505,12 +514,6 @@ def _advise_rest(config: Config, place: _Place) -> Iterator[Problem]:
             yield place.problem(
                 ("routes", index, "domain"),
                 f"{route.domain} is one of domains: its nodes are here, the route is not used",
-            )
-    for pattern, peer in config.peers.items():
-        if peer.level in ("none", "tls"):
-            yield place.problem(
-                ("peers", pattern, "level"),
-                f"{peer.level}: whoever sits on the way can read and take the messages",
             )
     if config.relay.receipt_lifetime < config.relay.lifetime:
         yield place.problem(

@@ -300,8 +300,12 @@ class Peer(Settings):
         default="dane-or-pkix",
         description="What a next hop has to prove before it gets a message. pkix: a certificate "
         "of a trusted authority with the domain in it. dane-or-pkix: in this release the same as "
-        "pkix. tls: encryption only, the certificate is not checked. none: nothing. tls and none "
-        "let an attacker on the way read and take the messages.",
+        "pkix. Nothing is ever sent to a host that has not proved its name.",
+    )
+    container_id: ContainerId | None = Field(
+        default=None,
+        description="The name of the peer's broker in the protocol; an address may then name the "
+        "broker instead of the domain. null: only the domain counts.",
     )
     relay_for: Annotated[tuple[DomainPattern, ...], FromList] = Field(
         default=(),
@@ -349,6 +353,12 @@ class Relay(Settings):
         default=30.0,
         gt=0,
         description="The time for one host to connect, do TLS and SASL, and attach the link.",
+    )
+    dead_letter: NodeName | None = Field(
+        default=None,
+        description="The node or alias that takes messages which a peer has refused for good, or "
+        "which could not be delivered within the lifetime. A message that asks to be returned "
+        "goes back to its sender instead. null: they are dropped, with a line in the log.",
     )
     receipt_lifetime: Seconds = Field(
         default=7 * DAY,
@@ -514,6 +524,21 @@ class Config(Settings):
         default=Path("/var/lib/amqproute"),
         description="The directory of the store and of the container id. Only one daemon uses it "
         "at a time.",
+    )
+    strict_hostname: bool = Field(
+        default=False,
+        description="Refuse connections whose open names a host that is none of the domains. "
+        "false: they are served like any other.",
+    )
+    qualify_dynamic: bool = Field(
+        default=False,
+        description="Give dynamic nodes out as NAME@DOMAIN with the first of the domains, so "
+        "that a reply finds its way from another organization's broker too.",
+    )
+    alias_to: Literal["insert", "require"] = Field(
+        default="insert",
+        description="What is done with a message without a `to` on a link to NODE@DOMAIN. "
+        "insert: it is supplied. require: the message is refused.",
     )
     tls: Tls = Field(default=Tls(), description=Tls.__doc__)
     listen: Annotated[tuple[Listen, ...], FromList] = Field(

@@ -147,7 +147,7 @@ class House:
         return Relay(
             self.broker,
             agent,
-            lambda domain: self._rules().router.hop(domain),
+            lambda key: self._rules().router.hop_of_key(key),
             self._reactor,
             now_ms,
             self._random.random,
@@ -175,16 +175,23 @@ class House:
             RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
         ]
 
+        containers = {
+            peer.container_id: domain
+            for domain, peer in config.peers.items()
+            if peer.container_id is not None and _is_domain(peer.container_id)
+        }
+
         def relay_for(principal: Principal) -> Sequence[str]:
             names = principal.names or (principal.name,)
             return tuple(pattern for name in names for pattern in config.peer_for(name).relay_for)
 
         return TransferRules(
             own_id=self.container_id,
-            router=Router(filter(_is_domain, own), rules),
+            router=Router(filter(_is_domain, own), rules, containers),
             allows=lambda principal, verb, node: self._policy.allows(principal, verb, node),
             relay_for=relay_for,
             max_hops=config.relay.max_hops,
+            insert_to=config.alias_to == "insert",
         )
 
     def _pump_limits(self) -> PumpLimits:
@@ -265,6 +272,7 @@ class House:
         self.receipts.recovered(recovery.received)
         self._declare(config)
         self.relay = self._make_relay()
+        self.relay.dead_letter_name = config.relay.dead_letter
         self.transfer = TransferService(self.broker, self.relay, self._rules())
         self._wire_services()
         self.relay.recovered(recovery.notes.get(NOTE, {}))
@@ -272,7 +280,7 @@ class House:
         limits = config.limits
         self.shared = Shared(
             self.broker,
-            Termini(self.broker, self.transfer),
+            Termini(self.broker, self.transfer, self._qualified),
             self.relay,
             self.receipts,
             FrontendLimits(
@@ -283,12 +291,23 @@ class House:
             ),
             now_ms,
             self._reactor.seconds,
+            serves=self._serves,
             when_peer=self.relay.peer_called,
         )
         self._forget_old_receipts()
         for listen in config.listen:
             await self._listen(listen)
         self.relay.start()
+
+    def _qualified(self, name: str) -> str:
+        domains = self.config.domains
+        return f"{name}@{domains[0]}" if self.config.qualify_dynamic and domains else name
+
+    def _serves(self, hostname: str | None) -> bool:
+        assert self.transfer is not None
+        if not self.config.strict_hostname or not hostname:
+            return True
+        return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
 
     async def _identify(self, notes: dict[str, bytes]) -> None:
         """Who we are, and the name under which our store numbers its entries."""
@@ -410,7 +429,9 @@ class House:
         if self._users is not None and users is not None:
             self._users.reload()
         self.transfer.reload(rules)
-        self.relay.reload(self._terms(), int(config.relay.lifetime * 1000))
+        self.relay.reload(
+            self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
+        )
         if changed:
             log.warn(
                 "changes of {settings} take effect at the next start",

@@ -51,6 +51,7 @@ class Shared:
         seconds: the monotonic clock of the engines.
         frontends: every frontend with a connection.
         links: every attached link, by who, container-id, name and role: for link stealing.
+        serves: whether the host name of an open is one of ours (A-16).
         when_peer: called with the domains a peer has proved, when it opens.
     """
 
@@ -63,6 +64,7 @@ class Shared:
     seconds: Callable[[], float]
     frontends: set[Frontend] = field(default_factory=set)
     links: dict[tuple[str, str, str, str], tuple[Frontend, Link]] = field(default_factory=dict)
+    serves: Callable[[str | None], bool] = lambda _: True
     when_peer: Callable[[Principal], None] = lambda _: None
     is_stopping: bool = False
 
@@ -299,6 +301,11 @@ class Frontend:
         )
 
     def _open_received(self, event: ev.OpenReceived) -> None:
+        if not self.shared.serves(event.open.hostname):
+            self.close(
+                conditions.NOT_FOUND, f"no broker named {event.open.hostname!r} is served here"
+            )
+            return
         self.connection.open()
         self._is_open = True
         self.log.info(
@@ -393,6 +400,8 @@ class Frontend:
         if self._pump is None:
             return
         waiting = link.context
+        if not isinstance(waiting, _Waiting):
+            return  # detached meanwhile
         try:
             found = self._find(link, attach)
         except Unresolved:
@@ -448,7 +457,7 @@ class Frontend:
         origin = Origin(principal, is_peer, self.connection.remote_container_id or "")
         stream = attach.properties.get(STREAM) if attach.properties and is_peer else None
         if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
-            origin.stream = self.shared.receipts.stream(f"{principal.name}/{stream}")
+            origin.stream = self.shared.receipts.stream(principal.name, stream, self._forget_stream)
             floor = (attach.properties or {}).get(FLOOR)
             if isinstance(floor, int):
                 self.forget_receipts(origin.stream, floor)
@@ -577,6 +586,11 @@ class Frontend:
         batch = self.shared.broker.begin()
         if stream.forget_below(floor, batch.transaction):
             batch.commit().addErrback(self._broken, "forgetting receipts")
+
+    def _forget_stream(self, key: str) -> None:
+        batch = self.shared.broker.begin()
+        batch.transaction.forget_stream(key)
+        batch.commit().addErrback(self._broken, "forgetting a stream of receipts")
 
     # -- what goes wrong -------------------------------------------------------------------------
 

@@ -65,13 +65,15 @@ class Termini:
 
     Args:
         broker: the local nodes.
+        qualified: gives the address of a dynamic node to its name (A-02).
         service: the transfer service: its rules say what is local and who may do what, and it
             makes the aliases ``x@y``.
     """
 
-    def __init__(self, broker: Broker, service: Any) -> None:
+    def __init__(self, broker: Broker, service: Any, qualified: Callable[[str], str] = str) -> None:
         self._broker = broker
         self._service = service
+        self._qualified = qualified
 
     # -- where a client sends to -----------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class Termini:
             raise NotImplementedHere(f"outcomes are not offered: {', '.join(unknown)}")
         if source.dynamic:
             found = self._dynamic(source, principal)
-            node, address = found.node, found.node.name
+            node, address = found.node, found.terminus.address
         else:
             if source.address is None:
                 raise InvalidField("the source has no address")
@@ -210,7 +212,7 @@ class Termini:
         self._require(principal, (Verb.CREATE,), DYNAMIC)
         node = self._broker.create_dynamic()
         answer = spec.Target(
-            address=node.name,
+            address=self._qualified(node.name),
             dynamic=True,
             dynamic_node_properties=terminus.dynamic_node_properties,
             capabilities=(QUEUE,),

@@ -33,7 +33,7 @@ class Relay:
     Args:
         broker: makes and keeps the relay queues.
         agent: makes connections.
-        hop_of: the router's way from a domain to its next hop.
+        hop_of_key: the router's way from the name of a relay queue to its next hop.
         clock: for timers.
         now_ms: the wall clock.
         random: numbers from 0 to 1.
@@ -48,7 +48,7 @@ class Relay:
         self,
         broker: Broker,
         agent: Agent,
-        hop_of: Callable[[str], NextHop],
+        hop_of_key: Callable[[str], NextHop],
         clock: IReactorTime,
         now_ms: Callable[[], int],
         random: Callable[[], float],
@@ -60,7 +60,7 @@ class Relay:
         self.dead_letter_name: str | None = None
         self._broker = broker
         self._agent = agent
-        self._hop_of = hop_of
+        self._hop_of_key = hop_of_key
         self._clock = clock
         self._now_ms = now_ms
         self._random = random
@@ -76,7 +76,7 @@ class Relay:
         """Make the destinations that have a backlog in the store, with their back-off."""
         for name in [name for name in self._broker.unclaimed if name.startswith(PREFIX)]:
             key = name[len(PREFIX) :]
-            destination = self._make(self._hop_for_key(key))
+            destination = self._make(self._hop_of_key(key))
             noted = notes.get(key)
             if noted is not None:
                 destination.restore(noted)
@@ -85,14 +85,6 @@ class Relay:
         """Let every destination with a backlog begin."""
         for destination in self.destinations.values():
             destination.queue.dispatch()
-
-    def _hop_for_key(self, key: str) -> NextHop:
-        host, colon, _ = key.partition(":")
-        if not colon:
-            return self._hop_of(host)
-        # The gateway of a static route. The route itself may be gone from the configuration; the
-        # messages were accepted for that gateway, so it is asked as it was.
-        return NextHop(key, host, via=f"amqps://{key}")
 
     # -- IHops -----------------------------------------------------------------------------------
 
@@ -205,14 +197,16 @@ class Relay:
         """Return the relay queue of a hop without asking whether it exists."""
         return self._make(hop).queue
 
-    def reload(self, terms: RelayTerms, lifetime_ms: int) -> None:
+    def reload(self, terms: RelayTerms, lifetime_ms: int, dead_letter_name: str | None) -> None:
         """Go by new terms; the life of messages that are here already does not change."""
         self._terms.schedule = terms.schedule
         self._terms.window = terms.window
         self._terms.idle_seconds = terms.idle_seconds
         self._limits = replace(self._limits, ttl_ms=lifetime_ms)
+        self.dead_letter_name = dead_letter_name
         for destination in self.destinations.values():
             destination.queue.limits = self._limits
+            destination.queue.dead_letter_name = dead_letter_name
 
     def stop(self) -> None:
         """Cancel all timers."""

@@ -42,7 +42,7 @@ class Outcome(Enum):
     """A CNAME leads out of the message; the same question has to be asked at its end."""
 
 
-class Unusable(Exception):  # noqa: N818 - it names the message, not an error of ours
+class Unusable(Exception):
     """A response that answers nothing.
 
     Attributes:

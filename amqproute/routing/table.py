@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from amqproute.address import Address, normalize_domain, parse
 from amqproute.values import Local, NextHop, RouteRule
 
+NODE = "{node}"
+"""What a route's target template has in place of the node."""
 REMEMBERED = 10_000
 """Addresses whose route is kept; beyond it the memory starts afresh."""
 
@@ -19,10 +21,20 @@ class Router:
     Args:
         own_names: domains whose nodes live here, and the container-id.
         rules: the static routes.
+        containers: container-ids of configured peers, to their domains (A-17). Only what the
+            operator wrote counts: a peer may call itself what it likes.
     """
 
-    def __init__(self, own_names: Iterable[str], rules: Sequence[RouteRule] = ()) -> None:
+    def __init__(
+        self,
+        own_names: Iterable[str],
+        rules: Sequence[RouteRule] = (),
+        containers: Mapping[str, str] | None = None,
+    ) -> None:
         self.own_names = frozenset(normalize_domain(name) for name in own_names)
+        self.containers = {
+            normalize_domain(name): domain for name, domain in (containers or {}).items()
+        }
         self.rules = tuple(rules)
         self._known: dict[str, Local | NextHop] = {}
 
@@ -44,19 +56,50 @@ class Router:
         """Return where a message for a parsed address goes."""
         if address.domain is None or address.domain in self.own_names:
             return Local(address.node)
-        return self.hop(address.domain)
+        return self.hop(address.domain, address.node)
 
-    def hop(self, domain: str) -> NextHop:
-        """Return the next hop for a domain that is not ours."""
+    def hop(self, domain: str, node: str = "") -> NextHop:
+        """Return the next hop for a domain that is not ours.
+
+        Args:
+            domain: A-labels, lower case; or the container-id of a configured peer (A-17).
+            node: of the address. It matters where the route's target is a template: such a peer
+                takes each node's messages on a link of their own, so each is a hop of its own.
+        """
+        domain = self.containers.get(domain, domain)
         rule = self.rule(domain)
         if rule is None:
             return NextHop(domain, domain)
-        if rule.via is None:
-            return NextHop(domain, domain, None, rule.target, rule.names)
-        gateway = urlsplit(rule.via)
-        host = gateway.hostname or ""
-        port = gateway.port or (5671 if gateway.scheme == "amqps" else 5672)
-        return NextHop(f"{host}:{port}", host, rule.via, rule.target, rule.names)
+        return self._by_rule(rule, node, domain)
+
+    def hop_of_key(self, key: str) -> NextHop:
+        """Return the next hop that a relay queue was made for in an earlier run.
+
+        The route may be gone from the configuration. The messages were accepted for that gateway,
+        so it is asked as it was.
+        """
+        place, slash, node = key.partition("/")
+        if ":" not in place:
+            return self.hop(place, node)
+        for rule in self.rules:
+            if rule.via is not None and bool(slash) == (NODE in rule.target):
+                hop = self._by_rule(rule, node)
+                if hop.key == key:
+                    return hop
+        return NextHop(key, place.rpartition(":")[0], via=f"amqps://{place}")
+
+    @staticmethod
+    def _by_rule(rule: RouteRule, node: str, domain: str = "") -> NextHop:
+        key = host = domain
+        if rule.via is not None:
+            gateway = urlsplit(rule.via)
+            host = gateway.hostname or ""
+            key = f"{host}:{gateway.port or (5671 if gateway.scheme == 'amqps' else 5672)}"
+        target = rule.target
+        if NODE in target:
+            key = f"{key}/{node}"
+            target = target.replace(NODE, node)
+        return NextHop(key, host, rule.via, target, rule.names)
 
     def rule(self, domain: str) -> RouteRule | None:
         """Return the static route that applies to a domain, if any."""

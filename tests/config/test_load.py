@@ -145,14 +145,14 @@ class LoadsTests(SynchronousTestCase):
     def test_peer_for(self) -> None:
         """The exact domain comes before the longest wildcard, that before the star."""
         config = loads(
-            "peers:\n  '*': {level: none}\n  '*.example': {level: tls}\n"
+            "peers:\n  '*': {relay-for: [y.example]}\n  '*.example': {relay-for: [z.example]}\n"
             "  '*.b.example': {level: pkix}\n  a.b.example: {relay-for: [x.example]}\n",
             "f",
         )
         self.assertEqual(config.peer_for("a.b.example"), Peer(relay_for=("x.example",)))
         self.assertEqual(config.peer_for("c.b.example").level, "pkix")
-        self.assertEqual(config.peer_for("b.example").level, "tls")
-        self.assertEqual(config.peer_for("b.test").level, "none")
+        self.assertEqual(config.peer_for("b.example").relay_for, ("z.example",))
+        self.assertEqual(config.peer_for("b.test").relay_for, ("y.example",))
         self.assertEqual(Config().peer_for("b.test"), Peer())
 
     def test_empty(self) -> None:
@@ -308,15 +308,14 @@ class AdviceTests(SynchronousTestCase):
         )
 
     def test_dangers(self) -> None:
-        """Passwords in the clear, open doors and unchecked peers are pointed at."""
+        """Passwords in the clear, and open doors are pointed at."""
         keys = self.keys(
             "listen:\n  - {endpoint: 'tcp:1', mechanisms: [PLAIN, ANONYMOUS]}\n"
-            "peers: {b.example: {level: none}}\naccess: []\ndomains: [a.example]\n"
+            "access: []\ndomains: [a.example]\n"
             "routes: [{domain: a.example}]\nrelay: {lifetime: 30d}\n"
         )
         for key in (
             "listen[0].mechanisms",
-            'peers."b.example".level',
             "access",
             "routes[0].domain",
             "relay.receipt-lifetime",
