@@ -102,7 +102,7 @@ MIN_IDLE: Final = 0.1
 """The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
 
 _HEAD_ROOM: Final = 128
-"""Octets that frame header and transfer, without a state, have at most: 91, rounded up."""
+"""Octets that frame header and transfer, without a state, have at most: 76, rounded up."""
 
 
 class Connection(Negotiation):
@@ -314,6 +314,9 @@ class Connection(Negotiation):
         self._send(0, frame)
         self._advance(Step.SEND_OPENING)
         self._channel_max = frame.channel_max
+        self._frame_limit = frame.max_frame_size
+        if self._phase is Phase.AMQP:
+            self._buffer.set_max_frame_size(frame.max_frame_size)
         self._last_received = self._now
         if frame.idle_time_out:
             self._idle_limit = 2 * frame.idle_time_out / 1000

@@ -49,7 +49,9 @@ class Negotiation(ABC):
         self._secured = False
         self._authenticated = False
         self._exchange: ServerExchange | ClientExchange | None = None
+        # SASL frames are small; what our open says holds from the AMQP header on.
         self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
+        self._frame_limit = settings.max_frame_size
         # What goes out before all frames.
         self._early: list[bytes] = []
         self._header_sent = False
@@ -269,7 +271,7 @@ class Negotiation(ABC):
 
     def _enter_amqp(self) -> None:
         self._turn(Turn.AMQP_HEADER)
-        self._buffer.set_max_frame_size(self.settings.max_frame_size)
+        self._buffer.set_max_frame_size(self._frame_limit)
         if not self._authenticated:
             self._emit(Authenticated(None, None))
 

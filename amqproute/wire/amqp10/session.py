@@ -144,6 +144,8 @@ class Session:
             return
         if self._state not in (State.OFFERED, State.LAPSED):
             raise LocalProtocolError(f"the session awaits no answer: {self._state.name}")
+        if self.connection._state not in LOCALLY_OPEN:
+            raise LocalProtocolError("the connection has not been opened")
         self._send_begin(handle_max, offered_capabilities, desired_capabilities, properties)
         if self._failed is not None:
             self._answer_now()
@@ -198,7 +200,7 @@ class Session:
         if self._gone or (self._told and self._state not in LOCALLY_OPEN):
             return
         if self._state in (State.OFFERED, State.LAPSED):
-            self._send_begin()
+            self.accept()
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"the session cannot end: {self._state.name}")
         self._told = True

@@ -275,6 +275,22 @@ class Opening(SynchronousTestCase):
         peer = self.peer().opened()
         self.assertRaises(LocalProtocolError, peer.engine.open)
 
+    def test_frames_as_opened(self) -> None:
+        """The max-frame-size that our open names is the one that holds."""
+        peer = self.peer()
+        peer.user = lambda event: None
+        peer.write(AMQP, frame(spec.Open(container_id="p")))
+        peer.engine.open(max_frame_size=512)
+        peer.write(b"\0\0\x02\x01\2\0\0\0")
+        self.assertTrue(of_type(peer.events, ConnectionClosed)[0].by_fault)
+
+    def test_accept_before_open(self) -> None:
+        """To accept a session before our open is our mistake."""
+        peer = self.peer()
+        peer.user = lambda event: None
+        peer.write(AMQP, frame(spec.Open(container_id="p")), frame(BEGIN))
+        self.assertRaises(LocalProtocolError, peer.engine.sessions[0].accept)
+
     def test_begin_before_open(self) -> None:
         """A session before our open is our mistake."""
         self.assertRaises(LocalProtocolError, self.peer().engine.begin)
