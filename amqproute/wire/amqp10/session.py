@@ -197,9 +197,12 @@ class Session:
         Raises:
             LocalProtocolError: the session has not been begun or accepted.
         """
+        if self._state is State.LAPSED and self._failed is None:
+            self.accept()  # the peer has ended it already: our end is due
+            return
         if self._gone or (self._told and self._state not in LOCALLY_OPEN):
             return
-        if self._state in (State.OFFERED, State.LAPSED):
+        if self._state is State.OFFERED:
             self.accept()
         if self._state not in LOCALLY_OPEN:
             raise LocalProtocolError(f"the session cannot end: {self._state.name}")

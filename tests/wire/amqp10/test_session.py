@@ -78,6 +78,16 @@ class Life(_Case):
         self.assertIs(session.state, State.DONE)
         self.assertEqual(peer.engine.sessions, ())
 
+    def test_end_instead_of_accept(self) -> None:
+        """A session is refused by `end`: begin and end, also when the peer has ended it."""
+        for more in (b"", frame(spec.End())):
+            peer = Peer(Connection(settings()), self.chunk).opened()
+            peer.user = lambda event: None
+            begin = spec.Begin(next_outgoing_id=0, incoming_window=1, outgoing_window=1)
+            peer.write(frame(begin), more)
+            of_type(peer.events, SessionBegun)[0].session.end()
+            self.assertEqual(peer.names(), ["Begin", "End"])
+
     def test_we_end_before_the_answer(self) -> None:
         """A session can be ended before the peer has answered its begin."""
         peer = Peer(Connection(settings()), self.chunk).opened()
