@@ -1,0 +1,767 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small AMQP 1.0 client on the daemon's own engine.
+
+::
+
+    client = await connect(reactor, parse_url("unix:/run/amqproute/amqproute.sock"))
+    try:
+        sender = await client.sender("orders@beta.example")
+        outcome = await sender.send(encoded)
+    finally:
+        await client.close()
+
+One `Client` is one connection with one session. Its verbs are coroutines. Each waits for the
+peer for `Patience.answer_seconds` at most and then raises `ClientError`, as it does when the peer
+refuses, when the connection is lost, and when TLS or SASL fail: an exit code, a stable code, the
+cause and the next step.
+
+Sends are pipelined: `Sender.submit` returns a Deferred of the outcome at once, and waits inside
+for credit. At most `Patience.window` messages wait for credit or for their outcome; `Sender.send`
+and `Sender.room` keep to it.
+
+A `Receiver` grants credit for what was asked for and no more: a message that the caller does not
+want is never taken from the queue.
+
+SASL: with a user in the URL SCRAM-SHA-256, or PLAIN where nobody can listen (TLS, a unix socket,
+loopback); without one EXTERNAL on a unix socket, else ANONYMOUS.
+"""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any, Final, TypeVar
+
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute import conditions
+from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, ClientError, by_condition
+from amqproute.errors import AuthenticationFailed as SaslError
+from amqproute.errors import ConnectError, LocalProtocolError, MessageSizeExceeded, TlsError
+from amqproute.net.connector import Connector, Pace, Url
+from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
+from amqproute.net.tls import TlsContexts
+from amqproute.wire import mechanisms
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.amqp10.events import (
+    AuthenticationFailed,
+    ConnectionClosed,
+    DeliveriesReceived,
+    DeliveriesUpdated,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    OpenReceived,
+    SessionBegun,
+    SessionEnded,
+)
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.session import Session
+
+__all__ = ["Client", "ClientError", "Patience", "Receiver", "Sender", "connect", "is_private"]
+
+MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
+"""The largest message that is received; the command line keeps it in memory."""
+
+RECEIVER_CREDIT: Final = 100
+"""The most credit a receiver grants at a time."""
+
+_OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait, in seconds, and how much to have under way.
+
+    Attributes:
+        connect_seconds: for the connection with TLS and SASL.
+        answer_seconds: for each answer of the broker.
+        close_seconds: for the broker's close.
+        window: messages sent and not settled.
+    """
+
+    connect_seconds: float = 15.0
+    answer_seconds: float = 30.0
+    close_seconds: float = 5.0
+    window: int = 1000
+
+
+def is_private(facts: TransportFacts) -> bool:
+    """Tell whether nobody can listen: TLS, a unix socket, or this machine's loopback."""
+    if facts.is_encrypted:
+        return True
+    if facts.host is None:
+        # No address: a unix socket whose peer the kernel does not name.
+        return facts.remote.startswith(("unix:", "UNIXAddress"))
+    try:
+        return ip_address(facts.host).is_loopback
+    except ValueError:
+        return False
+
+
+class _Mechanisms:
+    """Chooses how to log in; see the module. A `sasl.ClientAuthority`."""
+
+    def __init__(self, url: Url, client: Client) -> None:
+        self._url = url
+        self._client = client
+
+    def choose(self, offered: Sequence[str]) -> mechanisms.SaslClient:
+        """Return the machine for the best mechanism offered."""
+        url = self._url
+        wanted: tuple[str, ...]
+        if url.user is not None:
+            wanted = (mechanisms.SCRAM_SHA_256, mechanisms.PLAIN)
+        elif url.scheme == "unix":
+            wanted = (mechanisms.EXTERNAL, mechanisms.ANONYMOUS)
+        else:
+            wanted = (mechanisms.ANONYMOUS,)
+        private = is_private(self._client.facts)
+        name = mechanisms.choose(offered, wanted, confidential=private)
+        if name is None:
+            words = f"the broker offers {', '.join(offered)[:200]} here, we could use "
+            words += " or ".join(wanted)
+            if mechanisms.PLAIN in wanted and mechanisms.PLAIN in offered and not private:
+                words += " (PLAIN only over TLS)"
+            raise SaslError("auth.mechanism", words)
+        return mechanisms.client_mechanism(
+            name,
+            username=url.user or "",
+            password=url.password or "",
+            nonce=secrets.token_urlsafe(18),
+            confidential=private,
+        )
+
+
+async def connect(
+    reactor: Any,
+    url: Url,
+    *,
+    contexts: TlsContexts | None = None,
+    upgrade: bool = False,
+    patience: Patience | None = None,
+    container_id: str | None = None,
+) -> Client:
+    """Connect, log in and begin a session.
+
+    Args:
+        reactor: carries the connection and tells the time.
+        url: where, and as whom.
+        contexts: whom to trust; needed for ``amqps`` and for `upgrade`.
+        upgrade: with ``amqp``: ask for TLS with the AMQP TLS header, and insist on it.
+        patience: the deadlines.
+        container_id: ours; a random one if None.
+
+    Raises:
+        ClientError: it did not come about.
+    """
+    client = Client(
+        reactor, url, patience or Patience(), upgrade=upgrade, container_id=container_id
+    )
+    with_tls = contexts if url.scheme == "amqps" or upgrade else None
+    pace = Pace(
+        connect_seconds=min(10.0, client.patience.connect_seconds),
+        total_seconds=client.patience.connect_seconds,
+    )
+    connector = Connector(reactor, with_tls, pace=pace)
+    try:
+        await connector.connect_url(url, client.made)
+    except ConnectError as error:
+        raise ClientError(
+            UNREACHABLE, error.code, str(error), details=error.attempts[1:]
+        ) from error
+    try:
+        await client.begun()
+    except BaseException:
+        client.abort()
+        raise
+    return client
+
+
+@implementer(IUpgradableUser)
+class Client:
+    """One connection to a broker. Made by `connect`.
+
+    Attributes:
+        facts: what the transport has proved about the broker.
+        patience: the deadlines.
+        engine: the protocol engine, once connected.
+    """
+
+    engine: Connection
+
+    def __init__(
+        self,
+        clock: Any,
+        url: Url,
+        patience: Patience,
+        *,
+        upgrade: bool = False,
+        container_id: str | None = None,
+    ) -> None:
+        """Prepare; `made` is for the transport's side."""
+        self._clock = clock
+        self._url = url
+        self._upgrade = upgrade
+        self._container_id = container_id or f"amqproute-cli-{uuid.uuid4()}"
+        self.patience = patience
+        self.facts = TransportFacts("unknown")
+        self._pump: EngineProtocol | None = None
+        self._session: Session | None = None
+        self._is_open = False
+        self._is_closing = False
+        self._failure: ClientError | None = None
+        self._ready: Deferred[None] = Deferred()
+        self._closed: Deferred[None] = Deferred()
+        self._links: dict[Link, Sender | Receiver] = {}
+
+    def __repr__(self) -> str:
+        state = "failed" if self._failure else "open" if self._is_open else "connecting"
+        return f"<Client {self._url.scheme} {self.facts.remote} {state} links={len(self._links)}>"
+
+    # -- the transport's side: IUpgradableUser ---------------------------------------------------
+
+    def made(self, facts: TransportFacts) -> tuple[Connection, Client]:
+        """Make the engine for a connection that has come about."""
+        self.facts = facts
+        self.engine = Connection(
+            ConnectionSettings(
+                role="client",
+                container_id=self._container_id,
+                hostname=self._url.host or None,
+                idle_timeout=60.0,
+                handshake_timeout=self.patience.connect_seconds,
+                close_timeout=self.patience.close_seconds,
+                max_message_size=MAX_MESSAGE_BYTES,
+                tls="required" if self._upgrade and facts.tls_version is None else "none",
+                sasl_client=_Mechanisms(self._url, self),
+            )
+        )
+        return self.engine, self
+
+    def connected(self, pump: EngineProtocol) -> None:
+        """Open and begin without waiting for answers in between (part 2 §2.4.1)."""
+        self._pump = pump
+        self.engine.open()
+        self._session = self.engine.begin()
+
+    def secured(self, facts: TransportFacts) -> None:
+        """Take note of the upgrade to TLS."""
+        self.facts = facts
+
+    def events(self, events: Sequence[Any]) -> None:
+        """Act on what the engine tells."""
+        last = events[-1]
+        # Links and session that end with the connection are told of before it, with its error.
+        closed = last if isinstance(last, ConnectionClosed) else None
+        for event in events:
+            match event:
+                case DeliveriesUpdated() | LinkFlowed() | LinkAttached() | DeliveriesReceived():
+                    link = self._links.get(event.link)
+                    if link is not None:
+                        link.event(event)
+                case LinkDetached() | SessionEnded() if closed and event.error is closed.error:
+                    continue
+                case LinkDetached():
+                    link = self._links.pop(event.link, None)
+                    if link is not None:
+                        link.fail(by_condition(event.error, f"the link to {link.name!r}"))
+                case OpenReceived():
+                    self._is_open = True
+                case SessionBegun():
+                    if event.is_answer and not self._ready.called:
+                        self._ready.callback(None)
+                case AuthenticationFailed():
+                    code = "auth.mechanism" if event.mechanism is None else "auth.refused"
+                    self._fail(ClientError(NEGATIVE, code, f"not logged in: {event.reason}"))
+                case SessionEnded():
+                    self._fail(by_condition(event.error, "the session"))
+                case ConnectionClosed():
+                    self._on_closed(event)
+
+    def paused(self) -> None:
+        """Do nothing: the window bounds what is under way."""
+
+    def writable(self) -> None:
+        """Do nothing: the engine keeps nothing back for us."""
+
+    def lost(self, reason: Failure) -> None:
+        """The transport is gone: everything that waits fails."""
+        error: Any = reason.value
+        if isinstance(error, TlsError):
+            self._fail(ClientError(UNREACHABLE, error.code, str(error)))
+        else:
+            self._fail(
+                ClientError(
+                    UNREACHABLE,
+                    "connect.lost",
+                    f"the connection to {self.facts.remote} was lost",
+                    "see the log of the broker; what has no outcome yet may or may not have been "
+                    "taken",
+                )
+            )
+        if not self._closed.called:
+            self._closed.callback(None)
+
+    def _on_closed(self, event: ConnectionClosed) -> None:
+        if event.error is not None and (event.clean or self._is_open):
+            self._fail(by_condition(event.error, "the connection"))
+        elif event.error is not None:
+            self._fail(
+                ClientError(
+                    UNREACHABLE,
+                    str(event.error.condition),
+                    f"no AMQP 1.0 at {self.facts.remote}: {event.error.description}",
+                    "is this the port of an AMQP 1.0 broker, and does it want TLS (amqps://)?",
+                )
+            )
+        elif event.clean and not self._is_closing:
+            self._fail(
+                ClientError(UNREACHABLE, conditions.CONNECTION_FORCED, "the broker has closed")
+            )
+
+    def _fail(self, error: ClientError) -> None:
+        """Fail everything that waits, and all that is asked for later; the first error counts."""
+        if self._failure is not None:
+            return
+        self._failure = error
+        if not self._ready.called:
+            self._ready.errback(error)
+        links, self._links = self._links, {}
+        for link in links.values():
+            link.fail(error)
+
+    # -- what links need -------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> Any:
+        """Tells the time."""
+        return self._clock
+
+    def flush(self) -> None:
+        """Have what the engine has to say written soon."""
+        if self._pump is not None:
+            self._pump.schedule_flush()
+
+    async def wait(self, what: Deferred[_T], words: str, seconds: float | None = None) -> _T:
+        """Wait for an answer.
+
+        Args:
+            what: fires with it.
+            words: what is waited for, for the error.
+            seconds: instead of `Patience.answer_seconds`.
+
+        Raises:
+            ClientError: it did not come in time, or will not come.
+        """
+        limit = self.patience.answer_seconds if seconds is None else seconds
+        what.addTimeout(limit, self._clock)
+        try:
+            return await what
+        except TimeoutError as error:
+            raise ClientError(
+                UNREACHABLE,
+                "client.timeout",
+                f"no {words} from {self.facts.remote} within {limit:g} s",
+                "see the log of the broker; is it stopping, or its disk full?",
+            ) from error
+
+    def check(self) -> None:
+        """Raise the error that ended the connection, if it has ended."""
+        if self._failure is not None:
+            raise self._failure
+
+    def forget(self, link: Link) -> None:
+        """Expect nothing of a link any more."""
+        self._links.pop(link, None)
+
+    # -- verbs -----------------------------------------------------------------------------------
+
+    async def begun(self) -> None:
+        """Wait until connection and session stand."""
+        await self.wait(self._ready, "answer to open", self.patience.connect_seconds)
+
+    async def sender(self, address: str | None) -> Sender:
+        """Attach a link to send on.
+
+        Args:
+            address: a node, ``node@domain``, or None for the anonymous terminus.
+
+        Raises:
+            ClientError: the broker refuses the link.
+        """
+        self.check()
+        assert self._session is not None
+        sender = Sender(self, address or "(anonymous)", self.patience.window)
+        link = self._session.attach(
+            f"send-{uuid.uuid4()}",
+            "sender",
+            spec.Source(outcomes=_symbols()),
+            spec.Target(address=address),
+            snd_settle_mode=spec.SENDER_UNSETTLED,
+        )
+        self._links[link] = sender
+        await sender.attached(link)
+        return sender
+
+    async def receiver(self, node: str | None, credit: int = 0) -> Receiver:
+        """Attach a link to receive on.
+
+        Args:
+            node: the node; None for a dynamic one, whose name is then `Receiver.address`.
+            credit: how many messages are wanted in all; 0 for any number.
+
+        Raises:
+            ClientError: the broker refuses the link.
+        """
+        self.check()
+        assert self._session is not None
+        source = spec.Source(address=node, dynamic=node is None, outcomes=_symbols())
+        receiver = Receiver(self, node or "(dynamic)", credit)
+        link = self._session.attach(f"receive-{uuid.uuid4()}", "receiver", source, spec.Target())
+        self._links[link] = receiver
+        await receiver.attached(link)
+        return receiver
+
+    async def request(self, node: str, encode: Any, *, seconds: float | None = None) -> bytes:
+        """Send a request and wait for its reply on a dynamic node.
+
+        Args:
+            node: the service.
+            encode: a function of (message-id, reply-to) that gives the encoded request.
+            seconds: instead of `Patience.answer_seconds`.
+
+        Returns:
+            The encoded reply.
+
+        Raises:
+            ClientError: the broker refuses a link or the request, or does not reply.
+        """
+        receiver = await self.receiver(None, credit=1)
+        sender = await self.sender(node)
+        outcome = await sender.send(encode(str(uuid.uuid4()), receiver.address))
+        if not isinstance(outcome, spec.Accepted):
+            error = getattr(outcome, "error", None)
+            raise by_condition(error, f"the request to {node!r}")
+        delivery = await receiver.next(self.patience.answer_seconds if seconds is None else seconds)
+        if delivery is None:
+            raise ClientError(
+                UNREACHABLE, "client.timeout", f"no reply from {node!r}", "see the broker's log"
+            )
+        receiver.accept(delivery)
+        await sender.close()
+        await receiver.close()
+        return delivery.payload
+
+    async def close(self) -> None:
+        """Close politely; after `Patience.close_seconds` the transport is dropped. Never fails."""
+        self._is_closing = True
+        if self._pump is None or self._closed.called:
+            return
+        if self._failure is None:
+            self.engine.close()
+            self._pump.flush()
+        elif not self.engine.is_closed:
+            self.abort()
+        self._closed.addTimeout(self.patience.close_seconds, self._clock)
+        try:
+            await self._closed
+        except (TimeoutError, CancelledError):
+            self.abort()
+
+    def abort(self) -> None:
+        """Drop the transport without a word."""
+        self._is_closing = True
+        if self._pump is not None and not self._closed.called:
+            self._pump.abort()
+
+
+class Sender:
+    """A link to send on.
+
+    Attributes:
+        name: the address, for messages to people.
+        link: the engine's link.
+    """
+
+    link: Link
+
+    def __init__(self, client: Client, name: str, window: int) -> None:
+        self.name = name
+        self._client = client
+        self._window = window
+        self._attached: Deferred[None] = Deferred()
+        self._waiting: deque[tuple[Sequence[bytes], Deferred[Any]]] = deque()
+        self._under_way: dict[Delivery, Deferred[Any]] = {}
+        self._room: Deferred[None] | None = None
+        self._failure: ClientError | None = None
+        self._next_tag = 0
+
+    def __repr__(self) -> str:
+        return f"<Sender {self.name} waiting={len(self._waiting)} under-way={len(self._under_way)}>"
+
+    @property
+    def pending(self) -> int:
+        """Messages without an outcome."""
+        return len(self._waiting) + len(self._under_way)
+
+    async def attached(self, link: Link) -> None:
+        """Wait for the broker's answer to the attach."""
+        self.link = link
+        self._client.flush()
+        await self._client.wait(self._attached, f"answer to the link to {self.name!r}")
+
+    async def send(self, encoded: bytes) -> Any:
+        """Send one message and return its outcome.
+
+        Raises:
+            ClientError: no outcome came.
+        """
+        await self.room()
+        outcome = self.submit(encoded)
+        return await self._client.wait(outcome, f"outcome for a message to {self.name!r}")
+
+    def submit(self, encoded: bytes) -> Deferred[Any]:
+        """Send as soon as there is credit; the Deferred gives the outcome, or the `ClientError`."""
+        outcome: Deferred[Any] = Deferred(self._abandon)
+        if self._failure is not None:
+            outcome.errback(self._failure)
+            return outcome
+        self._waiting.append(((encoded,), outcome))
+        self._push()
+        return outcome
+
+    async def room(self) -> None:
+        """Wait until fewer than `Patience.window` messages are pending.
+
+        Raises:
+            ClientError: nothing moved for `Patience.answer_seconds`.
+        """
+        while self.pending >= self._window:
+            self._raise_failure()
+            self._room = Deferred()
+            await self._moved(self._room)
+
+    async def settled(self) -> None:
+        """Wait until everything submitted has its outcome.
+
+        Raises:
+            ClientError: nothing moved for `Patience.answer_seconds`.
+        """
+        while self.pending:
+            self._raise_failure()
+            self._room = Deferred()
+            await self._moved(self._room)
+
+    async def close(self) -> None:
+        """Close the link."""
+        self._client.forget(self.link)
+        self.link.detach()
+        self._client.flush()
+
+    async def _moved(self, moved: Deferred[None]) -> None:
+        moved.addTimeout(self._client.patience.answer_seconds, self._client.clock)
+        try:
+            await moved
+        except TimeoutError:
+            raise self._stuck() from None
+
+    def _stuck(self) -> ClientError:
+        limit = self._client.patience.answer_seconds
+        if self._waiting and not self._under_way:
+            return ClientError(
+                NEGATIVE,
+                "client.no-credit",
+                f"the broker takes no messages for {self.name!r}: no credit for {limit:g} s",
+                "is the queue at its capacity? see: amqproute queue ls",
+            )
+        return ClientError(
+            NEGATIVE,
+            "client.no-outcome",
+            f"no outcome for {len(self._under_way)} messages to {self.name!r} within {limit:g} s",
+            "they may or may not have been taken; see the log of the broker",
+        )
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _abandon(self, outcome: Deferred[Any]) -> None:
+        """Stop waiting for the outcome of a message; one that has not left is taken back."""
+        for item in self._waiting:
+            if item[1] is outcome:
+                self._waiting.remove(item)
+                break
+
+    def _push(self) -> None:
+        link = self.link
+        while self._waiting and link.credit > 0:
+            parts, outcome = self._waiting.popleft()
+            tag = self._next_tag.to_bytes(8, "big")
+            self._next_tag += 1
+            try:
+                delivery = link.send(parts, tag)
+            except MessageSizeExceeded as error:
+                outcome.errback(ClientError(NEGATIVE, error.condition, error.description))
+                continue
+            except LocalProtocolError:
+                self._waiting.appendleft((parts, outcome))  # its end is already on the way to us
+                return
+            self._under_way[delivery] = outcome
+        self._client.flush()
+        self._wake()
+
+    def _wake(self) -> None:
+        room, self._room = self._room, None
+        if room is not None and not room.called:
+            room.callback(None)
+
+    def event(self, event: Any) -> None:
+        """Take what the engine tells about the link."""
+        match event:
+            case LinkAttached():
+                # A null target: refused, and the detach that follows says why (§2.6.3).
+                if event.attach.target is not None and not self._attached.called:
+                    self._attached.callback(None)
+            case LinkFlowed():
+                self._push()
+            case DeliveriesUpdated():
+                self._updated(event)
+
+    def _updated(self, event: DeliveriesUpdated) -> None:
+        if not event.settled and not isinstance(event.state, _OUTCOMES):
+            return
+        if not event.settled:
+            self.link.session.settle(event.deliveries)
+        for delivery in event.deliveries:
+            outcome = self._under_way.pop(delivery, None)
+            if outcome is not None and not outcome.called:
+                # Settled without an outcome: the default, which for us is released (O-11).
+                outcome.callback(event.state if event.state is not None else spec.Released())
+        self._push()
+
+    def fail(self, error: ClientError) -> None:
+        """The link is gone."""
+        self._failure = error
+        pending = [outcome for _, outcome in self._waiting]
+        pending += self._under_way.values()
+        self._waiting.clear()
+        self._under_way.clear()
+        if not self._attached.called:
+            self._attached.errback(error)
+        for outcome in pending:
+            if not outcome.called:
+                outcome.errback(error)
+        self._wake()
+
+
+class Receiver:
+    """A link to receive on.
+
+    Attributes:
+        name: the node, for messages to people.
+        address: the node as the broker named it.
+        link: the engine's link.
+    """
+
+    link: Link
+
+    def __init__(self, client: Client, name: str, wanted: int) -> None:
+        self.name = name
+        self.address = name
+        self._client = client
+        self._left = wanted or None  # credit that is still to be granted; None: without end
+        self._attached: Deferred[None] = Deferred()
+        self._arrived: deque[Delivery] = deque()
+        self._waiter: Deferred[None] | None = None
+        self._failure: ClientError | None = None
+
+    def __repr__(self) -> str:
+        return f"<Receiver {self.name} arrived={len(self._arrived)} left={self._left}>"
+
+    async def attached(self, link: Link) -> None:
+        """Wait for the broker's answer to the attach, then grant credit."""
+        self.link = link
+        self._client.flush()
+        await self._client.wait(self._attached, f"answer to the link from {self.name!r}")
+        assert link.source is not None
+        self.address = link.source.address or self.name
+        self._grant()
+
+    async def next(self, seconds: float | None = None) -> Delivery | None:
+        """Return the next message; None if none came within `seconds` (None: wait for ever).
+
+        Raises:
+            ClientError: the link or the connection ended.
+        """
+        if not self._arrived:
+            if self._failure is not None:
+                raise self._failure
+            waiter: Deferred[None] = Deferred()
+            self._waiter = waiter
+            if seconds is not None:
+                waiter.addTimeout(seconds, self._client.clock)
+            try:
+                await waiter
+            except TimeoutError:
+                return None
+            finally:
+                self._waiter = None
+        return self._arrived.popleft()
+
+    def accept(self, delivery: Delivery) -> None:
+        """Accept a message: the broker removes it."""
+        self.link.session.settle((delivery,), spec.Accepted())
+        self._grant()
+        self._client.flush()
+
+    async def close(self) -> None:
+        """Close the link; what was not accepted goes back to its queue."""
+        self._client.forget(self.link)
+        self.link.detach()
+        self._client.flush()
+
+    def _grant(self) -> None:
+        link = self.link
+        full = RECEIVER_CREDIT if self._left is None else min(RECEIVER_CREDIT, self._left)
+        if link.credit < full and (link.credit <= full // 2):
+            link.flow(full)
+            self._client.flush()
+
+    def event(self, event: Any) -> None:
+        """Take what the engine tells about the link."""
+        match event:
+            case LinkAttached():
+                if event.attach.source is not None and not self._attached.called:
+                    self._attached.callback(None)
+            case DeliveriesReceived():
+                self._arrived.extend(event.deliveries)
+                if self._left is not None:
+                    self._left -= len(event.deliveries)
+                self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.called:
+            self._waiter.callback(None)
+
+    def fail(self, error: ClientError) -> None:
+        """The link is gone; what has arrived can still be read, but not accepted."""
+        self._failure = error
+        self._arrived.clear()
+        if not self._attached.called:
+            self._attached.errback(error)
+        if self._waiter is not None and not self._waiter.called:
+            self._waiter.errback(error)
+
+
+def _symbols() -> tuple[str, ...]:
+    return tuple(outcome.symbol for outcome in _OUTCOMES)

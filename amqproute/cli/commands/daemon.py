@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``serve`` and ``check``: run the daemon, or see whether it would run."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import click
+
+from amqproute.auth.users import UserFile
+from amqproute.cli import render
+from amqproute.cli.commands.options import config_option, json_option
+from amqproute.cli.refusal import USAGE
+from amqproute.config import Config, advise, check_files, load
+from amqproute.config.load import Problem, find
+from amqproute.daemon import service
+from amqproute.errors import ConfigError, TlsError
+from amqproute.net.tls import TlsContexts, describe
+
+__all__ = ["EXPIRES_SOON", "check", "examine", "serve"]
+
+EXPIRES_SOON = datetime.timedelta(days=21)
+"""Certificates with less time left are warned of."""
+
+
+@click.command()
+@config_option
+def serve(config: Path | None) -> int:
+    """Run the daemon in the foreground until it is told to stop.
+
+    SIGTERM and SIGINT stop it in order, SIGHUP re-reads the configuration. Exits with 0 after a
+    stop, 1 if it could not start, 2 if the configuration is wrong.
+    """
+    return service.run(find(config))
+
+
+@click.command()
+@config_option
+@json_option
+def check(config: Path | None, as_json: bool) -> int:
+    """Check the configuration and the files it names, without starting anything.
+
+    Every problem is printed as FILE:LINE: KEY: what is wrong, and the exit code is 2. If there
+    is none, a summary shows what would run. Warnings, certificates with less than 21 days left
+    among them, do not change the exit code.
+    """
+    path = find(config)
+    try:
+        loaded = load(path)
+    except ConfigError as error:
+        return _report(path, error.problems, [], [], as_json)
+    problems, warnings = examine(loaded)
+    warnings += [str(problem) for problem in advise(loaded)]
+    summary = [] if problems else _summary(loaded)
+    return _report(path, problems, warnings, summary, as_json)
+
+
+def examine(config: Config) -> tuple[list[str], list[str]]:
+    """Look at the files a configuration names; return problems and warnings."""
+    missing = check_files(config)
+    problems = [str(problem) for problem in missing]
+    warnings: list[str] = []
+    keys = {problem.key for problem in missing}
+    if not any(key.startswith("tls.") for key in keys):
+        _examine_tls(config, problems, warnings)
+    if "users.file" not in keys and config.users.file.exists():
+        try:
+            UserFile.load(config.users.file)
+        except ConfigError as error:
+            problems += error.problems
+    return problems, warnings
+
+
+def _examine_tls(config: Config, problems: list[str], warnings: list[str]) -> None:
+    tls = config.tls
+    try:
+        contexts = TlsContexts(tls.certificate, tls.private_key, tls.trust)
+    except TlsError as error:
+        key = "private-key" if error.code == "tls.key" else "certificate"
+        if str(tls.trust) in str(error):
+            key = "trust"
+        problems.append(str(_problem(config, ("tls", key), f"{error.code}: {error}")))
+        return
+    now = datetime.datetime.now(datetime.UTC)
+    for number, certificate in enumerate(contexts.loaded.chain):
+        facts = describe(certificate)
+        whose = "the certificate" if number == 0 else f"{facts.subject} in the chain"
+        left = facts.not_after - now
+        at = ("tls", "certificate")
+        if left < datetime.timedelta(0):
+            # Our own was refused above; an intermediate one that has run out breaks the chain.
+            words = f"tls.expired: {whose} has expired at {facts.not_after:%Y-%m-%d %H:%M UTC}"
+            problems.append(str(_problem(config, at, words)))
+        elif left < EXPIRES_SOON:
+            words = f"{whose} expires in {left.days} days, at {facts.not_after:%Y-%m-%d}; renew it"
+            warnings.append(str(_problem(config, at, words)))
+    if contexts.loaded.chain:
+        proved = set(describe(contexts.loaded.chain[0]).names.dns)
+        proved |= {name.split(".", 1)[1] for name in describe(contexts.loaded.chain[0]).names.srv}
+        for domain in config.domains:
+            if domain not in proved and f"*.{domain.partition('.')[2]}" not in proved:
+                words = f"the certificate does not name {domain}; peers will refuse this broker"
+                warnings.append(str(_problem(config, ("tls", "certificate"), words)))
+
+
+def _problem(config: Config, at: tuple[str, ...], words: str) -> Problem:
+    lines = config.source.lines
+    line = lines.get(at) or lines.get(at[:1]) or 1
+    return Problem(config.source.path or Path("(no file)"), line, ".".join(at), words)
+
+
+def _summary(config: Config) -> list[tuple[str, str]]:
+    listens = [
+        f"{listen.endpoint} (tls {listen.tls}, {', '.join(listen.mechanisms)})"
+        for listen in config.listen
+    ]
+    summary = [
+        ("container-id", config.container_id or "(kept in the state directory)"),
+        ("domains", ", ".join(config.domains) or "-"),
+        ("state directory", str(config.state_directory)),
+        *(("listens at", text) for text in listens),
+        ("nodes", ", ".join(node.name for node in config.nodes) or "-"),
+        ("routes", ", ".join(f"{r.domain} via {r.via or 'DNS'}" for r in config.routes) or "-"),
+    ]
+    if config.tls.certificate is not None:
+        certificate = TlsContexts(config.tls.certificate, config.tls.private_key, config.tls.trust)
+        facts = describe(certificate.loaded.chain[0])
+        summary.append(("certificate", f"{facts.names}, until {facts.not_after:%Y-%m-%d}"))
+    return summary
+
+
+def _report(
+    path: Path,
+    problems: list[str],
+    warnings: list[str],
+    summary: list[tuple[str, str]],
+    as_json: bool,
+) -> int:
+    code = USAGE if problems else 0
+    if as_json:
+        render.json_text(
+            {
+                "file": str(path),
+                "ok": not problems,
+                "problems": problems,
+                "warnings": warnings,
+                "summary": [{"what": what, "value": value} for what, value in summary],
+            }
+        )
+        return code
+    for problem in problems:
+        click.echo(render.printable(problem), err=True)
+    for warning in warnings:
+        render.warn(warning)
+    if problems:
+        count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+        click.echo(f"config: {count}; nothing would start", err=True)
+        click.echo("  next: correct the file, then check again", err=True)
+        return code
+    for what, value in summary:
+        click.echo(f"{what + ':':17}{render.printable(value)}")
+    click.echo(f"{path}: ok")
+    return code

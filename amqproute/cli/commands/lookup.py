@@ -1,0 +1,407 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``explain``, ``resolve`` and ``dns``: where a message would go, and how others find us."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqproute.address import Address, is_reserved, normalize_domain, parse
+from amqproute.cli import render, runner
+from amqproute.cli.commands.options import config_option, json_option, load_config
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
+from amqproute.config import Config, load
+from amqproute.config.load import find
+from amqproute.config.parameters import Listen
+from amqproute.daemon.assembly import make_resolver
+from amqproute.errors import ConfigError, InvalidField, ResolveError
+from amqproute.routing.table import Router
+from amqproute.values import (
+    Candidate,
+    NextHop,
+    Resolution,
+    RouteRule,
+    TransportSecurity,
+)
+
+__all__ = ["dns", "explain", "resolve"]
+
+ACCEPTED = "ok"
+
+
+# -- resolve -----------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("domain")
+@config_option
+@json_option
+def resolve(domain: str, config: Path | None, as_json: bool) -> int:
+    """Look a DOMAIN up in the DNS as the daemon would.
+
+    Shows the candidates in the order in which they would be tried (RFC 2782: among equal
+    priorities each look-up draws its own order), and every question that was asked. Without a
+    configuration the name servers of this machine are asked. Exits with 1 if there is no
+    candidate.
+    """
+    settings = _config_or_default(config)
+    outcome = _look_up(settings, domain)
+    if as_json:
+        render.json_text(_resolution_facts(domain, outcome))
+    elif isinstance(outcome, Resolution):
+        _print_candidates(outcome.candidates)
+        _print_attempts(outcome)
+    if isinstance(outcome, ResolveError):
+        if as_json:
+            return NEGATIVE
+        raise outcome
+    return DONE
+
+
+def _config_or_default(config: Path | None) -> Config:
+    try:
+        path = find(config)
+    except ConfigError:
+        if config is not None:
+            raise
+        return Config()
+    return load(path)
+
+
+def _look_up(config: Config, domain: str) -> Resolution | ResolveError:
+    async def work(reactor: Any) -> Resolution | ResolveError:
+        try:
+            return await make_resolver(config, reactor).resolve(domain)
+        except ResolveError as error:
+            return error
+
+    result: Coroutine[Any, Any, Resolution | ResolveError] | Any = runner.run(work)
+    assert isinstance(result, Resolution | ResolveError)
+    return result
+
+
+def _candidate_facts(candidate: Candidate) -> dict[str, Any]:
+    return {
+        "host": candidate.host,
+        "port": candidate.port,
+        "security": candidate.security.value,
+        "addresses": list(candidate.addresses),
+        "priority": candidate.priority,
+        "weight": candidate.weight,
+        "source": candidate.source,
+    }
+
+
+def _resolution_facts(domain: str, outcome: Resolution | ResolveError) -> dict[str, Any]:
+    if isinstance(outcome, ResolveError):
+        return {
+            "domain": domain,
+            "code": outcome.code,
+            "description": str(outcome),
+            "permanent": outcome.permanent,
+            "candidates": [],
+            "attempts": list(outcome.attempts),
+        }
+    return {
+        "domain": outcome.domain,
+        "code": ACCEPTED,
+        "candidates": [_candidate_facts(each) for each in outcome.candidates],
+        "ttl": outcome.ttl,
+        "stale": outcome.stale,
+        "authenticated": outcome.authenticated,
+        "attempts": list(outcome.attempts),
+    }
+
+
+_TLS = {
+    TransportSecurity.IMPLICIT: "TLS at once",
+    TransportSecurity.UPGRADE: "TLS by upgrade",
+}
+
+
+def _print_candidates(candidates: tuple[Candidate, ...]) -> None:
+    rows = [
+        (
+            number,
+            each.host,
+            each.port,
+            _TLS[each.security],
+            " ".join(each.addresses),
+            each.priority,
+            each.weight,
+            each.source,
+        )
+        for number, each in enumerate(candidates, 1)
+    ]
+    headings = ("#", "HOST", "PORT", "SECURITY", "ADDRESSES", "PRIORITY", "WEIGHT", "SOURCE")
+    render.table(headings, rows, right="# PORT PRIORITY WEIGHT")
+
+
+def _print_attempts(outcome: Resolution) -> None:
+    click.echo("asked:")
+    for line in outcome.attempts:
+        click.echo(f"  {render.printable(line)}")
+    state = "authenticated (DNSSEC)" if outcome.authenticated else "not authenticated"
+    stale = ", STALE: the name servers fail" if outcome.stale else ""
+    click.echo(f"good for {outcome.ttl:.0f} s, {state}{stale}")
+
+
+# -- explain -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Explanation:
+    """What the daemon would do with an address.
+
+    Attributes:
+        address: as given.
+        code: ``ok``, or the one code that stops it.
+        words: the same in words.
+        steps: how it came to that, in order.
+        facts: the same for programs.
+    """
+
+    address: str
+    code: str = ACCEPTED
+    words: str = ""
+    steps: list[str] = field(default_factory=list)
+    facts: dict[str, Any] = field(default_factory=dict)
+    candidates: tuple[Candidate, ...] = ()
+
+    def stop(self, code: str, words: str) -> Explanation:
+        """Note what stops it."""
+        self.code, self.words = code, words
+        return self
+
+
+@click.command()
+@click.argument("address")
+@config_option
+@json_option
+def explain(address: str, config: Path | None, as_json: bool) -> int:
+    """Show what the daemon would do with a message for ADDRESS, and why.
+
+    The rule that decides, the places that would be tried in their order, the security level, and
+    the names that would be accepted in the peer's certificate; or the one code that stops it.
+    The decision is made by the daemon's own functions, with the DNS as it is now; nothing is
+    sent and no connection is made. Exits with 1 if the message could not go.
+    """
+    found = _explain(load_config(config), address)
+    if as_json:
+        render.json_text(
+            {
+                "address": found.address,
+                "code": found.code,
+                "description": found.words,
+                **found.facts,
+                "steps": found.steps,
+            }
+        )
+        return DONE if found.code == ACCEPTED else NEGATIVE
+    for step in found.steps:
+        click.echo(render.printable(step))
+    if found.candidates:
+        _print_candidates(found.candidates)
+    if found.code != ACCEPTED:
+        raise Refusal(NEGATIVE, found.code, found.words, next_step_for(found.code))
+    click.echo(f"ok: {render.printable(found.words)}")
+    return DONE
+
+
+def _explain(config: Config, text: str) -> Explanation:
+    found = Explanation(text)
+    try:
+        address = parse(text)
+    except InvalidField as error:
+        return found.stop(error.condition, error.description)
+    found.steps.append(
+        f"node {address.node!r} of {address.domain or 'this broker'}"
+        if address.node
+        else f"any node of {address.domain}"
+    )
+    router = _router(config)
+    if address.domain is None or address.domain in router.own_names:
+        return _explain_local(config, address, found)
+    return _explain_remote(config, router, address, found)
+
+
+def _router(config: Config) -> Router:
+    """The daemon's router, as far as the file tells: see `daemon.assembly.House`."""
+    names = set(config.local_domains)
+    host = socket.gethostname()
+    if "." in host:
+        try:
+            names.add(normalize_domain(host))
+        except InvalidField:
+            pass  # a host name that is no domain name owns no addresses
+    return Router(
+        names,
+        [RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes],
+    )
+
+
+def _explain_local(config: Config, address: Address, found: Explanation) -> Explanation:
+    domain = address.domain
+    found.steps.append(f"local: {domain} is one of ours" if domain else "local: no domain given")
+    found.facts["route"] = {"kind": "local", "node": address.node}
+    if is_reserved(address.node):
+        return found.stop("amqp:not-allowed", f"{address.node!r} is a service of the broker")
+    if not address.node:
+        return found.stop("amqp:precondition-failed", "the address names no node")
+    node = config.aliases.get(address.node, address.node)
+    if node != address.node:
+        found.steps.append(f"alias: {address.node} stands for {node}")
+        found.facts["route"]["node"] = node
+    if all(each.name != node for each in config.nodes):
+        return found.stop("amqp:not-found", f"no node {node!r} is configured here")
+    found.words = f"goes onto the local node {node}"
+    return found
+
+
+def _explain_remote(
+    config: Config, router: Router, address: Address, found: Explanation
+) -> Explanation:
+    domain = address.domain
+    assert domain is not None
+    if is_reserved(address.node):
+        return found.stop(
+            "amqp:not-allowed", f"messages for the service {address.node!r} are not transferred"
+        )
+    rule = router.rule(domain)
+    hop = router.hop(domain)
+    if rule is None:
+        found.steps.append("no route of the configuration matches; the DNS decides")
+    else:
+        number = router.rules.index(rule)
+        found.steps.append(f"routes[{number}] matches: {rule.pattern} via {rule.via or 'DNS'}")
+    peer = config.peer_for(hop.domain)
+    names = [hop.domain, *hop.names]
+    found.facts["route"] = {
+        "kind": "remote",
+        "rule": None if rule is None else router.rules.index(rule),
+        "pattern": None if rule is None else rule.pattern,
+        "next-hop": hop.key,
+        "via": hop.via,
+        "target": hop.target,
+    }
+    found.facts["security"] = {"level": peer.level, "names": names}
+    found.steps.append(f"next hop {hop.key}, link to {hop.target}")
+    found.steps.append(
+        f"level {peer.level}; the peer's certificate has to name {' or '.join(names)}"
+    )
+    if config.tls.certificate is None:
+        return found.stop(
+            "tls.file", "tls.certificate is not configured: this broker cannot prove its domain"
+        )
+    return _explain_places(config, hop, found)
+
+
+def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explanation:
+    if hop.via is not None:
+        found.facts["candidates"] = []
+        found.words = f"goes onto the relay queue of {hop.key}, and from there to {hop.via}"
+        return found
+    outcome = _look_up(config, hop.domain)
+    found.facts["candidates"] = []
+    found.facts["attempts"] = list(outcome.attempts)
+    found.steps += [f"asked: {line}" for line in outcome.attempts]
+    if isinstance(outcome, ResolveError):
+        lasting = "lasting" if outcome.permanent else "it would be tried again"
+        return found.stop(outcome.code, f"{outcome} ({lasting})")
+    found.candidates = outcome.candidates
+    found.facts["candidates"] = [_candidate_facts(each) for each in outcome.candidates]
+    found.words = (
+        f"goes onto the relay queue of {hop.key}, and from there to the first that answers"
+    )
+    return found
+
+
+# -- dns ---------------------------------------------------------------------------------------
+
+
+@click.group()
+def dns() -> None:
+    """DNS records of this broker's domains."""
+
+
+@dns.command("print")
+@config_option
+@click.option(
+    "--host",
+    metavar="NAME",
+    help="The host name that the records point to. [default: this machine's full name]",
+)
+@click.option("--ttl", default=3600, show_default=True, type=click.IntRange(0, 604800))
+def print_records(config: Path | None, host: str | None, ttl: int) -> int:
+    """Print the SRV records to publish so that other organizations find this broker.
+
+    One record for each domain under `domains` and each endpoint under `listen` where peers can
+    prove their domain (TCP with TLS, client-certificate and EXTERNAL): _amqps for tls: implicit,
+    _amqp for tls: upgrade. The host's addresses (A, AAAA) are published as for any host.
+    """
+    settings = load_config(config)
+    name = _host_name(host)
+    if not settings.domains:
+        raise Refusal(
+            USAGE, "config", "`domains` is empty", "name the domains whose nodes live here"
+        )
+    places = [place for place in map(_published, settings.listen) if place is not None]
+    if not places:
+        raise Refusal(
+            NEGATIVE,
+            "dns.no-endpoint",
+            "no endpoint under `listen` is for peers: TLS with client-certificate and EXTERNAL",
+            "add - {endpoint: tcp:5671, tls: implicit, client-certificate: optional, "
+            "mechanisms: [EXTERNAL]}",
+        )
+    for domain in settings.domains:
+        for priority, (service, port) in enumerate(sorted(set(places), key=_rank)):
+            target = f"{name}."
+            click.echo(
+                f"{service}._tcp.{domain}. {ttl} IN SRV {priority * 10 + 10} 0 {port} {target}"
+            )
+    _advise_publication(settings)
+    return DONE
+
+
+def _published(listen: Listen) -> tuple[str, int] | None:
+    """The service and port of an endpoint for peers; None if it is not for them."""
+    place = listen.parsed
+    if not place.port or listen.tls == "none":
+        return None
+    if listen.client_certificate == "none" or "EXTERNAL" not in listen.mechanisms:
+        return None
+    return ("_amqps" if listen.tls == "implicit" else "_amqp", place.port)
+
+
+def _rank(place: tuple[str, int]) -> tuple[bool, int]:
+    return place[0] != "_amqps", place[1]
+
+
+def _advise_publication(config: Config) -> None:
+    for index, listen in enumerate(config.listen):
+        if _published(listen) is not None and listen.parsed.is_loopback:
+            render.warn(f"listen[{index}] {listen.endpoint}: only this machine can reach it")
+
+
+def _host_name(host: str | None) -> str:
+    name = socket.getfqdn() if host is None else host
+    try:
+        name = normalize_domain(name)
+    except InvalidField as error:
+        raise Refusal(
+            USAGE, "usage.host", error.description, "give the full host name with --host"
+        ) from None
+    if "." not in name or name == "localhost.localdomain":
+        raise Refusal(
+            USAGE,
+            "usage.host",
+            f"{name!r} is no full host name",
+            "give the name that others know this machine by with --host",
+        )
+    return name

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``send`` and ``receive``."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import click
+from rich.progress import Progress
+from twisted.internet.defer import CancelledError
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.failure import Failure
+
+from amqproute.address import parse
+from amqproute.cli import content, render, runner
+from amqproute.cli.client import Client, Receiver, Sender
+from amqproute.cli.commands.options import Access, access_options, json_option, open_client
+from amqproute.cli.content import Draft
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
+from amqproute.errors import InvalidField
+
+__all__ = ["receive", "send"]
+
+TOLD_ONE_BY_ONE: Final = 20
+"""Accepted messages whose outcome is printed, line for line; further ones are only counted."""
+
+MAX_TTL_SECONDS: Final = 4_294_967
+"""header.ttl is a uint of milliseconds."""
+
+MAX_LINE_BYTES: Final = 16 * 1024 * 1024
+
+_READ: Final = 65536
+_LOOK_SECONDS: Final = 0.2
+
+
+# -- send --------------------------------------------------------------------------------------
+
+
+@click.command(
+    epilog="Without --body and --file each line of standard input is a message. "
+    "Text is sent as an amqp-value, a file as data."
+)
+@click.argument("address")
+@access_options
+@click.option("--body", metavar="TEXT", help="Send this text.")
+@click.option(
+    "--file",
+    "path",
+    metavar="F",
+    type=click.Path(path_type=Path),
+    help="Send what is in this file; - for standard input as a whole.",
+)
+@click.option(
+    "--count", default=1, show_default=True, type=click.IntRange(1), help="Send it N times."
+)
+@click.option(
+    "--property",
+    "properties",
+    metavar="K=V",
+    multiple=True,
+    help="An application property; may be repeated. Values are text.",
+)
+@click.option(
+    "--ttl",
+    metavar="SECONDS",
+    type=click.FloatRange(0, MAX_TTL_SECONDS, min_open=True),
+    help="The message's lifetime.",
+)
+@click.option("--priority", type=click.IntRange(0, 9), help="0 to 9; 4 is usual.")
+@click.option("--transient", is_flag=True, help="Not durable: may be lost when a broker stops.")
+@click.option(
+    "--return-to",
+    metavar="ADDRESS",
+    help="Where the message goes if it cannot be delivered in the end.",
+)
+@json_option
+def send(
+    address: str,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    body: str | None,
+    path: Path | None,
+    count: int,
+    properties: tuple[str, ...],
+    ttl: float | None,
+    priority: int | None,
+    transient: bool,
+    return_to: str | None,
+    as_json: bool,
+) -> int:
+    """Publish messages to ADDRESS and wait for their outcomes.
+
+    ADDRESS is a node of the broker or node@domain. Messages are durable and have the address in
+    `to`, so that the broker can relay them. The outcomes are printed: each of the first 20, each
+    that is not `accepted`, and a summary; with --json an object for every message and no summary.
+
+    Exits with 1 if any message was not accepted.
+    """
+    if body is not None and path is not None:
+        raise click.UsageError("--body and --file exclude each other")
+    if count > 1 and body is None and path is None:
+        raise click.UsageError("--count needs --body or --file")
+    draft = Draft(
+        to=_checked(address, "ADDRESS"),
+        durable=not transient,
+        priority=priority,
+        ttl_ms=None if ttl is None else max(1, int(ttl * 1000)),
+        return_to=None if return_to is None else _checked(return_to, "--return-to"),
+        properties=_pairs(properties),
+    )
+    access = Access(url, config, trust)
+    repeated = _whole_body(body, path)
+    if repeated is None and sys.stdin.isatty():
+        click.echo("each line is a message; end with Ctrl-D", err=True)
+
+    async def work(reactor: Any) -> int:
+        client = await open_client(reactor, access)
+        try:
+            report = Report(as_json, None if repeated is None else count)
+            bodies = _repeat(repeated, count) if repeated is not None else _lines(reactor)
+            with report:
+                await publish(client, draft, bodies, report)
+        finally:
+            await client.close()
+        return report.exit_code
+
+    return runner.run(work)
+
+
+def _checked(address: str, what: str) -> str:
+    try:
+        parse(address)
+    except InvalidField as error:
+        raise Refusal(
+            USAGE, error.condition, f"{what}: {error.description}", "write node or node@domain"
+        ) from None
+    return address
+
+
+def _pairs(properties: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in properties:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise click.BadParameter(f"{text!r} is not K=V", param_hint="--property")
+        pairs[key] = value
+    return pairs
+
+
+def _whole_body(body: str | None, path: Path | None) -> str | bytes | None:
+    if body is not None or path is None:
+        return body
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise Refusal(
+            USAGE, "usage.file", f"cannot read {path}: {error.strerror}", "check the path"
+        ) from None
+
+
+async def _repeat(body: str | bytes, count: int) -> AsyncIterator[str | bytes]:
+    for _ in range(count):
+        yield body
+
+
+async def _lines(reactor: Any) -> AsyncIterator[str | bytes]:
+    """Give the lines of standard input as they come; reading never holds the connection up."""
+    stream = sys.stdin.buffer
+    rest = b""
+    while True:
+        data = await deferToThreadPool(reactor, reactor.getThreadPool(), _read_some, stream)
+        if data is None:
+            continue
+        *lines, rest = (rest + data).split(b"\n")
+        if not data and rest:
+            lines, rest = [rest], b""
+        if len(rest) > MAX_LINE_BYTES:
+            raise Refusal(
+                USAGE, "usage.line", f"a line is over {MAX_LINE_BYTES} octets", "send it by --file"
+            )
+        for line in lines:
+            yield _as_text(line)
+        if not data:
+            return
+
+
+def _read_some(stream: BinaryIO) -> bytes | None:
+    """Read what is there; None if there is nothing yet, so that no thread waits for ever."""
+    descriptor = stream.fileno()
+    if not select.select([descriptor], [], [], _LOOK_SECONDS)[0]:
+        return None
+    return os.read(descriptor, _READ)
+
+
+def _as_text(line: bytes) -> str | bytes:
+    line = line.removesuffix(b"\r")
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        return line  # goes out as data, octet for octet
+
+
+@dataclass(slots=True)
+class Report:
+    """Counts outcomes and prints them.
+
+    Attributes:
+        as_json: an object a message, no summary.
+        expected: how many there will be, if that is known.
+        counts: outcome to number.
+    """
+
+    as_json: bool
+    expected: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+    _started: float = field(default_factory=time.monotonic)
+    _progress: Progress = field(default_factory=render.progress)
+    _task: Any = None
+
+    def __enter__(self) -> Report:
+        self._progress.start()
+        if self.expected is None or self.expected > TOLD_ONE_BY_ONE:
+            self._task = self._progress.add_task("sent", total=self.expected)
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._progress.stop()
+        if not self.as_json:
+            self._summarize()
+
+    @property
+    def exit_code(self) -> int:
+        """0 if everything was accepted, and there was anything."""
+        return DONE if set(self.counts) == {"accepted"} else NEGATIVE
+
+    def outcome(self, message_id: str, outcome: Any) -> None:
+        """Note the outcome of one message."""
+        name, cause = content.outcome_words(outcome)
+        self.counts[name] += 1
+        if self._task is not None:
+            self._progress.advance(self._task)
+        if self.as_json:
+            facts = {"message-id": message_id, "outcome": name}
+            error = getattr(outcome, "error", None)
+            if error is not None:
+                facts["condition"] = str(error.condition)
+                facts["description"] = error.description or ""
+            render.json_line(facts)
+        elif name != "accepted" or self.counts[name] <= TOLD_ONE_BY_ONE:
+            click.echo(f"{name} {message_id}{': ' if cause else ''}{render.printable(cause)}")
+
+    def _summarize(self) -> None:
+        total = sum(self.counts.values())
+        if total <= 1:
+            return
+        seconds = time.monotonic() - self._started
+        told = ", ".join(f"{number} {name}" for name, number in sorted(self.counts.items()))
+        click.echo(f"{told} in {seconds:.2f} s ({total / max(seconds, 1e-9):.0f} a second)")
+
+
+async def publish(
+    client: Client, draft: Draft, bodies: AsyncIterator[str | bytes], report: Report
+) -> None:
+    """Send messages as fast as the broker takes them; tell the report each outcome.
+
+    Raises:
+        ClientError: the broker ended the link, or gave no outcome.
+    """
+    sender = await client.sender(draft.to)
+    failures: list[BaseException] = []
+
+    def failed(failure: Failure) -> None:
+        assert failure.value is not None
+        failures.append(failure.value)
+
+    async for body in bodies:
+        await sender.room()
+        message_id, encoded = draft.encode(body, time.time_ns() // 1_000_000)
+        outcome = sender.submit(encoded)
+        outcome.addCallback(lambda state, told: report.outcome(told, state), message_id)
+        outcome.addErrback(failed)
+        if failures:
+            break
+    await _finish(sender, failures)
+
+
+async def _finish(sender: Sender, failures: list[BaseException]) -> None:
+    if not failures:
+        await sender.settled()
+    if failures:
+        raise failures[0]
+    await sender.close()
+
+
+# -- receive -----------------------------------------------------------------------------------
+
+
+@click.command(
+    epilog="In a pipe only the bodies are printed, a line each. A message is accepted, and with "
+    "that gone from the queue, after it was printed."
+)
+@click.argument("node")
+@access_options
+@click.option("--count", type=click.IntRange(1), help="Stop after N messages. [default: no end]")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.FloatRange(0, min_open=True),
+    help="Stop when no message has come for so long. [default: wait for ever]",
+)
+@json_option
+def receive(
+    node: str,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    count: int | None,
+    timeout: float | None,
+    as_json: bool,
+) -> int:
+    """Consume messages from NODE and print them.
+
+    With --json one object a message: header, annotations, properties, application-properties and
+    body. Ctrl-C stops it; what was not printed stays in the queue.
+
+    Exits with 1 if fewer than --count messages came, or none at all.
+    """
+    access = Access(url, config, trust)
+
+    async def work(reactor: Any) -> int:
+        client = await open_client(reactor, access)
+        try:
+            receiver = await client.receiver(node, credit=count or 0)
+            got = await consume(receiver, count, timeout, as_json)
+        finally:
+            await client.close()
+        return DONE if got >= (count or 1) else NEGATIVE
+
+    return runner.run(work)
+
+
+async def consume(
+    receiver: Receiver, count: int | None, timeout: float | None, as_json: bool
+) -> int:
+    """Print messages and accept them; return how many there were.
+
+    Raises:
+        ClientError: the broker ended the link.
+    """
+    got = 0
+    while count is None or got < count:
+        try:
+            delivery = await receiver.next(timeout)
+        except CancelledError:  # Ctrl-C
+            break
+        if delivery is None:
+            break
+        got += 1
+        _print_message(delivery.payload, got, as_json)
+        receiver.accept(delivery)
+    return got
+
+
+def _print_message(encoded: bytes, number: int, as_json: bool) -> None:
+    facts = content.shown(encoded)
+    if as_json:
+        render.json_line(facts)
+    elif sys.stdout.isatty():
+        _print_for_people(facts, number)
+    else:
+        body = facts.get("body", facts)
+        click.echo(body if isinstance(body, str) else content_text(body))
+    sys.stdout.flush()
+
+
+def content_text(body: Any) -> str:
+    """Write a body that is no text on one line."""
+    return "" if body is None else render.compact(body)
+
+
+def _print_for_people(facts: dict[str, Any], number: int) -> None:
+    properties = facts.get("properties", {})
+    heading = " ".join(
+        f"{key}={render.printable(str(properties[key]))}"
+        for key in ("message-id", "to", "subject", "creation-time")
+        if key in properties
+    )
+    click.secho(f"#{number} {heading}", bold=True)
+    for key, value in facts.get("application-properties", {}).items():
+        click.echo(f"  {render.printable(str(key))}={render.printable(str(value))}")
+    body = facts.get("body", facts)
+    text = body if isinstance(body, str) else content_text(body)
+    for line in text.split("\n"):
+        click.echo(f"  {render.printable(line)}")

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entry point: the group of commands, and errors to words and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from amqproute import __version__
+from amqproute.cli import render
+from amqproute.cli.commands.certificates import certs
+from amqproute.cli.commands.daemon import check, serve
+from amqproute.cli.commands.lookup import dns, explain, resolve
+from amqproute.cli.commands.messages import receive, send
+from amqproute.cli.commands.queues import queue
+from amqproute.cli.commands.users import user
+from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, USAGE, Refusal
+from amqproute.cli.runner import Interrupted
+from amqproute.errors import (
+    AmqpError,
+    AmqprouteError,
+    ConfigError,
+    ConnectError,
+    ResolveError,
+    TlsError,
+)
+
+__all__ = ["amqproute", "main"]
+
+
+class Program(click.Group):
+    """A group of commands whose errors end as the package docstring promises."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        """Run a command; in standalone mode print what went wrong, and exit."""
+        inherited: Any = super().main
+        if not extra.pop("standalone_mode", True):
+            return inherited(*args, standalone_mode=False, **extra)
+        try:
+            result = inherited(*args, standalone_mode=False, **extra)
+        except click.UsageError as error:
+            error.show()
+            sys.exit(USAGE)
+        except click.ClickException as error:
+            render.refuse(Refusal(USAGE, "usage", error.format_message(), "see --help"))
+            sys.exit(USAGE)
+        except (click.Abort, Interrupted):
+            render.refuse(Refusal(NEGATIVE, "interrupted", "stopped before it was done", ""))
+            sys.exit(NEGATIVE)
+        except AmqprouteError as error:
+            refusal = as_refusal(error)
+            render.refuse(refusal)
+            sys.exit(refusal.exit_code)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def as_refusal(error: AmqprouteError) -> Refusal:
+    """Give any error of the package its exit code and its next step."""
+    match error:
+        case Refusal():
+            return error
+        case ConfigError():
+            first, *others = error.problems
+            step = "correct the file, then: amqproute check --config FILE"
+            return Refusal(USAGE, "config", first, step, others)
+        case TlsError():
+            return Refusal(USAGE, error.code, str(error))
+        case ConnectError():
+            return Refusal(UNREACHABLE, error.code, str(error), details=error.attempts)
+        case ResolveError():
+            return Refusal(NEGATIVE, error.code, str(error), details=error.attempts)
+        case AmqpError():
+            return Refusal(NEGATIVE, error.condition, error.description)
+        case _:
+            return Refusal(NEGATIVE, "failed", str(error))
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.version_option(__version__, prog_name="amqproute")
+def amqproute() -> None:
+    """Store-and-forward messaging between organizations, over AMQP 1.0.
+
+    Exit codes: 0 done, 1 a negative answer, 2 wrong usage or configuration, 3 the daemon cannot
+    be reached. The configuration is found through --config, $AMQPROUTE_CONFIG, or
+    /etc/amqproute/amqproute.yaml.
+    """
+
+
+COMMANDS: Sequence[click.Command] = (
+    serve,
+    check,
+    send,
+    receive,
+    explain,
+    resolve,
+    queue,
+    user,
+    certs,
+    dns,
+)
+
+for command in COMMANDS:
+    amqproute.add_command(command)
+
+
+def main() -> None:
+    """Run the program; the console script's entry point."""
+    amqproute.main(prog_name="amqproute")

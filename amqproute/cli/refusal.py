@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The error that a command ends with: exit code, stable code, cause, next step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from amqproute import conditions
+from amqproute.errors import AmqprouteError
+
+__all__ = [
+    "DONE",
+    "NEGATIVE",
+    "UNREACHABLE",
+    "USAGE",
+    "ClientError",
+    "Refusal",
+    "by_condition",
+    "next_step_for",
+]
+
+DONE: Final = 0
+NEGATIVE: Final = 1
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+
+_NEXT_STEPS: Final = {
+    conditions.NOT_FOUND: "see what there is with: amqproute queue ls; add the node under `nodes` "
+    "in the configuration and reload",
+    conditions.UNAUTHORIZED_ACCESS: "add an access rule for this principal and node to the "
+    "configuration and reload, or log in as another user with --url",
+    conditions.NOT_ALLOWED: "this is not possible with this address; see what would become of it "
+    "with: amqproute explain ADDRESS",
+    conditions.RESOURCE_LIMIT_EXCEEDED: "a limit of the broker is reached; consume messages, or "
+    "raise the limit in the configuration",
+    conditions.NOT_IMPLEMENTED: "this broker does not offer it; leave the option out",
+    conditions.PRECONDITION_FAILED: "correct the message and send it again",
+    conditions.LINK_MESSAGE_SIZE_EXCEEDED: "send a smaller message, or raise "
+    "limits.max-message-size in the configuration",
+    conditions.INTERNAL_ERROR: "see the log of the broker; try again later",
+    conditions.CONNECTION_FORCED: "the broker is stopping or was told to close; try again later",
+    conditions.LINK_DETACH_FORCED: "somebody closed the link at the broker; try again",
+    "auth.mechanism": "give a URL with user and password, or add a mechanism to this endpoint's "
+    "`mechanisms` in the configuration",
+    "auth.refused": "check name and password in the URL; amqproute user ls shows who there is",
+    "connect.refused": "is the daemon running, and is the URL one of its `listen` entries?",
+    "connect.timeout": "is a firewall in between? try the URL from the daemon's own machine",
+    "connect.unreachable": "is the daemon running, and may this user open its socket?",
+    "connect.name": "check the host name in the URL",
+    "dns.nxdomain": "check the spelling of the domain",
+    "dns.no-service": "the domain says that it takes no AMQP; ask its operator",
+    "dns.no-address": "ask the domain's operator to publish addresses for its hosts",
+    "dns.denied-target": "the domain points into a network that resolver.deny-targets excludes",
+    "dns.bad-name": "write a domain name, as in beta.example",
+    "tls.untrusted": "name the right authorities with --trust or tls.trust",
+    "tls.name": "use the host name that stands in the certificate",
+    "tls.file": "check the path and who may read the file",
+    "tls.exists": "nothing was changed",
+}
+
+
+class Refusal(AmqprouteError):
+    """A command cannot do what was asked.
+
+    Attributes:
+        exit_code: what the process ends with.
+        code: a condition symbol or a stable code of ours.
+        words: the cause.
+        next_step: what the reader can do about it.
+        details: more lines, for example each address that was tried.
+    """
+
+    def __init__(
+        self,
+        exit_code: int,
+        code: str,
+        words: str,
+        next_step: str | None = None,
+        details: Sequence[str] = (),
+    ) -> None:
+        super().__init__(f"{code}: {words}")
+        self.exit_code = exit_code
+        self.code = str(code)
+        self.words = words
+        self.next_step = next_step_for(code) if next_step is None else next_step
+        self.details = tuple(details)
+
+
+class ClientError(Refusal):
+    """The broker refused, failed, cannot be reached or did not answer."""
+
+
+def next_step_for(code: str) -> str:
+    """Say what usually helps against a code."""
+    known = _NEXT_STEPS.get(code)
+    if known is None and code.startswith("dns."):
+        return "the name servers fail; try again later, or check resolver.nameservers"
+    return known or "see the log of the broker"
+
+
+def by_condition(error: Any, doing: str) -> ClientError:
+    """Make an error of the `spec.Error` (or None) with which a broker ended something.
+
+    Args:
+        error: what the broker said.
+        doing: what was ended, as in ``the link to 'orders'``.
+    """
+    if error is None:
+        return ClientError(NEGATIVE, conditions.LINK_DETACH_FORCED, f"the broker closed {doing}")
+    words = f"the broker refused {doing}"
+    if error.description:
+        words += f": {error.description}"
+    return ClientError(NEGATIVE, str(error.condition), words)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Turn the reactor until one coroutine is done. The only module here that imports the reactor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.python.failure import Failure
+
+__all__ = ["Interrupted", "run"]
+
+_T = TypeVar("_T")
+
+
+class Interrupted(Exception):
+    """The user pressed Ctrl-C, or the process was asked to end."""
+
+
+def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
+    """Run a coroutine function, which is given the reactor, and return what it returns.
+
+    A reactor runs once in a process, as a command does. On SIGINT and SIGTERM the coroutine is
+    cancelled and awaited; it has to be done within its own deadlines.
+
+    Raises:
+        Interrupted: a signal came and the coroutine did not end with a result in spite of it.
+        Exception: whatever the coroutine raises.
+    """
+    reactor: Any = _reactor
+    results: list[_T | Failure] = []
+    tasks: list[Deferred[None]] = []
+    was_cut_short = False
+
+    def start() -> None:
+        task: Deferred[None] = Deferred.fromCoroutine(work(reactor)).addBoth(done)
+        tasks.append(task)
+
+    def done(result: _T | Failure) -> None:
+        results.append(result)
+        if not was_cut_short:
+            reactor.stop()
+
+    def before_shutdown() -> Deferred[None] | None:
+        nonlocal was_cut_short
+        if results or not tasks:
+            return None
+        was_cut_short = True
+        tasks[0].cancel()
+        return tasks[0]
+
+    reactor.addSystemEventTrigger("before", "shutdown", before_shutdown)
+    reactor.callWhenRunning(start)
+    reactor.run()
+    if not results:
+        raise Interrupted
+    result = results[0]
+    if not isinstance(result, Failure):
+        return result
+    if was_cut_short and isinstance(result.value, CancelledError):
+        raise Interrupted from result.value
+    assert result.value is not None
+    raise result.value
