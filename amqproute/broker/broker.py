@@ -125,13 +125,12 @@ class Broker:
 
     def _retire(self, name: str) -> None:
         queue = self.nodes[name]
-        if queue.depth or queue.consumers:
+        if queue.depth or not queue.is_settled:
             self.log.warn(
-                "node {node} is not in the configuration any more but holds {depth} messages and "
-                "has {consumers} consumers: kept; consume or purge them, then reload",
+                "node {node} is not in the configuration any more but holds {depth} messages: "
+                "kept; consume or purge them, then reload",
                 node=name,
                 depth=queue.depth,
-                consumers=queue.consumers,
             )
             return
         queue.delete()

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -52,6 +53,7 @@ class Tally:
     expired: int = 0
     dead_lettered: int = 0
     loaded: int = 0
+    purged: int = 0
 
 
 @implementer(ITarget, ISource)
@@ -625,6 +627,48 @@ class Queue:
 
     def _commit_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not write to the store", failure, queue=self.name)
+
+    def purge(self) -> Deferred[int]:
+        """Archive every available and deferred entry.
+
+        Returns:
+            A Deferred of how many, when that is durable.
+        """
+        batch = self._begin()
+        entries = [*self._returned, *self._resident, *(entry for _, entry in self._deferred)]
+        self._returned.clear()
+        self._resident.clear()
+        self._deferred.clear()
+        self._forget_resident(sum(len(entry.message.encoded) for entry in entries))
+        self._archive(entries, batch)
+        self.tally.purged += len(entries)
+        if self._loading:
+            # What is being loaded now arrives in a moment; it is purged by asking again.
+            return batch.commit().addCallback(lambda _: len(entries))
+        return batch.commit().addCallback(self._purge_paged, len(entries))
+
+    def _purge_paged(self, _: object, count: int) -> int | Deferred[int]:
+        """Go on with what stands in the store only, a piece at a time."""
+        if not self._paged or self._deleted:
+            return count
+        # Under the same mark as a refill, so that no entry is loaded and purged at once.
+        self._loading = True
+        loaded = self._store.load(self.name, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
+        return loaded.addCallback(self._purge_loaded, count)  # type: ignore[no-any-return]
+
+    def _purge_loaded(self, rows: Sequence[Any], count: int) -> int | Deferred[int]:
+        self._loading = False
+        if not rows:
+            return count
+        batch = self._begin()
+        batch.transaction.dequeue([row.id for row in rows])
+        self._cursor = rows[-1].id
+        self._paged = max(0, self._paged - len(rows))
+        self._paged_bytes = max(0, self._paged_bytes - sum(len(row.encoded) for row in rows))
+        self.tally.purged += len(rows)
+        if not self._paged:
+            self._leave_paging()
+        return batch.commit().addCallback(self._purge_paged, count + len(rows))
 
     # -- deferral: entries that have to wait for their next attempt -----------------------------
 

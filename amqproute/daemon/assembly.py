@@ -13,8 +13,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import DeferredList
@@ -29,6 +28,7 @@ from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
 from amqproute.broker.broker import Broker, NodeDeclaration
 from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
 from amqproute.config.parameters import Config, Listen, Node
 from amqproute.errors import AmqprouteError, InvalidField
@@ -79,14 +79,18 @@ class House:
     Args:
         config: what to be.
         reactor: where to live.
+        on_death: called, once, when the store cannot write any more: nothing can be accepted.
 
     Attributes:
         container_id: known once started.
         listeners: those that listen.
     """
 
-    def __init__(self, config: Config, reactor: Any) -> None:
+    def __init__(
+        self, config: Config, reactor: Any, on_death: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.config = config
+        self._on_death = on_death
         self.container_id = ""
         self.listeners: list[Listener] = []
         self._reactor = reactor
@@ -394,6 +398,7 @@ class House:
 
     def _store_died(self, error: Exception) -> None:
         self._store_failure = str(error)
+        self._on_death(str(error))
 
     @property
     def ailment(self) -> str | None:
@@ -432,11 +437,23 @@ class House:
         self.relay.reload(
             self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
+        self._detach_what_is_gone(set(old.aliases) - set(config.aliases))
         if changed:
             log.warn(
                 "changes of {settings} take effect at the next start",
                 settings=", ".join(name.replace("_", "-") for name in changed),
             )
+
+    def _detach_what_is_gone(self, aliases: set[str]) -> None:
+        assert self.shared is not None
+
+        def is_gone(node: Any, address: str | None) -> bool:
+            if address in aliases:
+                return True
+            return isinstance(node, Queue) and self.broker.nodes.get(node.name) is not node
+
+        for frontend in tuple(self.shared.frontends):
+            frontend.detach_from(is_gone)
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -502,7 +519,7 @@ class House:
         except AmqprouteError as error:
             log.error("the store did not close well: {error}", error=str(error))
 
-    # -- what operators see --------------------------------------------------------------------------
+    # -- what operators see ------------------------------------------------------------------------
 
     def _destination_rows(self) -> list[dict[str, Any]]:
         assert self.relay is not None

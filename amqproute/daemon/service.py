@@ -81,7 +81,7 @@ class DaemonService(Service):
 
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
-        self.house = house = House(self.config, reactor)
+        self.house = house = House(self.config, reactor, self._store_died)
         await house.start()
         # What exists now lives as long as the process: never walk over it again.
         gc.collect()
@@ -106,6 +106,11 @@ class DaemonService(Service):
         else:
             log.failure("cannot start", failure)
         self.house = None
+        _stop_reactor()
+
+    def _store_died(self, reason: str) -> None:
+        log.critical("the store is dead, so is this daemon: {reason}", reason=reason)
+        self.exit_code = 1
         _stop_reactor()
 
     # -- reload ------------------------------------------------------------------------------------

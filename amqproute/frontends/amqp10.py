@@ -355,6 +355,31 @@ class Frontend:
         self.connection.close(spec.Error(condition=condition, description=words))
         self.flush()
 
+    def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
+        """Detach links whose node or alias is not there any more (L-03, A-05).
+
+        Args:
+            is_gone: tells it for a node and the address it was attached by.
+        """
+        for link in tuple(self._links):
+            context = link.context
+            if isinstance(context, Outbound):
+                node, address = context.source, getattr(link.source, "address", None)
+            elif isinstance(context, Inbound):
+                node, address = context.target, getattr(link.target, "address", None)
+            else:
+                continue
+            if link.is_active and is_gone(node, address):
+                held = list(link.unsettled.values())
+                link.detach(
+                    error=spec.Error(
+                        condition=conditions.RESOURCE_DELETED,
+                        description=f"{address} does not exist any more",
+                    )
+                )
+                self._drop(link, held)
+        self.flush()
+
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
         for link in self._links:

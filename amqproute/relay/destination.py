@@ -110,6 +110,7 @@ class Destination:
         self.next_attempt_ms = 0
         self.last_success_ms = 0
         self.remote_id = ""
+        self.held: str | None = None
         self.tally = DestinationTally()
         self._agent = agent
         self._begin = begin
@@ -125,6 +126,7 @@ class Destination:
         self._batch: Batch | None = None
         self._uncommitted: dict[int, list[int]] = {}
         self._commits = 0
+        self._unremoved: list[int] = []
         self._retries: dict[int, int] = {}
         self._since_floor = 0
         self._last_used = 0.0
@@ -157,6 +159,8 @@ class Destination:
     def capacity(self) -> int:
         """See `IConsumer.capacity`. Asked only when there are entries: the time to connect."""
         session = self._session
+        if self.held is not None:
+            return 0
         if session is None:
             if self.state is State.IDLE and not self._is_stopping:
                 self._connect()
@@ -205,6 +209,14 @@ class Destination:
         self._opening = None
         self._session = session
         self.state = State.OPEN
+        if self.remote_id not in ("", session.remote_id):
+            # Authentication is towards a specific container (T-39): say when it is another one.
+            self.log.warn(
+                "{destination} is container {container} now; it was {before}",
+                destination=self.hop.key,
+                container=session.remote_id,
+                before=self.remote_id,
+            )
         self.remote_id = session.remote_id
         self.tally.connections += 1
         self.last_success_ms = self._now_ms()
@@ -271,10 +283,37 @@ class Destination:
         self.queue.dispatch()
 
     def wake(self) -> None:
-        """Try now: the peer has called in, or an operator asks."""
+        """Try now: the peer has called in, or an operator asks (T-37)."""
         if self.state is State.WAITING:
             self._cancel_timer()
             self._waited()
+        else:
+            self.queue.undefer(everything=True)
+
+    def hold(self, reason: str) -> None:
+        """Send nothing until `unhold`, also after a restart; new messages are still taken."""
+        self.held = reason or "held by an operator"
+        self.log.info("{destination} held: {reason}", destination=self.hop.key, reason=self.held)
+        self._persist()
+
+    def unhold(self) -> None:
+        """Send again."""
+        if self.held is not None:
+            self.held = None
+            self.log.info("{destination} released", destination=self.hop.key)
+            if self.failures:
+                self._persist()
+            else:
+                self._forget_failures()
+            self.queue.dispatch()
+
+    def purge(self) -> Deferred[int]:
+        """Delete what waits here; what is in flight is the peer's to decide.
+
+        Returns:
+            A Deferred of how many messages were deleted.
+        """
+        return self.queue.purge()
 
     def _give_up(self, verdict: Verdict) -> None:
         """There is proof that the hop does not exist: what waits goes back (T-25, T-26)."""
@@ -422,6 +461,7 @@ class Destination:
             session.tell_floor(self.running_floor())
 
     def _commit_failed(self, failure: Failure, mark: int) -> None:
+        self._unremoved.extend(self._uncommitted.pop(mark, ()))
         # The entries are gone from memory and stand in the store: the peer's receipts, which the
         # floor keeps alive, make the next start harmless.
         self.log.failure(
@@ -433,22 +473,23 @@ class Destination:
 
     def floor(self) -> int:
         """Return the lowest id that may be sent on a new link (see the package docstring)."""
-        lows = [self.queue.lowest_id, *(min(ids) for ids in self._uncommitted.values())]
-        return min(lows)
+        return min([self.queue.lowest_id, *self._unsafe()])
 
     def running_floor(self) -> int:
         """Return the lowest id that may be sent again on this link."""
-        lows = [self.queue.next_id, *(min(ids) for ids in self._uncommitted.values())]
         low = self._session.lowest_in_flight if self._session is not None else None
-        if low is not None:
-            lows.append(low)
-        return min(lows)
+        return min([self.queue.next_id, *self._unsafe(), *(() if low is None else (low,))])
+
+    def _unsafe(self) -> list[int]:
+        """Ids that the peer has taken and whose removal here is not on the disk."""
+        return [*self._unremoved, *(low for lows in self._uncommitted.values() for low in lows)]
 
     # -- persistence -----------------------------------------------------------------------------
 
     def _persist(self) -> None:
         batch = self._begin()
         value = {
+            "held": self.held,
             "failures": self.failures,
             "next": self.next_attempt_ms,
             "error": self.last_error,
@@ -460,14 +501,23 @@ class Destination:
     def _forget_failures(self) -> None:
         self.failures = 0
         self.next_attempt_ms = 0
+        if self.held is not None:
+            self._persist()
+            return
         batch = self._begin()
         batch.transaction.note(NOTE, self.hop.key, None)
         batch.commit().addErrback(self._broken)
+
+    @staticmethod
+    def is_hold(value: bytes) -> bool:
+        """Tell whether a persisted note says that the destination is held."""
+        return json.loads(value).get("held") is not None
 
     def restore(self, value: bytes) -> None:
         """Take over the back-off of an earlier run (T-28)."""
         noted = json.loads(value)
         self.failures = int(noted["failures"])
+        self.held = noted.get("held")
         self.last_error = str(noted["error"])
         self.last_attempts = tuple(noted["attempts"])
         wait = (int(noted["next"]) - self._now_ms()) / 1000
@@ -530,7 +580,8 @@ class Destination:
         return {
             "queue": self.queue.name,
             "hop": self.hop.key,
-            "state": self.state.value,
+            "state": "held" if self.held is not None else self.state.value,
+            "held": self.held or "",
             "in-flight": self.in_flight,
             "failures": self.failures,
             "last-error": self.last_error,

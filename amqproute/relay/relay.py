@@ -80,6 +80,10 @@ class Relay:
             noted = notes.get(key)
             if noted is not None:
                 destination.restore(noted)
+        for key, noted in notes.items():
+            # A hold outlives its backlog: messages that come later are held too.
+            if key not in self.destinations and Destination.is_hold(noted):
+                self._make(self._hop_of_key(key)).restore(noted)
 
     def start(self) -> None:
         """Let every destination with a backlog begin."""
@@ -170,9 +174,10 @@ class Relay:
 
     def _went_idle(self, destination: Destination) -> None:
         """Nothing has gone there for a while: forget it; the next message makes it anew."""
-        if destination.queue.depth == 0 and destination.queue.is_settled:
+        queue = destination.queue
+        if queue.depth == 0 and queue.is_settled and destination.held is None:
             del self.destinations[destination.hop.key]
-            self._broker.forget_internal(destination.queue.name)
+            self._broker.forget_internal(queue.name)
 
     # -- the rest of the house ---------------------------------------------------------------------
 

@@ -203,12 +203,17 @@ class AliasTarget:
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Relay a message whose ``to`` agrees with this alias. See `ITarget.put`."""
         to = message.to
+        hop = self._hop
         if to is None:
             message = self._supply(message)
         elif to != self._last:
             self._check(to)
             self._last = to
-        self._service.relay(self._hop, message, batch, origin)
+        if to is not None and not self._address.node:
+            # A peer that takes each node on a link of its own is a hop for each node.
+            assert self._address.domain is not None
+            hop = self._service.rules.router.hop(self._address.domain, parse(to).node)
+        self._service.relay(hop, message, batch, origin)
 
     def _supply(self, message: Message) -> Message:
         if not self._address.node:
