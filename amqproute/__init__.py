@@ -1,5 +1,69 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Store-and-forward messaging between organizations, over AMQP 1.0."""
+"""Store-and-forward messaging between organizations, over AMQP 1.0.
+
+A client publishes to ``orders@beta.example`` at its own organization's broker. The broker makes
+the message safe on disk and answers `accepted`; it finds beta's broker through DNS SRV, relays
+over a mutually authenticated TLS link to the node ``amqp$transfer`` there, and forgets the message
+when beta's broker has made it safe in its queue ``orders``.
+
+The house
+=========
+
+Imports only go down, and rooms of one storey do not know each other; a test holds it
+(``tests/test_architecture.py``). Each package's docstring is its theory of operation::
+
+    7  daemon  cli                             assembly, process, commands
+    6  frontends  relay  services              the doors: clients in, peers out, reserved nodes
+    5  broker                                  nodes, entries, batches, receipts
+    4  store resolver auth routing net config  capabilities, each replaceable
+    3  interfaces                              the seams, in one file
+    2  message  entry  values                  the nouns that pass between rooms
+    1  wire                                    engines: bytes in, events out; no sockets, no clock
+    0  errors  conditions  address
+
+Only `amqproute.daemon.service` (and the command line) imports the reactor; clock, randomness,
+resolver and connector are arguments everywhere else.
+
+The way of a message
+====================
+
+There are two movements, *publish* (message to node, one commit, one settlement back) and *deliver*
+(entry to consumer with credit, one outcome back). A client's publish and a peer's transfer are the
+same movement; a client's consumer and a remote organization are the same kind of consumer::
+
+    client --bytes--> net.pump         EngineProtocol.dataReceived
+                        |              wire.amqp10: Connection.receive_data -> DeliveriesReceived
+     alpha              v              frontends.amqp10: one Batch for everything of this read
+                      frontends.inbound   Message(payload), not decoded
+                        v              services.transfer: AliasTarget for "orders@beta.example"
+                        |                routing.table: Router.route -> NextHop("beta.example")
+                        v              relay: Relay.target(hop) -> queue "amqp$out/beta.example"
+                      broker.queue     Queue.put: Entry, id; store transaction
+                        v              store.sqlite: group commit, one fsync for many batches
+    client <--accepted--+              one disposition for a run of deliveries (T-20)
+                        v              broker.queue: arrived, dispatch
+                      relay.destination   consumer of its queue; window = credit
+                        v              relay.agent: resolver.srv, net.connector, TLS, SASL, attach
+                      relay.peer       PeerSession.send: trace added, bare message untouched
+                        |
+                       TLS             tag = entry id; the link names the store that gave it
+                        v
+     beta             net.pump, wire, frontends.inbound
+                      services.transfer: right to transfer, trail, receipt; route -> Local("orders")
+                      broker.queue, store: message and receipt in one commit
+     alpha <--accepted--+
+       relay.verdict: settle; Queue.settle -> store dequeue; the floor lets beta forget receipts
+
+Three things keep it straight. *Route before store*: one durable write, and an address that leads
+nowhere is refused to its sender at once. *Credit is the only brake*: link credit, session window,
+the transport's buffer and a destination's window all reduce a consumer's capacity; nobody polls.
+*A commit never fires inside the call that asked for it*, so deliver, settle and dispatch cannot
+recurse.
+
+Why so: Speed comes from work per batch: per read, per commit, per disposition range, per write.
+Durability comes from one rule: what has been answered is on the disk. Where the two meet is the
+`broker.batch.Batch`.
+"""
 
 __all__ = ["__version__"]
 
