@@ -156,7 +156,6 @@ class PeerSession:
                     (prefix, message.encoded[start:] if start else message.encoded),
                     entry.id.to_bytes(TAG_OCTETS, "big"),
                     context=entry,
-                    batchable=True,
                 )
             except MessageSizeExceeded:
                 too_large.append(entry)
