@@ -111,7 +111,6 @@ class Inbound:
         origin = self.origin
         origin.tag = delivery.tag
         self.target.put(message, batch, origin)
-        message.forget()
 
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""
