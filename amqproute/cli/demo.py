@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``amqproute demo``: messages from one organization to another, on one machine, from nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import shlex
+import signal
+import socket
+import ssl
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import dns.message
+import dns.query
+import dns.rdatatype
+from rich.progress import Progress
+
+from amqproute.cli import render
+from amqproute.cli.load import Connected, Consumer, Management, Numbering, Publisher, percentiles
+from amqproute.cli.pair import QUEUE, USER, Daemon, Pair, ended_by_signals
+from amqproute.cli.refusal import DONE, NEGATIVE
+
+__all__ = ["Passage", "demo", "pass_messages"]
+
+BODY_OCTETS: Final = 256
+PATIENCE_SECONDS: Final = 20.0
+"""How long nothing may move before what is missing counts as lost."""
+AFTERMATH_SECONDS: Final = 0.5
+"""How long duplicates are waited for after the last message has come."""
+MOST: Final = 1_000_000
+
+
+@click.command()
+@click.option(
+    "--messages",
+    default=1000,
+    show_default=True,
+    type=click.IntRange(1, MOST),
+    help="How many messages to send.",
+)
+@click.option(
+    "--directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Make everything here, and leave it. Without it: a temporary directory that is removed.",
+)
+@click.option(
+    "--keep-running", is_flag=True, help="Leave both brokers running until Ctrl-C, to try them."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the result only, as a JSON object.")
+def demo(messages: int, directory: Path | None, keep_running: bool, as_json: bool) -> int:
+    """Send messages from one organization to another, on this machine, from nothing.
+
+    Makes a certificate authority and certificates, serves a DNS zone for alpha.example and
+    beta.example on loopback, starts a broker for each as a process of its own, publishes durable
+    messages to orders@beta.example at alpha's broker, and consumes them at beta's. The two know of
+    each other only through the DNS.
+
+    Exits with 0 only if nothing was lost or duplicated.
+    """
+    say = _say_nothing if as_json else click.echo
+    with ended_by_signals(), Pair(directory) as pair:
+        _tell_setting(pair, say)
+        pair.start()
+        for daemon in pair.daemons:
+            say(f"  broker of {daemon.domain:14} process {daemon.pid}, clients at {daemon.url}")
+        address = f"{QUEUE}@{pair.beta.domain}"
+        say(f"\nPublishing {messages} durable messages to {address} at alpha's broker ...")
+        with render.progress() as progress:
+            passage = pass_messages(pair, address, messages, progress)
+        _tell_way(pair, passage, say)
+        if as_json:
+            render.json_text(passage.as_json())
+        else:
+            _tell_result(passage)
+        if keep_running:
+            _keep_running(pair, say)
+        elif directory is not None:
+            say(f"\nConfigurations, certificates, zone, stores and logs are in {pair.directory}.")
+    return DONE if passage.is_perfect else NEGATIVE
+
+
+def _say_nothing(text: str) -> None:
+    """Stand in for `click.echo` where only the result is wanted."""
+
+
+# -- the messages ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Passage:
+    """What became of the messages.
+
+    Attributes:
+        sent: published at alpha.
+        accepted: for which alpha took responsibility.
+        refused: which it did not take, by outcome.
+        relayed: which alpha handed over and beta accepted.
+        received: consumed at beta.
+        lost: which never came.
+        duplicated: which came when they had come before.
+        seconds: from the first message published to the last one received.
+        latency_ms: p50, p99 and max from publishing to consuming.
+        hop: what alpha's management says about the way to beta.
+        caller: what beta's management says about alpha's connection.
+    """
+
+    sent: int
+    accepted: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    relayed: int = 0
+    received: int = 0
+    lost: int = 0
+    duplicated: int = 0
+    seconds: float = 0.0
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    hop: dict[str, Any] = field(default_factory=dict)
+    caller: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_perfect(self) -> bool:
+        """Everything came, once."""
+        return self.sent == self.accepted == self.received and not self.lost and not self.duplicated
+
+    @property
+    def rate(self) -> float:
+        """Messages a second, from end to end."""
+        return self.received / self.seconds if self.seconds else 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        return {
+            "sent": self.sent,
+            "accepted": self.accepted,
+            "refused": self.refused,
+            "relayed": self.relayed,
+            "received": self.received,
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "rate": round(self.rate, 1),
+            "latency-ms": {name: round(value, 3) for name, value in self.latency_ms.items()},
+        }
+
+
+def pass_messages(pair: Pair, address: str, messages: int, progress: Progress) -> Passage:
+    """Publish at alpha and consume at beta, at the same time, until all is there or stuck.
+
+    Raises:
+        ClientError: a broker closed a connection or refuses.
+    """
+    numbering = Numbering(messages, BODY_OCTETS, address)
+    with (
+        Connected(pair.alpha.unix, "demo-publisher") as at_alpha,
+        Connected(pair.beta.unix, "demo-consumer") as at_beta,
+    ):
+        publisher = Publisher(at_alpha, address, numbering)
+        consumer = Consumer(at_beta, QUEUE, numbering)
+        published = progress.add_task("accepted by alpha", total=messages)
+        arrived = progress.add_task("received at beta", total=messages)
+        began = moved = time.monotonic()
+        ended = began
+        before = (0, 0)
+        while True:
+            publisher.offer()
+            at_alpha.turn()
+            at_beta.turn()
+            now = (publisher.accepted + len(publisher.unlucky), consumer.received)
+            if now != before:
+                if now[1] != before[1]:
+                    ended = time.monotonic()
+                moved, before = time.monotonic(), now
+                progress.update(published, completed=publisher.accepted)
+                progress.update(arrived, completed=consumer.received)
+            is_complete = publisher.is_done and not consumer.missing
+            if time.monotonic() - moved > (AFTERMATH_SECONDS if is_complete else PATIENCE_SECONDS):
+                break
+            select.select([at_alpha, at_beta], [], [], 0.05)
+        passage = Passage(
+            sent=messages - len(publisher.pending),
+            accepted=publisher.accepted,
+            refused=publisher.refused,
+            received=consumer.received,
+            lost=consumer.missing,
+            duplicated=consumer.duplicated,
+            seconds=ended - began,
+            latency_ms=percentiles(consumer.latencies),
+        )
+        hops = Management(at_alpha).rows("relay-queue")
+        passage.hop = next((row for row in hops if row.get("hop") == pair.beta.domain), {})
+        passage.relayed = passage.hop.get("relayed", 0)
+        principal = f"peer:{pair.alpha.domain}"
+        callers = Management(at_beta).rows("connection")
+        passage.caller = next((row for row in callers if row["principal"] == principal), {})
+        return passage
+
+
+# -- in words ----------------------------------------------------------------------------------
+
+
+def _tell_setting(pair: Pair, say: Any) -> None:
+    domains = " and ".join(daemon.domain for daemon in pair.daemons)
+    say("Two organizations on this machine, which know of each other only through the DNS:")
+    say(f"  everything is made in      {pair.directory}")
+    say(f"  certificates for           {domains}, of one authority")
+    say(f"  name server                127.0.0.1:{pair.nameserver_port}")
+
+
+def _tell_way(pair: Pair, passage: Passage, say: Any) -> None:
+    beta = pair.beta
+    say("\nThe way the messages took:")
+    say(f"  alpha looked up {beta.domain}. The name server answers:")
+    for line in _answers(pair, f"_amqps._tcp.{beta.domain}", dns.rdatatype.SRV):
+        say(f"      {line}")
+    for line in _answers(pair, beta.host, dns.rdatatype.A):
+        say(f"      {line}")
+    version, names = _names_proved(pair, beta)
+    say(f"  alpha connected to 127.0.0.1:{beta.tls_port} with {version}. The certificate there")
+    say(f"      names {', '.join(names)}: it proves the domain that was asked for.")
+    if passage.caller:
+        say(
+            f"  beta knows alpha by its certificate as {passage.caller['principal']}, over "
+            f"{passage.caller['tls']},"
+        )
+        say(f"      and its access rules let that peer put messages into {QUEUE!r}.")
+    error = passage.hop.get("last-error")
+    if error:
+        say(f"  alpha's last trouble with {beta.domain}: {error}")
+    say("")
+
+
+def _answers(pair: Pair, name: str, kind: dns.rdatatype.RdataType) -> list[str]:
+    """Ask the pair's name server, and return the answer as in a zone file."""
+    question = dns.message.make_query(name, kind)
+    response = dns.query.udp(question, "127.0.0.1", timeout=5.0, port=pair.nameserver_port)
+    return [line for rrset in response.answer for line in rrset.to_text().splitlines()]
+
+
+def _names_proved(pair: Pair, daemon: Daemon) -> tuple[str, list[str]]:
+    """Make a TLS connection of our own, verified, and return its version and the names."""
+    context = ssl.create_default_context(cafile=str(pair.directory / "tls" / "ca.pem"))
+    with (
+        socket.create_connection(("127.0.0.1", daemon.tls_port), timeout=5.0) as plain,
+        context.wrap_socket(plain, server_hostname=daemon.domain) as secured,
+    ):
+        certificate: Any = secured.getpeercert() or {}
+        names = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
+        return secured.version() or "TLS", names
+
+
+def _tell_result(passage: Passage) -> None:
+    latency = passage.latency_ms
+    rows: list[tuple[str, Any]] = [
+        ("sent", passage.sent),
+        ("accepted by alpha", passage.accepted),
+        *((f"refused: {name}", count) for name, count in passage.refused.items()),
+        ("relayed to beta", passage.relayed),
+        ("received at beta", passage.received),
+        ("lost", passage.lost),
+        ("duplicated", passage.duplicated),
+        ("rate", f"{passage.rate:.0f} messages/s"),
+        ("latency p50", f"{latency['p50']:.1f} ms" if latency else None),
+        ("latency p99", f"{latency['p99']:.1f} ms" if latency else None),
+    ]
+    render.table(("messages", "count"), rows, right="count")
+    if passage.is_perfect:
+        click.secho("\nNothing was lost, nothing came twice.", fg="green")
+    else:
+        click.secho("\nSomething was lost, refused or came twice.", fg="red", bold=True)
+
+
+def _keep_running(pair: Pair, say: Any) -> None:
+    """Print what can be tried, and wait for Ctrl-C or the end of a broker."""
+    alpha, beta = pair.daemons
+    address = f"{QUEUE}@{beta.domain}"
+    say("\nBoth brokers keep running until Ctrl-C. In another terminal:")
+    for command in (
+        ["send", "--url", alpha.url, address, "--body", "hello"],
+        ["receive", "--url", beta.url, QUEUE, "--count", "1"],
+        ["explain", address, "--config", str(alpha.config_path)],
+        ["queue", "ls", "--url", alpha.url],
+    ):
+        say(f"  amqproute {shlex.join(command)}")
+    say("Any AMQP 1.0 client can connect as well:")
+    for daemon in pair.daemons:
+        where = f"127.0.0.1:{daemon.tcp_port}"
+        say(f"  {daemon.domain:14} amqp://{USER}:{pair.password}@{where}  log: {daemon.log_path}")
+    with contextlib.suppress(KeyboardInterrupt):
+        while all(daemon.pid is not None for daemon in pair.daemons):
+            signal.sigtimedwait((), 1.0)  # sleeps; signals interrupt it
+    for daemon in pair.daemons:
+        if daemon.pid is None:
+            click.echo(f"{daemon.name} has ended:", err=True)
+            for line in daemon.last_lines:
+                click.echo(f"  {line}", err=True)
