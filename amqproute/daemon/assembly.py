@@ -49,6 +49,7 @@ from amqproute.resolver.client import ClientLimits, DnsClient
 from amqproute.resolver.nameservers import parse_nameserver, read_resolv_conf
 from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
+from amqproute.services import relay_operations
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
@@ -342,6 +343,7 @@ class House:
             destinations=self._destination_rows,
             connections=self._connection_rows,
         )
+        relay_operations.register(management, self.relay.destinations.get)
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target

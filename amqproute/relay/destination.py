@@ -201,9 +201,9 @@ class Destination:
 
     def _open(self, told: Told) -> None:
         self._timer = None
-        self._opening = Deferred.fromCoroutine(self._agent.open(self.hop, told))
-        self._opening.addCallbacks(self._opened, self._not_opened)
-        self._opening.addErrback(self._broken)
+        self._opening = opening = Deferred.fromCoroutine(self._agent.open(self.hop, told))
+        opening.addCallbacks(self._opened, self._not_opened)
+        opening.addErrback(self._broken)
 
     def _opened(self, session: PeerSession) -> None:
         self._opening = None
@@ -488,6 +488,11 @@ class Destination:
 
     def _persist(self) -> None:
         batch = self._begin()
+        batch.transaction.note(NOTE, self.hop.key, self.noted())
+        batch.commit().addErrback(self._broken)
+
+    def noted(self) -> bytes:
+        """Return what a restart has to know: see `restore`."""
         value = {
             "held": self.held,
             "failures": self.failures,
@@ -495,8 +500,7 @@ class Destination:
             "error": self.last_error,
             "attempts": list(self.last_attempts),
         }
-        batch.transaction.note(NOTE, self.hop.key, json.dumps(value).encode())
-        batch.commit().addErrback(self._broken)
+        return json.dumps(value).encode()
 
     def _forget_failures(self) -> None:
         self.failures = 0

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holding, releasing, waking and purging relay queues through the management node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.limits import QueueLimits
+from amqproute.message import Message
+from amqproute.relay.agent import Unreachable
+from amqproute.relay.destination import RelayTerms
+from amqproute.relay.relay import Relay
+from amqproute.relay.verdict import Action, Scope, Verdict
+from amqproute.services import relay_operations
+from amqproute.services.management import ManagementService, Reply, Request
+from amqproute.store.memory import MemoryStore
+from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin
+from amqproute.wire.amqp10 import codec, spec
+
+GONE = Verdict(Scope.HOST, Action.NEXT_HOST, "connect.refused", "nobody there")
+MESSAGE = codec.encode(spec.Header(durable=True)) + b"\x00\x53\x75\xa0\x01x"
+
+
+class _DeadAgent:
+    """An agent to which every peer is silent for ever."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def open(self, hop: NextHop, told: Any) -> Any:
+        self.asked += 1
+        raise Unreachable(GONE, ["nobody there"])
+
+
+class RelayOperationTests(SynchronousTestCase):
+    """The operations act on the destination that is named."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.store = MemoryStore(self.clock)
+        self.recovery = self.result_of(self.store.open())
+        self.agent = _DeadAgent()
+        self.relay = self.house()
+        self.hop = NextHop("beta.example", "beta.example", via="amqps://beta.example:5671")
+
+    def result_of(self, deferred: Any) -> Any:
+        """The result of a Deferred of the store's, which fires on the next turn."""
+        self.clock.advance(0)
+        return self.successResultOf(deferred)
+
+    def house(self) -> Relay:
+        """A broker with a relay over the store, and its management node."""
+        self.broker = Broker(self.store, self.clock, lambda: 0, lambda: "dynamic")
+        self.broker.recovered(self.recovery.queues)
+        relay = Relay(
+            self.broker,
+            self.agent,  # type: ignore[arg-type]
+            lambda key: NextHop(key, key, via=f"amqps://{key}:5671"),
+            self.clock,
+            lambda: 0,
+            lambda: 0.5,
+            RelayTerms(),
+            QueueLimits(),
+        )
+        self.service = ManagementService(self.broker, lambda *_: True, lambda: 0)
+        relay_operations.register(self.service, relay.destinations.get)
+        self.addCleanup(relay.stop)
+        return relay
+
+    def put(self, count: int) -> None:
+        """Put durable messages on the relay queue."""
+        batch = self.broker.begin()
+        for _ in range(count):
+            self.relay.take_on_trust(self.hop).put(
+                Message(MESSAGE), batch, Origin(ANONYMOUS_PRINCIPAL)
+            )
+        self.result_of(batch.commit())
+
+    def ask(self, operation: str, name: str | None = "beta.example", **body: Any) -> Reply:
+        """Ask the management node."""
+        properties = {} if name is None else {"name": name}
+        request = Request(operation, properties, body, ANONYMOUS_PRINCIPAL)
+        return self.service.answer(request)
+
+    def test_hold(self) -> None:
+        """A held destination takes messages and asks for no connection; RELEASE ends that."""
+        self.relay.take_on_trust(self.hop)
+        reply = self.ask("HOLD", reason="their disk is full")
+        self.assertEqual((reply.status, reply.body["held"]), (200, "their disk is full"))
+        self.put(2)
+        self.clock.advance(0)
+        self.assertEqual(self.agent.asked, 0)
+        self.assertEqual(self.ask("RELEASE", "amqp$out/beta.example").status, 200)
+        self.clock.advance(0)
+        self.assertEqual(self.agent.asked, 1)
+
+    def test_hold_outlives_a_restart(self) -> None:
+        """A hold is kept in the store, even of a queue without a backlog."""
+        self.relay.take_on_trust(self.hop)
+        self.ask("HOLD", reason="audit")
+        self.clock.advance(0)
+        noted = self.relay.destinations["beta.example"].noted()
+        again = self.house()
+        again.recovered({"beta.example": noted})
+        self.assertEqual(again.destinations["beta.example"].held, "audit")
+
+    def test_retry_now(self) -> None:
+        """RETRY-NOW ends the back-off."""
+        self.put(1)
+        self.clock.advance(0)
+        self.assertEqual(self.agent.asked, 1)
+        self.clock.advance(0)
+        self.assertEqual(self.agent.asked, 1)
+        self.assertEqual(self.ask("RETRY-NOW").status, 200)
+        self.clock.advance(0)
+        self.assertEqual(self.agent.asked, 2)
+
+    def test_purge(self) -> None:
+        """PURGE deletes what waits and says how much that was."""
+        self.put(3)
+        reply = self.ask("PURGE")
+        self.assertEqual((reply.status, reply.body["messages"]), (200, 3))
+        self.clock.advance(0)
+        self.assertEqual(self.relay.destinations["beta.example"].queue.depth, 0)
+        self.assertEqual(self.result_of(self.store.load("amqp$out/beta.example", 0, 9, 999)), [])
+
+    def test_refusals(self) -> None:
+        """No name, an unknown name and a foul reason are answered, not obeyed."""
+        self.assertEqual(self.ask("HOLD", None).status, 400)
+        self.assertEqual(self.ask("HOLD", "gamma.example").status, 404)
+        self.relay.take_on_trust(self.hop)
+        self.assertEqual(self.ask("HOLD", reason=7).status, 400)
+        self.assertIsNone(self.relay.destinations["beta.example"].held)
