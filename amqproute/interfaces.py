@@ -152,9 +152,7 @@ class ISource(INode):
     def dispatch() -> None:
         """Hand available entries to consumers with credit."""
 
-    def settle(
-        entries: Sequence[Entry], outcome: Any, batch: Any, consumer: object = None
-    ) -> None:
+    def settle(entries: Sequence[Entry], outcome: Any, batch: Any, consumer: object = None) -> None:
         """Act on the outcome for entries a consumer held (part 3 §3.4).
 
         Args:

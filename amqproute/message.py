@@ -164,10 +164,13 @@ class Message:
         absolute = None
         if self._may_expire_absolutely():
             absolute = self.properties.absolute_expiry_time
+        if absolute is not None:
+            # Times at or before the epoch are long past; 0 would mean never.
+            absolute = max(1, int(absolute))
         if ttl is None:
-            return int(absolute) if absolute is not None else 0
+            return absolute or 0
         end = now_ms + int(ttl)
-        return min(end, int(absolute)) if absolute is not None else end
+        return end if absolute is None else min(end, absolute)
 
     def _may_expire_absolutely(self) -> bool:
         """Tell without decoding whether the properties reach as far as absolute-expiry-time."""
@@ -265,7 +268,10 @@ class Message:
         header = self.header
         ttl = None
         if header.ttl is not None:
-            ttl = max(1, expires_ms - now_ms) if expires_ms else int(header.ttl)
+            ttl = int(header.ttl)
+            if expires_ms:
+                # Never more than it had: a clock may be set back.
+                ttl = min(ttl, max(1, expires_ms - now_ms))
             return fresh_header(header, delivery_count, not attempted, ttl), self.encoded[end:]
         return _delivery_header(old, delivery_count, not attempted), self.encoded[end:]
 

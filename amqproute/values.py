@@ -132,6 +132,7 @@ class Origin:
         container_id: the container-id of its open.
         stream: for a relaying peer, the receipts of its stream; None otherwise.
         tag: the delivery-tag of the message being put.
+        is_dead_letter: it has left a queue undelivered; its life does not end a second time.
     """
 
     principal: Principal
@@ -139,6 +140,7 @@ class Origin:
     container_id: str = ""
     stream: Any = None
     tag: bytes = b""
+    is_dead_letter: bool = False
 
 
 @dataclass(frozen=True, slots=True)

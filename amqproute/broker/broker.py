@@ -18,6 +18,7 @@ from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, ConfigError, NotFound
 from amqproute.interfaces import IBroker, ITarget
+from amqproute.routing.trail import TRACE
 from amqproute.values import ANONYMOUS_PRINCIPAL, DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
@@ -258,8 +259,11 @@ class Broker:
         address = entry.message.annotations.get(RETURN_TO)
         if not isinstance(address, str) or self.return_to is None:
             return False
-        # A returned message is never itself returned: the annotation goes.
-        message = entry.message.with_annotations(_facts(queue, reason, error), drop=(RETURN_TO,))
+        # A returned message is never itself returned, so that it cannot go round: the annotation
+        # goes, and its way back may lead through the containers of its way here.
+        message = entry.message.with_annotations(
+            _facts(queue, reason, error), drop=(RETURN_TO, TRACE)
+        )
         return self._try(lambda: self.return_to(address), message, batch, queue)  # type: ignore[misc]
 
     def _bury(
@@ -278,7 +282,8 @@ class Broker:
 
     def _try(self, find: Callable[[], ITarget], message: Any, batch: Batch, queue: Queue) -> bool:
         try:
-            find().put(message.without_expiry(), batch, Origin(ANONYMOUS_PRINCIPAL))
+            origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True)
+            find().put(message.without_expiry(), batch, origin)
         except AmqpError as error:
             self.log.warn(
                 "a dead letter of {node} could not be kept: {error}", node=queue.name, error=error

@@ -15,8 +15,9 @@ from __future__ import annotations
 from bisect import insort
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakMethod
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -27,7 +28,7 @@ from zope.interface import implementer
 from amqproute.broker.batch import Batch
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.entry import TRANSIENT, Entry
-from amqproute.errors import ResourceLimitExceeded
+from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
@@ -36,6 +37,8 @@ from amqproute.wire.amqp10 import spec
 LOAD_MESSAGES = 500
 LOAD_BYTES = 4 * 1024 * 1024
 UNBOUNDED = 1 << 31
+MOST_COUNTED = 0xFFFFFFFF
+"""Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
 EXPIRY_GRAIN_SECONDS = 0.05
 """Expiry timers are not set finer than this, so that many short lives cost few timers."""
 
@@ -121,7 +124,7 @@ class Queue:
         self._paged_expiry_ms = 0
         self._deferral_call: IDelayedCall | None = None
         self._deleted = False
-        self._waiting_for_space: list[Callable[[], None]] = []
+        self._waiting_for_space: list[WeakMethod[Callable[[], None]]] = []
 
     # -- what an operator sees -----------------------------------------------------------------
 
@@ -180,14 +183,12 @@ class Queue:
     @property
     def next_id(self) -> int:
         """A lower bound of the ids of entries that are or will be available (not deferred)."""
-        for line in (self._returned, self._resident):
-            if line:
-                return line[0].id
+        lows = [line[0].id for line in (self._returned, self._resident) if line]
         if self._paged or self._pending_paged:
-            return self._cursor + 1
+            lows.append(self._cursor + 1)
         if self._pending:
-            return self._pending_from
-        return int(self._store.next_id())
+            lows.append(self._pending_from)
+        return min(lows) if lows else int(self._store.next_id())
 
     @property
     def oldest_arrival_ms(self) -> int | None:
@@ -242,26 +243,37 @@ class Queue:
         return max(0, self.limits.capacity - self.depth - self._pending)
 
     def when_space(self, tell: Callable[[], None]) -> None:
-        """Have ``tell`` called, once, when there is space again."""
-        if tell not in self._waiting_for_space:
-            self._waiting_for_space.append(tell)
+        """Have ``tell``, a method, called once when there is space again.
+
+        The object it belongs to is held weakly: links that come and go while a queue is full
+        leave nothing behind.
+        """
+        waiting = [each for each in self._waiting_for_space if each() is not None]
+        wanted = WeakMethod(tell)
+        if wanted not in waiting:
+            waiting.append(wanted)
+        self._waiting_for_space = waiting
 
     def _tell_space(self) -> None:
         if self._waiting_for_space and self.space() > 0:
             waiting, self._waiting_for_space = self._waiting_for_space, []
-            for tell in waiting:
-                tell()
+            for each in waiting:
+                tell = each()
+                if tell is not None:
+                    tell()
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Take a message into the batch. See `ITarget.put`."""
         limits = self.limits
+        if self._deleted:
+            raise ResourceDeleted(f"node {self.name} does not exist any more")
         if limits.capacity and self.depth + self._pending >= limits.capacity:
             raise ResourceLimitExceeded(
                 f"queue {self.name} is full: {limits.capacity} messages",
                 info={"limiter": "capacity"},
             )
         now_ms = batch.now_ms
-        expires_ms = message.expires_ms(now_ms)
+        expires_ms = 0 if origin.is_dead_letter else message.expires_ms(now_ms)
         if limits.ttl_ms:
             latest = now_ms + limits.ttl_ms
             expires_ms = min(expires_ms, latest) if expires_ms else latest
@@ -275,7 +287,12 @@ class Queue:
             self._resident_bytes + self._pending_bytes + size > limits.resident_bytes
             or len(self._resident) + self._pending >= limits.resident_messages
             or self._budget.used_bytes + size > self._budget.limit_bytes
-        ) and not self._force_transient:
+        ):
+            if self._force_transient:
+                raise ResourceLimitExceeded(
+                    f"queue {self.name} is full: it lives in memory only",
+                    info={"limiter": "memory"},
+                )
             self._paging = stored = True
             starts_paging = True
         store_id = self._store.next_id()
@@ -311,6 +328,7 @@ class Queue:
             return
         self.tally.enqueued += len(entries)
         self._pending -= len(entries)
+        resident = self._resident
         resident_bytes = 0
         earliest = 0
         for entry in entries:
@@ -320,12 +338,22 @@ class Queue:
                 earliest = expires_ms
             if entry.attempted:
                 self._pending_paged -= 1
+                if entry.id <= self._cursor:
+                    # A batch that was begun later was committed, and loaded, first: nobody
+                    # would read this row any more.
+                    entry.attempted = False
+                    insort(self._returned, entry)
+                    self._remember_resident(size)
+                    continue
                 self._paged += 1
                 self._paged_bytes += size
                 if expires_ms and (not self._paged_expiry_ms or expires_ms < self._paged_expiry_ms):
                     self._paged_expiry_ms = expires_ms
             else:
-                self._resident.append(entry)
+                if resident and entry.id < resident[-1].id:
+                    insort(self._returned, entry)
+                else:
+                    resident.append(entry)
                 resident_bytes += size
         if resident_bytes:
             self._pending_bytes -= resident_bytes
@@ -343,6 +371,10 @@ class Queue:
                 self._pending_paged -= 1
             else:
                 self._pending_bytes -= len(entry.message.encoded)
+        if not self._paged:
+            self._leave_paging()
+        if self._waiting_for_space:
+            self._clock.callLater(0, self._tell_space)
 
     # -- deliver -------------------------------------------------------------------------------
 
@@ -375,13 +407,17 @@ class Queue:
         if not self._returned and not self._resident and not self._paged:
             self._tell_exhausted()
             return
-        shares = self._deal()
-        for consumer, entries in shares:
+        for consumer, entries in self._deal():
             consumer.deliver(entries)
-        if self._paged:
-            self._refill()
-        elif not self._resident and not self._returned:
+        if self._paged and self._refill():
+            return
+        if not self._returned and not self._resident:
             self._tell_exhausted()
+            return
+        # What is left is not for those who still have room: they are barred from it.
+        for consumer in tuple(self._consumers):
+            if consumer.capacity() > 0:
+                consumer.exhausted()
 
     def _deal(self) -> list[tuple[Any, list[Entry]]]:
         """Take entries off the line and deal them to the consumers that have room."""
@@ -389,28 +425,47 @@ class Queue:
         rooms = [(consumer, room) for consumer, room in rooms if room > 0]
         if not rooms:
             return []
-        total = sum(room for _, room in rooms)
-        shares: list[tuple[Any, list[Entry]]]
         if len(rooms) == 1 and not self._returned:
             consumer, room = rooms[0]
             entries = self._take(room)
             return [(consumer, entries)] if entries else []
-        shares = [(consumer, []) for consumer, _ in rooms]
-        left = [room for _, room in rooms]
-        turn = 0
-        for entry in self._take_returned_and(total):
-            for step in range(len(shares)):
-                place = (turn + step) % len(shares)
-                barred = entry.barred is not None and shares[place][0] in entry.barred
-                if left[place] and not barred:
-                    shares[place][1].append(entry)
-                    left[place] -= 1
-                    turn = place + 1
-                    break
+        shares = [_Share(consumer, room) for consumer, room in rooms]
+        turn = self._deal_returned(shares) if self._returned else 0
+        for entry in self._take(sum(share.left for share in shares)):
+            turn = _give(shares, turn, entry)
+        # Whoever comes after the last one served is the first to be served next time.
+        last = shares[(turn - 1) % len(shares)].consumer
+        self._consumers.rotate(-self._consumers.index(last) - 1)
+        return [(share.consumer, share.entries) for share in shares if share.entries]
+
+    def _deal_returned(self, shares: list[_Share]) -> int:
+        """Deal from the returned line, passing over what nobody with room may have."""
+        returned = self._returned
+        now_ms = self._now_ms()
+        expired: list[Entry] = []
+        stay: list[Entry] = []
+        size = seen = turn = dealt = 0
+        left = sum(share.left for share in shares)
+        for entry in returned:
+            if dealt == left:
+                break
+            seen += 1
+            if 0 < entry.expires_ms <= now_ms:
+                expired.append(entry)
             else:
-                self._put_back(entry)
-        self._consumers.rotate(-(turn % len(shares)))
-        return [(consumer, entries) for consumer, entries in shares if entries]
+                place = _give(shares, turn, entry)
+                if place < 0:
+                    stay.append(entry)
+                    continue
+                turn = place
+                dealt += 1
+            size += len(entry.message.encoded)
+        returned[:seen] = stay
+        self._acquired += dealt
+        self._forget_resident(size)
+        if expired:
+            self._expire_now(expired)
+        return turn
 
     def _take(self, count: int) -> list[Entry]:
         """Take up to ``count`` entries from the resident line, leaving out expired ones."""
@@ -422,30 +477,19 @@ class Queue:
         self._acquired += len(entries)
         return entries
 
-    def _take_returned_and(self, count: int) -> list[Entry]:
-        returned = self._returned[:count]
-        del self._returned[:count]
-        self._forget_resident(sum(len(entry.message.encoded) for entry in returned))
-        returned = self._without_expired(returned)
-        self._acquired += len(returned)
-        return returned + self._take(count - len(returned))
-
-    def _put_back(self, entry: Entry) -> None:
-        """Return an entry that was taken and not delivered."""
-        insort(self._returned, entry)
-        self._acquired -= 1
-        self._remember_resident(len(entry.message.encoded))
-
     def _without_expired(self, entries: list[Entry]) -> list[Entry]:
         now_ms = self._now_ms()
         expired = [entry for entry in entries if 0 < entry.expires_ms <= now_ms]
         if not expired:
             return entries
+        self._expire_now(expired)
+        gone = set(expired)
+        return [entry for entry in entries if entry not in gone]
+
+    def _expire_now(self, expired: list[Entry]) -> None:
         batch = self._begin()
         self._expire(expired, batch)
         batch.commit().addErrback(self._commit_failed)
-        gone = set(expired)
-        return [entry for entry in entries if entry not in gone]
 
     def _tell_exhausted(self) -> None:
         for consumer in tuple(self._consumers):
@@ -453,14 +497,20 @@ class Queue:
 
     # -- paging --------------------------------------------------------------------------------
 
-    def _refill(self) -> None:
-        """Load the next paged entries once little is left in memory."""
-        if self._loading or self._deleted or len(self._resident) > LOAD_MESSAGES // 2:
-            return
+    def _refill(self) -> bool:
+        """Load the next paged entries once little is left in memory; True if some are coming."""
+        if self._loading:
+            return True
+        if self._deleted or len(self._resident) > LOAD_MESSAGES // 2:
+            return False
+        if len(self._returned) >= self.limits.resident_messages:
+            # Entries that every consumer has barred itself from: more would only fill the memory.
+            return False
         self._loading = True
         loaded = self._store.load(self.name, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
         loaded.addCallback(self._loaded)
         loaded.addErrback(self._load_failed)
+        return True
 
     def _loaded(self, rows: Sequence[Any]) -> None:
         self._loading = False
@@ -469,15 +519,18 @@ class Queue:
         size = 0
         earliest = 0
         for row in rows:
+            message = Message(row.encoded)
             entry = Entry(
                 row.id,
-                Message(row.encoded),
+                message,
                 not row.flags & TRANSIENT,
                 True,
                 row.arrived_ms,
                 row.expires_ms,
-                row.delivery_count,
+                # The row counts from its first change on, the header from its sender's.
+                max(row.delivery_count, message.delivery_count),
             )
+            message.forget()
             self._resident.append(entry)
             size += len(row.encoded)
             if row.expires_ms and (not earliest or row.expires_ms < earliest):
@@ -563,8 +616,9 @@ class Queue:
         spent: list[Entry] = []
         for entry in entries:
             self._change(entry, outcome, batch, consumer)
-            tried = self.limits.max_deliveries
-            (spent if tried and entry.delivery_count >= tried else back).append(entry)
+            most = self.limits.max_deliveries
+            is_spent = most and outcome.delivery_failed and entry.delivery_count >= most
+            (spent if is_spent else back).append(entry)
         if spent:
             self._acquired -= len(spent)
             self.dead_letter(spent, DeadLetterReason.MAX_DELIVERIES, None, batch)
@@ -575,7 +629,7 @@ class Queue:
         """Apply a modified outcome to one entry (part 3 §3.4.5)."""
         changed = False
         if outcome.delivery_failed:
-            entry.delivery_count += 1
+            entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
             changed = True
         if outcome.undeliverable_here and consumer is not None:
             if entry.barred is None:
@@ -683,6 +737,9 @@ class Queue:
             entry.attempted = True
             insort(self._deferred, (due, entry))
             self._remember_resident(len(entry.message.encoded))
+        lives = [entry.expires_ms for entry in entries if entry.expires_ms]
+        if lives:
+            self._arm_expiry(min(lives))
         self._arm_deferral()
 
     def _arm_deferral(self) -> None:
@@ -788,6 +845,32 @@ class Queue:
     def _expire(self, entries: list[Entry], batch: Batch) -> None:
         self.tally.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, None, batch)
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one consumer gets of one deal."""
+
+    consumer: Any
+    left: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+def _give(shares: list[_Share], turn: int, entry: Entry) -> int:
+    """Give an entry to the next who has room and may have it.
+
+    Returns:
+        Whose turn is next; -1 when nobody took it.
+    """
+    count = len(shares)
+    for step in range(count):
+        place = (turn + step) % count
+        share = shares[place]
+        if share.left and not (entry.barred and share.consumer in entry.barred):
+            share.entries.append(entry)
+            share.left -= 1
+            return place + 1
+    return -1
 
 
 def discard(

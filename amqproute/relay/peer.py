@@ -369,7 +369,8 @@ def _prefix_maker(own_id: str) -> Callable[[Entry, int], tuple[bytes, int]]:
         ttl = None
         if old.ttl is not None:
             # What is left of the producer's ttl, not of the relay queue's own limit (T-30).
-            ttl = max(1, entry.arrived_ms + int(old.ttl) - now_ms)
+            # Never more than it had: a clock may be set back.
+            ttl = min(int(old.ttl), max(1, entry.arrived_ms + int(old.ttl) - now_ms))
         head = fresh_header(old, entry.delivery_count, False, ttl)
         return head + annotations(section), message.bare_from
 
