@@ -477,8 +477,10 @@ class Destination:
 
     def running_floor(self) -> int:
         """Return the lowest id that may be sent again on this link."""
-        low = self._session.lowest_in_flight if self._session is not None else None
-        return min([self.queue.next_id, *self._unsafe(), *(() if low is None else (low,))])
+        lows = [self.queue.next_id, *self._unsafe()]
+        if self._session is not None and self._session.lowest_in_flight is not None:
+            lows.append(self._session.lowest_in_flight)
+        return min(lows)
 
     def _unsafe(self) -> list[int]:
         """Ids that the peer has taken and whose removal here is not on the disk."""
