@@ -17,6 +17,7 @@ from amqproute.cli.commands.lookup import dns, explain, resolve
 from amqproute.cli.commands.messages import receive, send
 from amqproute.cli.commands.queues import queue
 from amqproute.cli.commands.users import user
+from amqproute.cli.demo import demo
 from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, USAGE, Refusal
 from amqproute.cli.runner import Interrupted
 from amqproute.errors import (
@@ -93,6 +94,7 @@ def amqproute() -> None:
 
 
 COMMANDS: Sequence[click.Command] = (
+    demo,
     serve,
     check,
     send,
