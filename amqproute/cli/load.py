@@ -618,8 +618,8 @@ def consume(place: Place, node: str, numbering: Numbering, patience: float) -> d
     """
     with Connected(place, "load-consume") as connected:
         consumer = Consumer(connected, node, numbering)
-        cpu, last = time.process_time(), time.monotonic_ns()
-        count = 0
+        cpu, first, count = time.process_time(), time.monotonic_ns(), 0
+        last = first
         while True:
             connected.turn(0.2)
             if consumer.received != count:
@@ -631,6 +631,7 @@ def consume(place: Place, node: str, numbering: Numbering, patience: float) -> d
             "lost": consumer.missing,
             "duplicated": consumer.duplicated,
             "strange": consumer.strange,
+            "first_ns": first,
             "last_ns": last,
             "cpu_seconds": time.process_time() - cpu,
             "latency_ms": percentiles(consumer.latencies),

@@ -11,6 +11,7 @@ import click
 
 from amqproute import __version__
 from amqproute.cli import render
+from amqproute.cli.bench import bench
 from amqproute.cli.commands.certificates import certs
 from amqproute.cli.commands.daemon import check, serve
 from amqproute.cli.commands.lookup import dns, explain, resolve
@@ -94,6 +95,7 @@ def amqproute() -> None:
 
 
 COMMANDS: Sequence[click.Command] = (
+    bench,
     demo,
     serve,
     check,

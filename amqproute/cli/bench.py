@@ -1,0 +1,491 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``amqproute bench relay``: how fast, for how much CPU, how soon.
+
+Two brokers on loopback, with mutual TLS between them and durable queues at both ends; the load
+comes from processes of its own (`amqproute.cli.load`). Every phase has a fresh pair, and every
+message is counted by its number: a measurement in which one is missing or came twice is none, and
+the command ends with 1.
+
+=========  ==================================================================================
+phase      what is measured
+=========  ==================================================================================
+accept     publishing to alpha while beta is not running, until each message has its outcome,
+           that is, is on alpha's disk
+backlog    then beta starts: from the first messages in its queue to the last one. What a
+           shovel between two durable queues does
+drain      then a consumer takes them all from beta
+live       publishing while the messages are relayed: from the first one published to the last
+           one in beta's queue
+latency    publishing at a rate, with a consumer at beta: from publishing to consuming
+=========  ==================================================================================
+
+CPU seconds are those of a broker's whole process, its store's thread included, while the phase
+lasts, for each 100,000 messages. They say what a message costs on a machine whose cores are shared
+with the load, where messages a second say little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.load import SMALLEST, Connected, Management, Place
+from amqproute.cli.pair import (
+    QUEUE,
+    Daemon,
+    Pair,
+    child_environment,
+    dies_with,
+    ended_by_signals,
+)
+from amqproute.cli.refusal import DONE, NEGATIVE, Refusal
+
+__all__ = ["PHASES", "Phase", "bench", "measure"]
+
+PHASES: Final = ("backlog", "live", "latency")
+"""What can be asked for; ``accept`` and ``drain`` come with ``backlog``."""
+
+LATENCY_SECONDS: Final = 5.0
+STUCK_SECONDS: Final = 60.0
+"""How long nothing may move before a measurement is given up."""
+LOOK_SECONDS: Final = 0.1
+"""Between two looks at the depth of a queue: each costs the broker about a millisecond."""
+LOOK_CLOSELY_SECONDS: Final = 0.01
+HUNDRED_THOUSAND: Final = 100_000
+
+
+@dataclass(slots=True)
+class Phase:
+    """One measurement.
+
+    Attributes:
+        name: as in the table above.
+        messages: how many were measured; a backlog is measured from the first look that shows
+            some of it in beta's queue.
+        seconds: how long they took.
+        cpu_seconds: CPU time in it, by process.
+        latency_ms: p50, p99, max.
+        lost: messages that never came.
+        duplicated: messages that came more than once.
+        refused: messages that were not accepted, by outcome.
+        peak_bytes: the largest resident memory so far, by broker.
+    """
+
+    name: str
+    messages: int
+    seconds: float
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
+    latency_ms: dict[str, float] = field(default_factory=dict)
+    lost: int = 0
+    duplicated: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    peak_bytes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.messages / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Every message came, once."""
+        return not (self.lost or self.duplicated or self.refused)
+
+    def cpu_per_100k(self, process: str) -> float | None:
+        """Return CPU seconds for each 100,000 messages; None for a process without a part."""
+        spent = self.cpu_seconds.get(process)
+        return None if spent is None else spent * HUNDRED_THOUSAND / max(1, self.messages)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints of it."""
+        cpu = {name: self.cpu_per_100k(name) for name in self.cpu_seconds}
+        return {
+            "phase": self.name,
+            "messages": self.messages,
+            "seconds": round(self.seconds, 4),
+            "rate": round(self.rate, 1),
+            "cpu-seconds-per-100000": {
+                name: round(value, 3) for name, value in cpu.items() if value is not None
+            },
+            "latency-ms": {name: round(value, 3) for name, value in self.latency_ms.items()},
+            "lost": self.lost,
+            "duplicated": self.duplicated,
+            "refused": self.refused,
+            "peak-bytes": self.peak_bytes,
+        }
+
+
+@click.group()
+def bench() -> None:
+    """Measure this machine with this program."""
+
+
+@bench.command()
+@click.option(
+    "--messages",
+    default=50_000,
+    show_default=True,
+    type=click.IntRange(100, 10_000_000),
+    help="How many messages a phase has; the latency phase lasts five seconds at most.",
+)
+@click.option(
+    "--size",
+    default=1024,
+    show_default=True,
+    metavar="BYTES",
+    type=click.IntRange(SMALLEST, 1_000_000),
+    help="Octets of a message's body.",
+)
+@click.option(
+    "--rate",
+    default=1000.0,
+    show_default=True,
+    metavar="PER_SECOND",
+    type=click.FloatRange(1.0, 100_000.0),
+    help="Messages a second of the latency phase.",
+)
+@click.option(
+    "--phase",
+    "phases",
+    multiple=True,
+    type=click.Choice(PHASES),
+    help="Only this one; may be repeated.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+def relay(messages: int, size: int, rate: float, phases: tuple[str, ...], as_json: bool) -> int:
+    """Measure the relay between two brokers on loopback.
+
+    Mutual TLS, durable messages, durable queues. Shows messages a second, CPU seconds for each
+    100,000 messages of each broker and of the load's own processes, and latencies.
+
+    Exits with 1 if a message was lost, duplicated or refused.
+    """
+    with ended_by_signals():
+        measured = measure(messages, size, rate, phases or PHASES)
+    is_exact = all(phase.is_exact for phase in measured)
+    if as_json:
+        render.json_text(
+            {
+                "machine": machine(),
+                "size": size,
+                "phases": [phase.as_json() for phase in measured],
+                "exact": is_exact,
+            }
+        )
+    else:
+        _tell(measured, size)
+    return DONE if is_exact else NEGATIVE
+
+
+def measure(messages: int, size: int, rate: float, phases: tuple[str, ...]) -> list[Phase]:
+    """Measure these phases, one after the other.
+
+    Args:
+        messages: in each phase.
+        size: octets of a body.
+        rate: messages a second of the latency phase.
+        phases: names out of `PHASES`.
+
+    Raises:
+        Refusal: a broker or the load failed, or nothing moved any more.
+    """
+    found: list[Phase] = []
+    measures: Mapping[str, Callable[[Bench], list[Phase]]] = {
+        "backlog": Bench.backlog,
+        "live": Bench.live,
+        "latency": lambda self: self.latency(rate),
+    }
+    with render.progress() as progress:
+        task = progress.add_task("starting", total=len(phases))
+        for name in phases:
+            progress.update(task, description=name)
+            with Pair() as pair:
+                found += measures[name](Bench(pair, messages, size))
+            progress.advance(task)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return what the figures depend on."""
+    return {
+        "python": platform.python_version(),
+        "kernel": platform.release(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+class Bench:
+    """The phases on one fresh pair.
+
+    Args:
+        pair: not started yet.
+        messages: how many.
+        size: octets of a body.
+    """
+
+    def __init__(self, pair: Pair, messages: int, size: int) -> None:
+        self._pair = pair
+        self._messages = messages
+        self._size = size
+        self._address = f"{QUEUE}@{pair.beta.domain}"
+
+    def backlog(self) -> list[Phase]:
+        """Measure accept, backlog and drain."""
+        pair, total = self._pair, self._messages
+        pair.start(pair.alpha)
+        before = _cpu(pair.alpha)
+        with self._load("publish", pair.alpha.tcp, self._address, total) as publisher:
+            result = publisher.result()
+        accept = self._published("accept", result)
+        accept.cpu_seconds |= _since(before, pair.alpha)
+        pair.start(pair.beta)
+        with (
+            Connected(pair.alpha.unix, "bench") as at_alpha,
+            Connected(pair.beta.unix, "bench") as at_beta,
+        ):
+            alpha, beta = Management(at_alpha), Management(at_beta)
+            first = _wait_for_depth(beta, 1)
+            before, began = _cpu(*pair.daemons), time.monotonic()
+            _wait_for_depth(beta, result["accepted"])
+            seconds = time.monotonic() - began
+            _wait_until_relayed(alpha, pair.beta.domain)
+            backlog = Phase("backlog", result["accepted"] - first, seconds)
+            backlog.cpu_seconds = _since(before, *pair.daemons)
+            backlog.peak_bytes = _peaks(*pair.daemons)
+        drain = self._drain("drain", total)
+        for phase in (accept, backlog):
+            phase.lost, phase.duplicated = drain.lost, drain.duplicated
+        return [accept, backlog, drain]
+
+    def live(self) -> list[Phase]:
+        """Measure from the first message published to the last one in beta's queue."""
+        pair, total = self._pair, self._messages
+        pair.start()
+        with (
+            Connected(pair.alpha.unix, "bench") as at_alpha,
+            Connected(pair.beta.unix, "bench") as at_beta,
+        ):
+            alpha, beta = Management(at_alpha), Management(at_beta)
+            before = _cpu(*pair.daemons)
+            with self._load("publish", pair.alpha.tcp, self._address, total) as publisher:
+                _wait_for_depth(beta, total, lambda: publisher.has_failed)
+                ended = time.monotonic_ns()
+                result = publisher.result()
+            _wait_until_relayed(alpha, pair.beta.domain)
+            live = self._published("live", result)
+            live.seconds = (ended - result["first_ns"]) / 1e9
+            live.cpu_seconds |= _since(before, *pair.daemons)
+            live.peak_bytes = _peaks(*pair.daemons)
+        drained = self._drain("drain", total)
+        live.lost, live.duplicated = drained.lost, drained.duplicated
+        return [live]
+
+    def latency(self, rate: float) -> list[Phase]:
+        """Measure from publishing at a rate to consuming."""
+        pair = self._pair
+        total = max(100, min(self._messages, int(rate * LATENCY_SECONDS)))
+        pair.start()
+        # One message before: the connection between the brokers is there when it counts.
+        with self._load("publish", pair.alpha.tcp, self._address, 1) as publisher:
+            publisher.result()
+        with self._load("consume", pair.beta.tcp, QUEUE, 1) as consumer:
+            consumer.result()
+        before = _cpu(*pair.daemons)
+        with (
+            self._load("consume", pair.beta.tcp, QUEUE, total) as consumer,
+            self._load("publish", pair.alpha.tcp, self._address, total, rate) as publisher,
+        ):
+            published, consumed = publisher.result(), consumer.result()
+        phase = self._published("latency", published)
+        phase.seconds = (consumed["last_ns"] - published["first_ns"]) / 1e9
+        phase.cpu_seconds |= _since(before, *pair.daemons)
+        phase.cpu_seconds["consumer"] = consumed["cpu_seconds"]
+        phase.peak_bytes = _peaks(*pair.daemons)
+        phase.latency_ms = consumed["latency_ms"]
+        phase.lost = consumed["lost"]
+        phase.duplicated = consumed["duplicated"] + consumed["strange"]
+        return [phase]
+
+    def _drain(self, name: str, total: int) -> Phase:
+        beta = self._pair.beta
+        before = _cpu(beta)
+        with self._load("consume", beta.tcp, QUEUE, total) as consumer:
+            result = consumer.result()
+        phase = Phase(name, result["received"], (result["last_ns"] - result["first_ns"]) / 1e9)
+        phase.cpu_seconds = {**_since(before, beta), "consumer": result["cpu_seconds"]}
+        phase.lost = result["lost"]
+        phase.duplicated = result["duplicated"] + result["strange"]
+        return phase
+
+    def _published(self, name: str, result: Mapping[str, Any]) -> Phase:
+        seconds = (result["last_ns"] - result["first_ns"]) / 1e9
+        phase = Phase(name, result["accepted"], seconds, refused=result["refused"])
+        phase.cpu_seconds["publisher"] = result["cpu_seconds"]
+        return phase
+
+    @contextlib.contextmanager
+    def _load(
+        self, what: str, place: Place, address: str, messages: int, rate: float = 0.0
+    ) -> Iterator[Load]:
+        load = Load(what, place, address, messages, self._size, rate)
+        try:
+            yield load
+        finally:
+            load.end()
+
+
+class Load:
+    """A process that publishes or consumes; see `amqproute.cli.load`."""
+
+    def __init__(
+        self, what: str, place: Place, address: str, messages: int, size: int, rate: float
+    ) -> None:
+        self._what = what
+        self._seconds = 2 * STUCK_SECONDS + messages / (rate or 500.0)
+        options = {
+            "host": place.host,
+            "port": place.port,
+            "address": address,
+            "messages": messages,
+            "size": size,
+            "rate": rate,
+            "patience": STUCK_SECONDS,
+        }
+        arguments = [f"--{name}={value}" for name, value in options.items()]
+        self._process = subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, "-m", "amqproute.cli.load", what, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=child_environment(),
+            start_new_session=True,
+            preexec_fn=dies_with(os.getpid()),
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        """It ended, and not well."""
+        return self._process.poll() not in (None, 0)
+
+    def result(self) -> dict[str, Any]:
+        """Wait for its end, and return what it counted.
+
+        Raises:
+            Refusal: it failed, or does not end.
+        """
+        try:
+            printed, complained = self._process.communicate(timeout=self._seconds)
+        except subprocess.TimeoutExpired:
+            raise _stuck(f"the process that should {self._what} does not end") from None
+        if self._process.returncode:
+            words = f"the process that should {self._what} ended with {self._process.returncode}"
+            raise Refusal(NEGATIVE, "bench.load", words, "", complained.splitlines()[-5:])
+        counted: dict[str, Any] = json.loads(printed)
+        return counted
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+
+# -- looking -----------------------------------------------------------------------------------
+
+
+def _wait_for_depth(
+    management: Management, depth: int, is_hopeless: Callable[[], bool] = lambda: False
+) -> int:
+    """Wait until beta's queue is this deep, and return how deep it is.
+
+    Raises:
+        Refusal: it has not become deeper for `STUCK_SECONDS`, or never will.
+    """
+    moved, before = time.monotonic(), -1
+    while True:
+        found: int = management.row("queue", QUEUE).get("depth", 0)
+        if found >= depth:
+            return found
+        if found != before:
+            moved, before = time.monotonic(), found
+        elif is_hopeless() or time.monotonic() - moved > STUCK_SECONDS:
+            raise _stuck(f"{found} messages have come to {QUEUE!r}, {depth} were expected")
+        is_near = found * 10 >= depth * 9 or depth == 1
+        time.sleep(LOOK_CLOSELY_SECONDS if is_near else LOOK_SECONDS)
+
+
+def _wait_until_relayed(management: Management, hop: str) -> None:
+    """Wait until the relay queue is empty: the last outcome is on the disk too.
+
+    Raises:
+        Refusal: it does not become empty.
+    """
+    until = time.monotonic() + STUCK_SECONDS
+    while any(row["depth"] for row in management.rows("relay-queue") if row.get("hop") == hop):
+        if time.monotonic() > until:
+            raise _stuck(f"the relay queue of {hop} does not become empty")
+        time.sleep(LOOK_CLOSELY_SECONDS)
+
+
+def _stuck(words: str) -> Refusal:
+    return Refusal(NEGATIVE, "bench.stuck", words, "try with fewer messages; is the disk full?")
+
+
+def _cpu(*daemons: Daemon) -> dict[str, float]:
+    return {daemon.name: daemon.cpu_seconds for daemon in daemons}
+
+
+def _since(before: Mapping[str, float], *daemons: Daemon) -> dict[str, float]:
+    return {name: spent - before[name] for name, spent in _cpu(*daemons).items()}
+
+
+def _peaks(*daemons: Daemon) -> dict[str, int]:
+    return {daemon.name: daemon.peak_bytes for daemon in daemons}
+
+
+# -- telling -----------------------------------------------------------------------------------
+
+
+def _tell(phases: list[Phase], size: int) -> None:
+    facts = machine()
+    click.echo(f"{facts['processor']}, {facts['cores']} cores, Python {facts['python']}")
+    click.echo(f"durable messages of {size} octets, mutual TLS on loopback, CPU in s per 100,000\n")
+    processes = ("alpha", "beta", "publisher", "consumer")
+    headings = ("phase", "messages", "messages/s", *processes, "p50", "p99", "max", "wrong")
+    rows = [
+        (
+            phase.name,
+            phase.messages,
+            f"{phase.rate:.0f}",
+            *(_shown(phase.cpu_per_100k(process), 2) for process in processes),
+            *(_shown(phase.latency_ms.get(name), 1, " ms") for name in ("p50", "p99", "max")),
+            phase.lost + phase.duplicated + sum(phase.refused.values()),
+        )
+        for phase in phases
+    ]
+    render.table(headings, rows, right=" ".join(headings[1:]))
+
+
+def _shown(value: float | None, digits: int, unit: str = "") -> str | None:
+    return None if value is None else f"{value:.{digits}f}{unit}"
