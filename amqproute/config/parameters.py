@@ -283,8 +283,8 @@ class Route(Settings):
     )
     names: Annotated[tuple[Domain, ...], FromList] = Field(
         default=(),
-        description="Names the next hop's certificate may show besides the domain itself; give "
-        "the host of via here if the gateway proves its own name.",
+        description="Names the next hop's certificate may show instead of the one that is "
+        "asked for: the host of via, or the domain where DNS decides. Needed if via is an address.",
     )
 
     @property

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from amqproute.address import Address, normalize_domain, parse
 from amqproute.values import Local, NextHop, RouteRule
 
+_ADDRESS = re.compile(r"[0-9.]+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
 NODE = "{node}"
 """What a route's target template has in place of the node."""
 REMEMBERED = 10_000
@@ -99,6 +101,9 @@ class Router:
         if NODE in target:
             key = f"{key}/{node}"
             target = target.replace(NODE, node)
+        if rule.names and _ADDRESS.fullmatch(host):
+            # An address proves nothing: the first of the names is what the gateway is asked for.
+            host = rule.names[0]
         return NextHop(key, host, rule.via, target, rule.names)
 
     def rule(self, domain: str) -> RouteRule | None:
