@@ -203,7 +203,7 @@ class Frontend:
         """See `IConnectionUser.lost`."""
         self.shared.frontends.discard(self)
         for link in list(self._links):
-            self._drop(link, list(link.unsettled.values()))
+            self.drop(link, list(link.unsettled.values()))
         for node in list(self._dynamic):
             self.shared.broker.delete(node)
         self._dynamic.clear()
@@ -377,7 +377,7 @@ class Frontend:
                         description=f"{address} does not exist any more",
                     )
                 )
-                self._drop(link, held)
+                self.drop(link, held)
         self.flush()
 
     def stop_taking(self) -> None:
@@ -402,6 +402,7 @@ class Frontend:
             found = self._find(link, event.attach)
         except Unresolved as unresolved:
             link.context = _Waiting()
+            self._links.add(link)
             self.admit(unresolved.hop).addBoth(self._found_out, link, event.attach)
         except AmqpError as error:
             self._refuse(link, error)
@@ -426,7 +427,10 @@ class Frontend:
             return
         waiting = link.context
         if not isinstance(waiting, _Waiting):
-            return  # detached meanwhile
+            # Detached meanwhile; an attach is answered nevertheless.
+            link.refuse(conditions.LINK_DETACH_FORCED, "detached before it was attached")
+            self.flush()
+            return
         try:
             found = self._find(link, attach)
         except Unresolved:
@@ -446,6 +450,7 @@ class Frontend:
 
     def _refuse(self, link: Link, error: AmqpError) -> None:
         link.context = None
+        self._links.discard(link)
         link.refuse(error.condition, error.description, error.info or None)
         self.log.warn(
             "{connection} ({principal}) link {link} refused: {error}",
@@ -502,7 +507,7 @@ class Frontend:
                         description="the link was attached on another connection",
                     )
                 )
-                frontend._drop(old, held)
+                frontend.drop(old, held)
                 frontend.flush()
         self.shared.links[key] = (self, link)
 
@@ -521,9 +526,10 @@ class Frontend:
                 condition=event.error.condition,
                 description=event.error.description,
             )
-        self._drop(event.link, event.deliveries)
+        self.drop(event.link, event.deliveries)
 
-    def _drop(self, link: Link, deliveries: Sequence[Delivery]) -> None:
+    def drop(self, link: Link, deliveries: Sequence[Delivery]) -> None:
+        """Forget a link that is gone; what was unsettled on it goes back to its source."""
         self._links.discard(link)
         key = self._key(link)
         known = self.shared.links.get(key)

@@ -131,19 +131,32 @@ class Outbound:
     def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
         """Act on a disposition of the receiver's."""
         if type(state) is spec.TransactionalState:
-            self.link.detach(
-                error=spec.Error(
-                    condition=conditions.NOT_IMPLEMENTED, description="transactions are not offered"
-                )
-            )
+            self._break(conditions.NOT_IMPLEMENTED, "transactions are not offered")
             return
         if not isinstance(state, OUTCOMES):
             if not settled:
                 return
             state = self.default_outcome
-        entries = [delivery.context for delivery in deliveries]
-        self.forget(entries)
-        self._frontend.settle(self, entries, state, None if settled else deliveries)
+        entries = []
+        for delivery in deliveries:
+            # The first outcome counts: a repetition, or the settling of it, changes nothing.
+            if delivery.context is not None:
+                entries.append(delivery.context)
+                delivery.context = None
+                delivery.local_state = state
+            elif not settled and type(delivery.local_state) is not type(state):
+                words = f"delivery {delivery.id} has another outcome already"
+                self._break(conditions.ILLEGAL_STATE, words)  # an outcome is final (O-15)
+                return
+        if entries:
+            self.forget(entries)
+            self._frontend.settle(self, entries, state, None if settled else deliveries)
+
+    def _break(self, condition: conditions.Condition, words: str) -> None:
+        """Detach the link for a fault of the receiver's; what it held goes back."""
+        held = list(self.link.unsettled.values())
+        self.link.detach(error=spec.Error(condition=condition, description=words))
+        self._frontend.drop(self.link, held)
 
     def forget(self, entries: Sequence[Entry]) -> None:
         """These are not unsettled any more."""

@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
-from twisted.internet.defer import TimeoutError as DeadlineError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -128,6 +127,8 @@ class Agent:
         def attached(session: PeerSession) -> None:
             if not ready.called:
                 ready.callback(session)
+            else:
+                session.abandon(deadline)
 
         def ended(session: PeerSession, why: Verdict) -> None:
             if not ready.called:
@@ -162,10 +163,7 @@ class Agent:
 
         def late() -> None:
             if not ready.called:
-                for session in made:
-                    session.abandon(deadline)
-                if not ready.called:
-                    ready.errback(PeerFailure(deadline))
+                ready.errback(PeerFailure(deadline))
 
         call = self._clock.callLater(self.attempt_seconds, late)
         connecting = self._connector.connect(candidate, hop.domain, make, extra_names=hop.names)
@@ -174,12 +172,15 @@ class Agent:
         connecting.addErrback(lambda failure: None if ready.called else ready.errback(failure))
         try:
             return await ready
-        except DeadlineError as error:
-            raise PeerFailure(deadline) from error
+        except BaseException:
+            # Failed, late or cancelled: nothing of this attempt may live on without an owner.
+            connecting.cancel()
+            for session in made:
+                session.abandon(deadline)
+            raise
         finally:
             if call.active():
                 call.cancel()
-            connecting.addErrback(lambda _: None)
 
 
 def static_candidate(via: str) -> Candidate:

@@ -17,14 +17,14 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.broker.batch import Batch
-from amqproute.broker.queue import Queue
+from amqproute.broker.queue import MOST_COUNTED, Queue
 from amqproute.entry import Entry
 from amqproute.errors import NotFound
 from amqproute.interfaces import IConsumer
 from amqproute.relay.agent import Agent, Told, Unreachable
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.schedule import Schedule
-from amqproute.relay.verdict import Action, Verdict
+from amqproute.relay.verdict import Action, Scope, Verdict
 from amqproute.values import DeadLetterReason, NextHop
 from amqproute.wire.amqp10 import spec
 
@@ -178,14 +178,14 @@ class Destination:
             self._refuse(entries)
             return
         self._last_used = self._clock.seconds()
-        too_large = session.send(entries)
-        if too_large:
-            error = spec.Error(
-                condition=conditions.LINK_MESSAGE_SIZE_EXCEEDED,
-                description=f"larger than {self.hop.key} takes",
+        for entry, error in session.send(entries):
+            refusal = spec.Error(
+                condition=error.condition,
+                description=f"cannot be sent to {self.hop.key}: {error.description}",
             )
-            self._settle(too_large, spec.Rejected(error=error))
-            self._commit()
+            self.tally.rejected += 1
+            self._settle([entry], spec.Rejected(error=refusal))
+        self._commit()
 
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: nothing to send."""
@@ -226,7 +226,6 @@ class Destination:
                 destination=self.hop.key,
                 failures=self.failures,
             )
-            self._forget_failures()
         else:
             self.log.info("{destination} connected", destination=self.hop.key)
         self.last_error = ""
@@ -358,7 +357,12 @@ class Destination:
         elif verdict.code == "connection.closed":
             self.state = State.IDLE
             self.log.debug("{destination} closed", destination=self.hop.key)
-        elif in_doubt or verdict.condition is not None or not was_of_use:
+        elif (
+            in_doubt
+            or verdict.condition is not None
+            or verdict.action is Action.DEFER
+            or not was_of_use
+        ):
             self.log.info(
                 "{destination} lost: {code} {words}; {count} messages in doubt are sent again",
                 destination=self.hop.key,
@@ -397,6 +401,8 @@ class Destination:
                 description=f"{self.hop.key}: {verdict.words}",
             )
             self._settle(entries, spec.Rejected(error=error))
+            for entry in entries:
+                self._retries.pop(entry.id, None)
             self.log.warn(
                 "{destination} rejected {count} messages: {condition}: {words}",
                 destination=self.hop.key,
@@ -412,15 +418,24 @@ class Destination:
         self.tally.retried += len(entries)
         if verdict.action is Action.COUNT:
             for entry in entries:
-                entry.delivery_count += 1
+                entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
                 if entry.stored:
                     self._current().transaction.update(entry.id, entry.delivery_count)
         if self.queue.deferred + len(entries) > self._terms.window:
             self.queue.release(entries)
             if self._session is not None:
-                self.last_error = f"{verdict.code}: {verdict.words}"
-                self._session.close()
+                self._session.close(
+                    Verdict(
+                        Scope.DESTINATION,
+                        Action.DEFER,
+                        verdict.code,
+                        f"gives back too many messages: {verdict.words}",
+                        verdict.condition,
+                    )
+                )
             return
+        if len(self._retries) > 4 * self._terms.window:
+            self._retries.clear()  # of entries that have expired meanwhile, most of them
         for entry in entries:
             tries = self._retries[entry.id] = self._retries.get(entry.id, 0) + 1
             self.queue.defer([entry], self._terms.schedule.delay(tries, self._random()))
@@ -441,6 +456,8 @@ class Destination:
         """Commit what the events of one read have settled, and use the room it made."""
         batch = self._batch
         if batch is None:
+            if self._session is not None:
+                self._session.settle_answers()  # nothing has to be durable first
             return
         self._batch = None
         mark = self._commits
@@ -550,6 +567,8 @@ class Destination:
             return
         session.tell_floor(self.running_floor())
         session.close()
+        if self.failures:
+            self._forget_failures()
         self._idle(self)
 
     def _cancel_idle(self) -> None:

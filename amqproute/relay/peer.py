@@ -12,7 +12,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.entry import Entry
-from amqproute.errors import MessageSizeExceeded
+from amqproute.errors import AmqpError
 from amqproute.interfaces import IConnectionUser
 from amqproute.message import (
     LONGEST_REMEMBERED,
@@ -39,6 +39,7 @@ TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
 STREAM: Final = Symbol("amqproute:stream")
 FLOOR: Final = Symbol("amqproute:floor")
 TAG_OCTETS: Final = 8
+CLOSED: Final = Verdict(Scope.HOST, Action.NEXT_HOST, "connection.closed", "closed by us")
 
 
 @implementer(IConnectionUser)
@@ -132,7 +133,8 @@ class PeerSession:
         """The lowest entry id without an outcome, or None."""
         if self.link is None or not self.link.unsettled:
             return None
-        return int(min(delivery.context.id for delivery in self.link.unsettled.values()))
+        held = self.link.unsettled.values()
+        return min((each.context.id for each in held if each.context is not None), default=None)
 
     def sendable(self) -> int:
         """Entries that can be sent now."""
@@ -140,30 +142,31 @@ class PeerSession:
             return 0
         return self.link.sendable
 
-    def send(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Send entries; return those that are too large for the peer."""
+    def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, AmqpError]]:
+        """Send entries; return those that can never be sent to this peer, and why."""
         link = self.link
         assert link is not None
         send = link.send
         prefix_of = self._prefix
         now_ms = self._now_ms()
-        too_large = []
+        refused: list[tuple[Entry, AmqpError]] = []
         for entry in entries:
             message = entry.message
-            prefix, start = prefix_of(entry, now_ms)
             try:
+                prefix, start = prefix_of(entry, now_ms)
                 send(
                     (prefix, message.encoded[start:] if start else message.encoded),
                     entry.id.to_bytes(TAG_OCTETS, "big"),
                     context=entry,
                 )
-            except MessageSizeExceeded:
-                too_large.append(entry)
+            except AmqpError as error:
+                # Larger than the peer takes, or a trace or an annotation that cannot be read.
+                refused.append((entry, error))
                 continue
             entry.attempted = True
             message.forget()
         self.flush()
-        return too_large
+        return refused
 
     def tell_floor(self, floor: int) -> None:
         """Let the peer forget receipts below the floor."""
@@ -185,12 +188,10 @@ class PeerSession:
                 link.session.settle(deliveries, state, True)
             self.flush()
 
-    def close(self) -> None:
-        """Close the connection politely."""
+    def close(self, why: Verdict = CLOSED) -> None:
+        """Close the connection politely; ``why`` is what the destination is told in the end."""
         if not self._is_over and self._pump is not None:
-            self._verdict = Verdict(
-                Scope.HOST, Action.NEXT_HOST, "connection.closed", "closed by us"
-            )
+            self._verdict = why
             if self.connection.remote_open is not None:
                 self.connection.close()
                 self.flush()
@@ -318,7 +319,8 @@ class PeerSession:
         self._is_over = True
         if deliveries is None:
             deliveries = list(self.link.unsettled.values()) if self.link is not None else ()
-        self.in_doubt = [delivery.context for delivery in deliveries]
+        # Without a context: the outcome is here, only our settling of it has not gone out.
+        self.in_doubt = [each.context for each in deliveries if each.context is not None]
         self._ended(self, self._verdict or Verdict(Scope.HOST, Action.NEXT_HOST, "peer.lost"))
 
     # -- outcomes --------------------------------------------------------------------------------
@@ -329,10 +331,16 @@ class PeerSession:
             if not event.settled:
                 return
             state = spec.Released()
-        entries = [delivery.context for delivery in event.deliveries]
+        entries = []
+        for delivery in event.deliveries:
+            # The first outcome counts; a repeated one, or its settling, changes nothing.
+            if delivery.context is not None:
+                entries.append(delivery.context)
+                delivery.context = None
         if not event.settled:
             self._answers.append((event.deliveries, state))
-        self._outcomes(entries, verdict.for_outcome(state), state)
+        if entries:
+            self._outcomes(entries, verdict.for_outcome(state), state)
 
     def _flowed(self, event: object) -> None:
         self._room()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.defer import TimeoutError as DeadlineError
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -134,7 +135,7 @@ class Relay:
                 self._refusals.popitem(last=False)
             return
         # No answer is no proof: the message is taken, and tried for as long as it lives (T-25).
-        if not isinstance(error, (ResolveError, CancelledError, TimeoutError)):
+        if not isinstance(error, (ResolveError, CancelledError, DeadlineError)):
             self.log.failure("{destination} could not be looked up", failure, destination=hop.key)
         self._make(hop)
 

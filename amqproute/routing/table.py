@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from amqproute.address import Address, normalize_domain, parse
@@ -82,7 +83,8 @@ class Router:
         """
         place, slash, node = key.partition("/")
         if ":" not in place:
-            return self.hop(place, node)
+            # Under the name it has: a route made since leads it elsewhere, to the same queue.
+            return replace(self.hop(place, node), key=key)
         for rule in self.rules:
             if rule.via is not None and bool(slash) == (NODE in rule.target):
                 hop = self._by_rule(rule, node)
