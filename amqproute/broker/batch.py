@@ -37,7 +37,7 @@ class Batch:
 
     def mark(self, stream: Stream, entry_id: int) -> None:
         """Note the receipt of a peer's message; it becomes durable with the message."""
-        stream.ids.add(entry_id)
+        stream.pending.add(entry_id)
         try:
             self._receipts[stream].append(entry_id)
         except KeyError:
@@ -58,6 +58,8 @@ class Batch:
         return done
 
     def _committed(self, _: object) -> None:
+        for stream, ids in self._receipts.items():
+            stream.confirm(ids)
         for queue, entries in self.arrivals.items():
             queue.arrived(entries)
 

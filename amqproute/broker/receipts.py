@@ -22,6 +22,8 @@ MAX_IDS = 200_000
 """Receipts kept of one stream; a peer that never tells its floor loses the oldest ones."""
 MAX_STREAMS = 64
 """Streams kept of one peer: one for each store it has ever had; the oldest goes."""
+HIGHEST_FLOOR = (1 << 63) - 1
+"""What a store can keep as an id."""
 PRUNE_EVERY = 256
 """Receipts that have to be droppable before a floor is written to the store."""
 
@@ -32,14 +34,16 @@ class Stream:
     Attributes:
         key: names it in the store: the proved peer and the stream's name.
         ids: ids taken and not below the floor.
+        pending: ids whose commit is under way.
         duplicates: arrivals that a receipt answered.
     """
 
-    __slots__ = ("duplicates", "floor", "ids", "key")
+    __slots__ = ("duplicates", "floor", "ids", "key", "pending")
 
     def __init__(self, key: str, ids: Sequence[int] = ()) -> None:
         self.key = key
         self.ids = set(ids)
+        self.pending: set[int] = set()
         self.floor = 0
         self.duplicates = 0
 
@@ -50,9 +54,14 @@ class Stream:
             return True
         return False
 
+    def confirm(self, ids: Sequence[int]) -> None:
+        """These are durable."""
+        self.pending.difference_update(ids)
+        self.ids.update(ids)
+
     def unmark(self, ids: Sequence[int]) -> None:
         """Take back receipts whose commit failed."""
-        self.ids.difference_update(ids)
+        self.pending.difference_update(ids)
 
     def trim(self, transaction: Any) -> bool:
         """Keep the number of receipts bounded; True if something was put into the transaction."""
@@ -62,6 +71,7 @@ class Stream:
 
     def forget_below(self, floor: int, transaction: Any) -> bool:
         """Drop receipts below the floor; True if something was put into the transaction."""
+        floor = min(floor, HIGHEST_FLOOR)
         if floor <= self.floor:
             return False
         self.floor = floor

@@ -591,6 +591,15 @@ class Destination:
             self.state = State.IDLE
 
     @property
+    def is_unused(self) -> bool:
+        """No connection, none on its way, and nothing that has to be remembered."""
+        return (
+            self.state in (State.IDLE, State.REFUSED)
+            and self._session is None
+            and not self._uncommitted
+        )
+
+    @property
     def is_quiet(self) -> bool:
         """Nothing in flight and nothing on its way to the store."""
         return not self.in_flight and not self._uncommitted

@@ -25,6 +25,8 @@ from amqproute.values import NextHop, Principal
 
 PREFIX = "amqp$out/"
 REMEMBERED_REFUSALS = 10_000
+MANY_DESTINATIONS = 1000
+"""Destinations beyond which those are forgotten that have nothing to do."""
 
 
 @implementer(IHops)
@@ -68,6 +70,7 @@ class Relay:
         self._terms = terms
         self._limits = limits
         self._admission_seconds = admission_seconds
+        self._trim_at = MANY_DESTINATIONS
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
         self._asking: dict[str, list[Deferred[None]]] = {}
 
@@ -158,6 +161,8 @@ class Relay:
     def _make(self, hop: NextHop) -> Destination:
         destination = self.destinations.get(hop.key)
         if destination is None:
+            if len(self.destinations) >= self._trim_at:
+                self._trim()
             queue = self._broker.make_internal(PREFIX + hop.key, self._limits)
             queue.dead_letter_name = self.dead_letter_name
             destination = self.destinations[hop.key] = Destination(
@@ -172,6 +177,14 @@ class Relay:
                 self._went_idle,
             )
         return destination
+
+    def _trim(self) -> None:
+        """Forget destinations that were asked about and never used: names are cheap to invent."""
+        for destination in list(self.destinations.values()):
+            if destination.is_unused:
+                destination.stop()
+                self._went_idle(destination)
+        self._trim_at = max(MANY_DESTINATIONS, 2 * len(self.destinations))
 
     def _went_idle(self, destination: Destination) -> None:
         """Nothing has gone there for a while: forget it; the next message makes it anew."""

@@ -19,6 +19,7 @@ from amqproute.errors import (
     InvalidField,
     NotAllowed,
     PreconditionFailed,
+    ResourceLocked,
     UnauthorizedAccess,
 )
 from amqproute.interfaces import ITarget
@@ -30,6 +31,8 @@ from amqproute.values import Local, NextHop, Origin, Principal
 TRANSFER = "amqp$transfer"
 TAG_OCTETS = 8
 """A relaying peer's delivery-tag: the entry's id, big-endian."""
+HIGHEST_ID = (1 << 63) - 1
+"""What a store can keep as an id."""
 
 
 @dataclass(slots=True)
@@ -166,11 +169,16 @@ class TransferService:
             target.put(message, batch, origin)
             return
         entry_id = int.from_bytes(origin.tag, "big")
-        if len(origin.tag) != TAG_OCTETS:
-            raise PreconditionFailed(f"a delivery-tag of this stream has {TAG_OCTETS} octets")
+        if len(origin.tag) != TAG_OCTETS or entry_id > HIGHEST_ID:
+            raise PreconditionFailed(
+                f"a delivery-tag of this stream is an id of {TAG_OCTETS} octets, 2^63-1 at most"
+            )
         if stream.seen(entry_id):
             self.tally.duplicates += 1
             return
+        if entry_id in stream.pending:
+            # It came by another connection and is not safe yet: nobody may be told so.
+            raise ResourceLocked("the same message is being stored at this moment")
         target.put(message, batch, origin)
         batch.mark(stream, entry_id)
 
