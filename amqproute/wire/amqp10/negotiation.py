@@ -38,6 +38,16 @@ from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
 MAX_HELD: Final = 65536
 """Octets kept while credentials are verified or TLS is awaited."""
 
+_NOT_SECURE: Final = "the client skipped TLS, which is required here"
+_WHY_REFUSED: Final = {
+    ProtocolHeader.AMQP_1_0: "the client skipped SASL, which is required here",
+    ProtocolHeader.AMQP_1_0_SASL: "the client asks for SASL where there is none, or a second time",
+    ProtocolHeader.AMQP_1_0_TLS: "the client asks for TLS where there is none, or too late",
+    ProtocolHeader.AMQP_0_9_1: "the client speaks AMQP 0-9-1; AMQP 1.0 is served here",
+    ProtocolHeader.AMQP_0_9: "the client speaks AMQP 0-9; AMQP 1.0 is served here",
+}
+"""Why a client's header is not taken, in words for the log."""
+
 
 class Negotiation(ABC):
     """The phases before AMQP frames."""
@@ -234,7 +244,7 @@ class Negotiation(ABC):
             self._send_amqp_header()
             self._enter_amqp()
             return
-        self._refuse_header(f"the peer wants {header.name}, which is not served here", answer=True)
+        self._refuse_header(_WHY_REFUSED[header] if secure_enough else _NOT_SECURE, answer=True)
 
     def _on_server_header(self, header: ProtocolHeader) -> None:
         settings = self.settings

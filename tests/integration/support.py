@@ -1,0 +1,850 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Daemons as their users meet them: other processes, behind sockets, with a configuration file.
+
+`Daemon` is one such process in a directory of its own, on free ports of the loopback interface;
+it is ready when it says so to the service manager (a datagram to NOTIFY_SOCKET), and it is stopped
+by its process id. `Zone` answers for the domains of a test. `Raw` writes any octets and reads
+frames; `Wire` is a client on this project's own engine, for volumes. The independent clients,
+Qpid Proton and rhea, are in the modules that use them.
+
+Every wait has a deadline, and what did not come in time is told together with the log of the
+daemon. A daemon that logs an error or a traceback fails the test that saw it (`Daemon.check`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import amqproute
+from amqproute.auth.users import add_user
+from amqproute.net.authority import Issued, issue, make_authority
+from amqproute.resolver.zone import Authority
+from amqproute.wire.amqp10 import codec, sections, spec
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.amqp10.frames import FrameBuffer, encode_frame, encode_sasl_frame
+from amqproute.wire.amqp10.link import Link
+from amqproute.wire.header import ProtocolHeader
+
+PATIENCE = 20.0
+"""Seconds after which a condition that should come true at once is given up."""
+
+AMQP = ProtocolHeader.AMQP_1_0.value
+SASL = ProtocolHeader.AMQP_1_0_SASL.value
+TLS = ProtocolHeader.AMQP_1_0_TLS.value
+
+TROUBLE = re.compile(r"Traceback|Unhandled|^\S+ (error|critical) ", re.MULTILINE)
+"""What stands in a log only if this project is at fault."""
+
+T = TypeVar("T")
+
+
+def until(
+    condition: Callable[[], T], what: str = "", seconds: float = PATIENCE, detail: Any = None
+) -> T:
+    """Wait until a condition is true, and return what it returned.
+
+    Raises:
+        AssertionError: it did not come true in time; `detail` is called for more words.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            more = f"\n{detail()}" if detail is not None else ""
+            raise AssertionError(f"not within {seconds} s: {what or condition}{more}")
+        time.sleep(0.01)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens at."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+@functools.cache
+def workplace() -> Path:
+    """Return a directory that goes when this process does. Short, for unix sockets' sake."""
+    path = Path(tempfile.mkdtemp(prefix="amqproute-"))
+    atexit.register(shutil.rmtree, path, ignore_errors=True)
+    return path
+
+
+def new_directory(prefix: str = "t") -> Path:
+    """Return a new directory in the workplace."""
+    return Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=workplace()))
+
+
+class Certificates:
+    """An authority, made when first asked for, and what it issues."""
+
+    def __init__(self) -> None:
+        self.directory = new_directory("ca") / "ca"
+        self.trust = make_authority(self.directory)
+        self._count = 0
+
+    def issue(self, name: str, **options: Any) -> Issued:
+        """Issue a certificate; see `amqproute.net.authority.issue`."""
+        self._count += 1
+        (issued,) = issue(self.directory, [name], folder=f"{name}-{self._count}", **options)
+        return issued
+
+
+@functools.cache
+def certificates() -> Certificates:
+    """Return the authority that all daemons of this process trust."""
+    return Certificates()
+
+
+def _die_with_parent() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
+
+
+RUN = "import sys; from amqproute.daemon.service import run; sys.exit(run(sys.argv[1]))"
+
+
+class Daemon:
+    """One daemon.
+
+    Args:
+        name: its first domain.
+        domains: further ones.
+        issued: its certificate; made for all its domains if None.
+        nameserver: the port of a `Zone`.
+        changes: settings, by their keys in the file; they replace those that are set here.
+
+    Attributes:
+        plain: a port with ANONYMOUS and without TLS.
+        upgrade: a port where TLS may be asked for; all mechanisms.
+        tls: a port with TLS from the first octet; all mechanisms but ANONYMOUS.
+        socket: the unix socket.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        domains: Sequence[str] = (),
+        issued: Issued | None = None,
+        nameserver: int | None = None,
+        changes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.directory = new_directory(name.partition(".")[0])
+        self.file = self.directory / "amqproute.yaml"
+        self.users = self.directory / "users.yaml"
+        self.log_file = self.directory / "log"
+        self.socket = str(self.directory / "s")
+        self.plain, self.upgrade, self.tls = free_ports(3)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._notify: socket.socket | None = None
+        self._checked = 0
+        all_names = [name, *domains]
+        if issued is None:
+            issued = certificates().issue(
+                name,
+                dns_names=all_names,
+                srv_names=[f"{s}.{n}" for n in all_names for s in ("_amqps", "_amqp")],
+            )
+        for user, password in (("anna", "secret"), ("bob", "hidden")):
+            add_user(self.users, user, password, iterations=4096)
+        everything = ["publish", "consume", "create", "browse", "manage"]
+        self.settings: dict[str, Any] = {
+            "container-id": f"broker1.{name}",
+            "domains": all_names,
+            "state-directory": str(self.directory / "state"),
+            "tls": {
+                "certificate": str(issued.chain),
+                "private-key": str(issued.private_key),
+                "trust": str(certificates().trust),
+            },
+            "listen": [
+                {"endpoint": f"unix:{self.socket}", "mechanisms": ["EXTERNAL"]},
+                {"endpoint": self.endpoint(self.plain), "mechanisms": ["ANONYMOUS"]},
+                {
+                    "endpoint": self.endpoint(self.upgrade),
+                    "tls": "upgrade",
+                    "client-certificate": "optional",
+                    "mechanisms": ["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"],
+                },
+                {
+                    "endpoint": self.endpoint(self.tls),
+                    "tls": "implicit",
+                    "client-certificate": "optional",
+                    "mechanisms": ["EXTERNAL", "SCRAM-SHA-256", "PLAIN"],
+                },
+            ],
+            "users": {"file": str(self.users)},
+            "access": [
+                {"allow": everything, "who": "anonymous"},
+                {"allow": everything, "who": "user:anna"},
+                {"allow": ["transfer"], "who": "peer:*"},
+            ],
+            "relay": {"first-retry": 0.2, "last-retry": 1.0},
+            "log": {"format": "text"},
+            "resolver": {
+                "nameservers": [f"127.0.0.1:{nameserver or free_ports(1)[0]}"],
+                "timeout": 0.5,
+            },
+            **(changes or {}),
+        }
+        self.write()
+
+    @staticmethod
+    def endpoint(port: int) -> str:
+        """Return the endpoint description of a port."""
+        return f"tcp:{port}:interface=127.0.0.1"
+
+    def write(self, **changes: Any) -> None:
+        """Write the configuration file (JSON is YAML)."""
+        self.settings.update(changes)
+        self.file.write_text(json.dumps(self.settings, indent=1))
+
+    # -- the process -------------------------------------------------------------------------------
+
+    def spawn(self, *, files: Sequence[int] = (), environ: Mapping[str, str] | None = None) -> None:
+        """Start the process and do not wait.
+
+        Args:
+            files: listening sockets to hand over as systemd does, from descriptor 3 on.
+            environ: for its environment.
+        """
+        path = self.directory / "notify"
+        path.unlink(missing_ok=True)
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.bind(str(path))
+        variables = {
+            **os.environ,
+            "NOTIFY_SOCKET": str(path),
+            "PYTHONPATH": str(Path(amqproute.__file__).parent.parent),
+            **(environ or {}),
+        }
+        variables.pop("WATCHDOG_USEC", None)
+        command = [sys.executable, "-c", RUN, str(self.file)]
+        with self.log_file.open("ab") as log:
+            if files:
+                variables.update(LISTEN_FDS=str(len(files)))
+                # LISTEN_PID is the receiver's own id: only a shell in between knows it.
+                command = ["/bin/sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *command]
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=variables,
+                pass_fds=tuple(files),
+                preexec_fn=_die_with_parent,
+            )
+        _alive.add(self)
+
+    def start(self, **options: Any) -> Daemon:
+        """Start, and wait until it is ready."""
+        self.spawn(**options)
+        return self.wait_ready()
+
+    def wait_ready(self) -> Daemon:
+        """Wait for READY=1."""
+        self.wait_notice(b"READY=1")
+        return self
+
+    def wait_notice(self, notice: bytes, seconds: float = 30.0) -> None:
+        """Wait for a line to the service manager.
+
+        Raises:
+            AssertionError: it ended or said nothing in time.
+        """
+        assert self._notify is not None
+        assert self.process is not None
+        self._notify.settimeout(0.1)
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            try:
+                if notice in self._notify.recv(4096).split(b"\n"):
+                    return
+            except TimeoutError:
+                if self.process.poll() is not None:
+                    break
+        raise AssertionError(f"{self.name} did not say {notice!r}\n{self.log()}")
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self.process is not None
+        return self.process.pid
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def reload(self, **changes: Any) -> None:
+        """Write the configuration, send SIGHUP, and wait until it was looked at."""
+        self.write(**changes)
+        self.signal(signal.SIGHUP)
+        self.wait_notice(b"READY=1")
+
+    def wait(self, seconds: float = 30.0) -> int:
+        """Wait for the end; return the exit code."""
+        assert self.process is not None
+        try:
+            code = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end\n{self.log()}") from None
+        self._forget()
+        return code
+
+    def stop(self) -> int:
+        """Stop politely; return the exit code."""
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def kill(self) -> None:
+        """End it without a chance to do anything."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+            self._forget()
+
+    def _forget(self) -> None:
+        self.process = None
+        _alive.discard(self)
+        if self._notify is not None:
+            self._notify.close()
+            self._notify = None
+
+    # -- what it shows -----------------------------------------------------------------------------
+
+    def log(self) -> str:
+        """Return all it has logged."""
+        return self.log_file.read_text() if self.log_file.exists() else ""
+
+    def mark(self) -> int:
+        """Return a place in the log, for `wait_log`."""
+        return len(self.log())
+
+    def wait_log(self, pattern: str, since: int = 0, seconds: float = 10.0) -> re.Match[str]:
+        """Wait for a line that matches a regular expression."""
+        return until(
+            lambda: re.search(pattern, self.log()[since:], re.MULTILINE),
+            f"{pattern!r} in the log of {self.name}",
+            seconds,
+            lambda: self.log()[since:][-5000:],
+        )
+
+    def check(self) -> None:
+        """Fail if the log shows a fault of this project's that no check has shown before."""
+        log = self.log()
+        new, self._checked = log[self._checked :], len(log)
+        if TROUBLE.search(new):
+            raise AssertionError(f"{self.name} is in trouble:\n{new}")
+
+    def resident(self) -> int:
+        """Return the octets of memory it has."""
+        text = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"VmRSS:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found[1]) * 1024
+
+
+_alive: set[Daemon] = set()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for daemon in list(_alive):
+        daemon.kill()
+
+
+class Zone:
+    """A name server in a thread: the zones of `amqproute.resolver.zone` behind one UDP socket.
+
+    Attributes:
+        authority: the zones, the faults, the questions.
+        port: where it answers.
+    """
+
+    def __init__(self) -> None:
+        self.authority = Authority([])
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self.port: int = self._socket.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                query, address = self._socket.recvfrom(4096)
+                reply = self.authority.respond(query, udp=True)
+                if reply is None:
+                    continue
+                if reply.delay:
+                    threading.Timer(reply.delay, self._send, (reply.wire, address)).start()
+                else:
+                    self._send(reply.wire, address)
+
+    def _send(self, wire: bytes, address: Any) -> None:
+        with contextlib.suppress(OSError):
+            self._socket.sendto(wire, address)
+
+    def set(self, domain: str, *records: str, ttl: int = 1) -> None:
+        """Make a domain; ``broker1`` in it is this machine."""
+        lines = [
+            f"$ORIGIN {domain}.",
+            f"$TTL {ttl}",
+            f"@ SOA ns.{domain}. hostmaster.{domain}. 1 60 60 60 {ttl}",
+            "broker1 A 127.0.0.1",
+            *records,
+        ]
+        self.authority.set_zone("\n".join(lines) + "\n")
+
+    def point(self, domain: str, *ports: int, service: str = "_amqps._tcp", ttl: int = 1) -> None:
+        """Make a domain whose SRV records lead to ports of this machine, the first preferred."""
+        self.set(
+            domain,
+            *(
+                f"{service} SRV {priority} 0 {port} broker1.{domain}."
+                for priority, port in enumerate(ports)
+            ),
+            ttl=ttl,
+        )
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._socket.close()
+
+
+# -- clients --------------------------------------------------------------------------------------
+
+
+def client_tls(
+    issued: Issued | None = None, trust: Path | None = None, *, verify: bool = True
+) -> ssl.SSLContext:
+    """Return the TLS settings of a client, with a certificate if one is given."""
+    context = ssl.create_default_context(cafile=str(trust or certificates().trust))
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if issued is not None:
+        context.load_cert_chain(issued.chain, issued.private_key)
+    return context
+
+
+def frame(performative: Any, payload: bytes = b"", channel: int = 0) -> bytes:
+    """Encode one AMQP frame."""
+    return b"".join(encode_frame(channel, performative, [payload] if payload else []))
+
+
+def opening(container: str = "raw.example", **fields: Any) -> bytes:
+    """Return header, open and begin of a client that does without SASL."""
+    return (
+        AMQP
+        + frame(spec.Open(container_id=container, **fields))
+        + frame(spec.Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000))
+    )
+
+
+def sending_link(address: str | None, handle: int = 0, name: str = "", **fields: Any) -> bytes:
+    """Return the attach of a link that sends to an address."""
+    return frame(
+        spec.Attach(
+            name=name or f"raw-{handle}",
+            handle=handle,
+            role=False,
+            source=spec.Source(address="raw"),
+            target=spec.Target(address=address),
+            initial_delivery_count=0,
+            **fields,
+        )
+    )
+
+
+def message(
+    body: bytes = b"hello", to: str | None = None, *, durable: bool = True, **properties: Any
+) -> bytes:
+    """Encode a message with one data section."""
+    encoded = codec.encode(spec.Header(durable=durable))
+    if to is not None or properties:
+        encoded += codec.encode(spec.Properties(to=to, **properties))
+    return encoded + sections.encode_section(0x75, body)
+
+
+def transfer(payload: bytes, number: int = 0, handle: int = 0, **fields: Any) -> bytes:
+    """Return the frame of one delivery."""
+    values = {"message_format": 0, "settled": False, **fields}
+    return frame(
+        spec.Transfer(
+            handle=handle, delivery_id=number, delivery_tag=number.to_bytes(4, "big"), **values
+        ),
+        payload,
+    )
+
+
+class Raw:
+    """A socket that writes octets and reads frames.
+
+    Args:
+        port: where to connect, or the path of a unix socket.
+        tls: TLS from the first octet.
+        name: the server's name for TLS.
+    """
+
+    def __init__(
+        self, port: int | str, tls: ssl.SSLContext | None = None, name: str = "alpha.example"
+    ) -> None:
+        if isinstance(port, str):
+            self.socket = socket.socket(socket.AF_UNIX)
+            self.socket.connect(port)
+        else:
+            self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket.settimeout(PATIENCE)
+        if tls is not None:
+            self.wrap(tls, name)
+        self._octets = b""
+        self.payloads: list[bytes] = []
+
+    def __enter__(self) -> Raw:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def wrap(self, tls: ssl.SSLContext, name: str = "alpha.example") -> None:
+        """Start TLS."""
+        self.socket = tls.wrap_socket(self.socket, server_hostname=name)
+
+    def write(self, *data: bytes) -> Raw:
+        """Write octets."""
+        self.socket.sendall(b"".join(data))
+        return self
+
+    def _take(self, count: int) -> bytes:
+        """Read so many octets; fewer if the other side closes before."""
+        while len(self._octets) < count:
+            try:
+                got = self.socket.recv(65536)
+            except (ConnectionResetError, ssl.SSLEOFError):
+                got = b""
+            if not got:
+                break
+            self._octets += got
+        data, self._octets = self._octets[:count], self._octets[count:]
+        return data
+
+    def header(self) -> bytes:
+        """Read a protocol header."""
+        return self._take(8)
+
+    def rest(self) -> bytes:
+        """Read octets until the other side closes."""
+        return self._take(1 << 62)
+
+    def bodies(self) -> Iterator[Any]:
+        """Read performatives until the other side closes; heartbeats are left out.
+
+        Transfers' payloads are kept in `payloads`.
+        """
+        while True:
+            size = self._take(4)
+            if not size:
+                return
+            buffer = FrameBuffer(0x7FFFFFFF)
+            buffer.feed(size + self._take(int.from_bytes(size, "big") - 4))
+            for _, _, body, payload in buffer.frames():
+                if isinstance(body, spec.Transfer):
+                    self.payloads.append(bytes(payload))
+                if body is not None:
+                    yield body
+
+    def expect(self, kind: type[T]) -> T:
+        """Read up to the first performative of a kind.
+
+        Raises:
+            AssertionError: the other side closed before, or said nothing.
+        """
+        seen = []
+        try:
+            for body in self.bodies():
+                if isinstance(body, kind):
+                    return body
+                seen.append(body)
+        except TimeoutError:
+            raise AssertionError(f"no {kind.__name__} came, but {seen}") from None
+        raise AssertionError(f"closed before {kind.__name__}, after {seen}")
+
+    def closed(self) -> bool:
+        """Wait until the other side closes."""
+        for _ in self.bodies():
+            pass
+        return True
+
+    def close(self) -> None:
+        """Close the socket."""
+        self.socket.close()
+
+
+class Refused(Exception):
+    """The other side refused or ended a link, session or connection.
+
+    Attributes:
+        error: what it said.
+    """
+
+    def __init__(self, event: Any) -> None:
+        super().__init__(repr(getattr(event, "error", event)))
+        self.error: spec.Error | None = getattr(event, "error", None)
+
+
+class Wire:
+    """A blocking client on this project's engine: fast, and with nothing between it and the wire.
+
+    Args:
+        port: where to connect.
+        container: its container-id.
+        tls: TLS from the first octet.
+        settings: of the engine.
+    """
+
+    def __init__(
+        self,
+        port: int | str,
+        *,
+        container: str = "wire.example",
+        tls: ssl.SSLContext | None = None,
+        name: str = "alpha.example",
+        **settings: Any,
+    ) -> None:
+        raw = Raw(port, tls, name)
+        self.socket = raw.socket
+        self.engine = Connection(
+            ConnectionSettings(
+                role="client", container_id=container, **{"incoming_window": 20000, **settings}
+            )
+        )
+        self.events: list[Any] = []
+        self.engine.start(time.monotonic())
+        self.engine.open()
+        self.session = self.engine.begin()
+        self.flush()
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()
+
+    def flush(self) -> None:
+        """Write what the engine has to say."""
+        data = self.engine.data_to_send()
+        if data:
+            self.socket.sendall(b"".join(data))
+
+    def read(self, seconds: float = PATIENCE) -> list[Any]:
+        """Read once; return the events."""
+        self.flush()
+        self.socket.settimeout(seconds)
+        try:
+            data = self.socket.recv(262144)
+        except ssl.SSLEOFError:
+            data = b""
+        now = time.monotonic()
+        events = self.engine.receive_data(data, now) if data else self.engine.receive_eof(now)
+        self.flush()
+        return events
+
+    def attach(self, role: Any, address: str | None, name: str = "", **options: Any) -> Link:
+        """Attach a link and wait for the answer.
+
+        Raises:
+            Refused: it was refused.
+        """
+        ends = {
+            "sender": (spec.Source(address="wire"), spec.Target(address=address)),
+            "receiver": (spec.Source(address=address), spec.Target()),
+        }
+        source, target = ends[role]
+        options = {"source": source, "target": target, **options}
+        link = self.session.attach(name or f"{role}-{time.monotonic_ns()}", role, **options)
+        self.wait(
+            lambda event: (
+                type(event) is ev.LinkAttached
+                and (event.attach.target if role == "sender" else event.attach.source) is not None
+            )
+        )
+        return link
+
+    def wait(self, wanted: Callable[[Any], bool]) -> Any:
+        """Read up to an event; those before it are kept in `events`.
+
+        Raises:
+            Refused: something ended.
+        """
+        while True:
+            events = self.read()
+            self.events.extend(events)
+            for event in events:
+                if wanted(event):
+                    return event
+                if type(event) in (ev.LinkDetached, ev.SessionEnded, ev.ConnectionClosed):
+                    raise Refused(event)
+
+    def publish(self, address: str | None, messages: Sequence[bytes], *, batch: int = 200) -> None:
+        """Send messages and wait until each is accepted.
+
+        Raises:
+            Refused: the link went.
+            AssertionError: an outcome is not accepted.
+        """
+        link = self.attach("sender", address)
+        sent = accepted = 0
+        while accepted < len(messages):
+            room = min(link.sendable, len(messages) - sent, batch)
+            for payload in messages[sent : sent + room]:
+                link.send((payload,), sent.to_bytes(4, "big"))
+                sent += 1
+            for event in self.read():
+                if type(event) is ev.DeliveriesUpdated:
+                    assert type(event.state) is spec.Accepted, event
+                    accepted += len(event.deliveries)
+                elif type(event) in (ev.LinkDetached, ev.SessionEnded, ev.ConnectionClosed):
+                    raise Refused(event)
+        link.detach()
+        self.flush()
+
+    def consume(
+        self, address: str, count: int, *, credit: int = 1000, seconds: float = PATIENCE
+    ) -> list[bytes]:
+        """Receive and accept messages; return them as they came, whole.
+
+        Raises:
+            TimeoutError: nothing came for a while.
+            Refused: the link went.
+        """
+        link = self.attach("receiver", address)
+        link.flow(min(credit, count))
+        got: list[bytes] = []
+        while len(got) < count:
+            for event in self.read(seconds):
+                if type(event) is ev.DeliveriesReceived:
+                    got.extend(delivery.payload for delivery in event.deliveries)
+                    self.session.settle(event.deliveries, spec.Accepted(), True)
+                elif type(event) in (ev.LinkDetached, ev.SessionEnded, ev.ConnectionClosed):
+                    raise Refused(event)
+            if link.credit < credit / 2 and link.credit < count - len(got):
+                link.flow(min(credit, count - len(got)))
+        link.detach()
+        self.flush()
+        return got
+
+    def close(self) -> None:
+        """Close politely."""
+        self.engine.close()
+        self.flush()
+        with contextlib.suppress(OSError):
+            while not any(type(event) is ev.ConnectionClosed for event in self.read(5)):
+                pass
+        self.socket.close()
+
+
+def body_of(payload: bytes) -> bytes:
+    """Return the data section of a message of `message`."""
+    located = sections.locate(payload)
+    return bytes(sections.decode_section(payload, located.body_start, located.body_end))
+
+
+# -- test cases -----------------------------------------------------------------------------------
+
+_shared: dict[type, Any] = {}
+
+
+def sasl_frame(body: Any) -> bytes:
+    """Encode one SASL frame."""
+    return encode_sasl_frame(body)
+
+
+class DaemonTestCase(SynchronousTestCase):
+    """Tests against a daemon that they share; each has a queue of its own, `node`.
+
+    Attributes:
+        changes: settings of that daemon.
+        daemon: the daemon.
+    """
+
+    timeout = 60
+    changes: Mapping[str, Any] = {}
+    nodes: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def make(cls) -> Any:
+        """Start what the tests of this class share."""
+        return Daemon("alpha.example", changes={"nodes": cls.queues(), **cls.changes}).start()
+
+    @classmethod
+    def queues(cls) -> list[Mapping[str, Any]]:
+        """A queue for each test, and those of `nodes`."""
+        tests = [name for name in dir(cls) if name.startswith("test_")]
+        return [*({"name": name} for name in tests), *cls.nodes]
+
+    @classmethod
+    def shared(cls) -> Any:
+        """Return what the tests of this class share, made for the first of them."""
+        found = _shared.get(cls)
+        if found is None:
+            # Not in setUpClass: in trial's worker processes that runs for each test.
+            found = _shared[cls] = cls.make()
+        return found
+
+    def setUp(self) -> None:
+        self.daemon: Daemon = self.shared()
+        self.node = self.id().rpartition(".")[2]
+        self.begun_at = self.daemon.mark()
+        self.addCleanup(self.daemon.check)
+
+    def logged(self, pattern: str) -> None:
+        """Wait for a line in the daemon's log that was written since this test began."""
+        self.daemon.wait_log(pattern, self.begun_at)
+
+    def still_serves(self, node: str = "") -> None:
+        """Assert that the daemon does its work for somebody else."""
+        node = node or self.node
+        with Wire(self.daemon.plain, container="other.example") as other:
+            other.publish(node, [message(b"still here")])
+            got = other.consume(node, 1)
+            self.assertEqual(body_of(got[0]), b"still here")
+
+
+__all__ = [
+    "AMQP", "PATIENCE", "SASL", "TLS", "Certificates", "Daemon", "DaemonTestCase", "Raw", "Refused",
+    "Wire", "Zone", "body_of", "certificates", "client_tls", "frame", "free_ports", "message",
+    "new_directory", "opening", "sasl_frame", "sending_link", "transfer", "until",
+]  # fmt: skip
