@@ -12,6 +12,7 @@ import gc
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -166,6 +167,15 @@ def _clock() -> Any:
     return reactor
 
 
+def _use_steady_time() -> None:
+    """Let the reactor count seconds that no operator and no NTP can set back.
+
+    Twisted's reactors count wall clock time; a clock set back by an hour would hold every timer,
+    heartbeat and retry for that hour. Delayed calls and `seconds` both go through this attribute.
+    """
+    _clock().seconds = time.monotonic
+
+
 def _stop_reactor() -> None:
     clock = _clock()
     if clock.running:
@@ -206,6 +216,7 @@ def run(path: Path | str) -> int:
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2
+    _use_steady_time()
     output = begin_logging(style=config.log.format, levels=levels(config))
     service = DaemonService(config, path, output)
     clock = _clock()
@@ -221,6 +232,7 @@ def makeService(options: Options) -> Service:
     Raises:
         UsageError: the configuration cannot be used.
     """
+    _use_steady_time()
     try:
         path = find(options["config"])
         return DaemonService(read(path), path)
