@@ -205,8 +205,7 @@ class Frontend:
         for link in list(self._links):
             self.drop(link, list(link.unsettled.values()))
         for node in list(self._dynamic):
-            self.shared.broker.delete(node)
-        self._dynamic.clear()
+            self.delete_dynamic(node)
         self._pump = None
 
     # -- batches: one for everything that happens in one go ---------------------------------------
@@ -378,7 +377,7 @@ class Frontend:
                     )
                 )
                 self.drop(link, held)
-        self.flush()
+                self.flush()
 
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
@@ -543,9 +542,11 @@ class Frontend:
             self.delete_dynamic(context.target)
 
     def delete_dynamic(self, node: Any) -> None:
-        """A dynamic node goes with the link it was made for (N-22)."""
+        """A dynamic node goes with the link it was made for (N-22), and others' links with it."""
         self._dynamic.discard(node)
         self.shared.broker.delete(node)
+        for frontend in tuple(self.shared.frontends):
+            frontend.detach_from(lambda each, _: each is node)
 
     # -- deliveries ------------------------------------------------------------------------------
 
