@@ -357,9 +357,12 @@ class Publisher:
         numbering: the messages.
         numbers: which of them; all if None.
         rate: messages a second; 0 for as many as the credit allows.
+        window: the most without an outcome; 0 for as many as the credit allows.
 
     Attributes:
         pending: numbers not sent yet.
+        in_doubt: numbers sent whose outcome has not come; after the end of a connection nobody
+            here knows whether the broker has taken them.
         accepted: how many were accepted.
         refused: how many had another outcome, by the outcome's name.
         unlucky: their numbers.
@@ -372,27 +375,25 @@ class Publisher:
         numbering: Numbering,
         numbers: Iterable[int] | None = None,
         rate: float = 0.0,
+        window: int = 0,
     ) -> None:
         self.pending = deque(range(numbering.count) if numbers is None else numbers)
+        self.in_doubt: set[int] = set()
         self.accepted = 0
         self.refused: dict[str, int] = {}
         self.unlucky: list[int] = []
         self._connected = connected
         self._numbering = numbering
         self._rate = rate
+        self._window = window
         self._sent = 0
         self._started: float | None = None
         self.link = connected.attach("sender", address, self)
 
     @property
-    def in_doubt(self) -> list[int]:
-        """Numbers that were sent and have no outcome yet."""
-        return [delivery.context for delivery in self.link.unsettled.values()]
-
-    @property
     def is_done(self) -> bool:
         """Everything was sent and has its outcome."""
-        return not self.pending and not self.link.unsettled
+        return not self.pending and not self.in_doubt
 
     def offer(self) -> float:
         """Send as many as credit, the socket and the rate allow.
@@ -404,6 +405,8 @@ class Publisher:
             return 1.0
         allowed = min(self.link.sendable, len(self.pending))
         wait = 1.0
+        if self._window:
+            allowed = min(allowed, self._window - len(self.in_doubt))
         if self._rate:
             now = time.monotonic()
             if self._started is None:
@@ -414,10 +417,11 @@ class Publisher:
                 wait = 1.0 / self._rate
         if allowed > 0:
             send, encode, pack = self.link.send, self._numbering.encode, _NUMBER.pack
-            take = self.pending.popleft
+            take, doubt = self.pending.popleft, self.in_doubt.add
             stamp = time.monotonic_ns()
             for _ in range(allowed):
                 number = take()
+                doubt(number)
                 send((encode(number, stamp),), pack(number), context=number)
             self._sent += allowed
         return wait
@@ -429,6 +433,7 @@ class Publisher:
             if state is None or isinstance(state, spec.Received):
                 return
             self.link.session.settle(event.deliveries)
+        self.in_doubt.difference_update([delivery.context for delivery in event.deliveries])
         if type(state) is spec.Accepted:
             self.accepted += len(event.deliveries)
             return
@@ -594,7 +599,7 @@ def publish(
         moved, count = time.monotonic(), 0
         while not publisher.is_done:
             connected.turn(publisher.offer())
-            done = len(publisher.pending) + len(publisher.link.unsettled)
+            done = len(publisher.pending) + len(publisher.in_doubt)
             if done != count:
                 moved, count = time.monotonic(), done
             elif time.monotonic() - moved > patience:
