@@ -26,7 +26,7 @@ from amqproute.auth.realm import Authenticator, Throttle
 from amqproute.broker.broker import Broker, NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.receipts import Receipts
-from amqproute.errors import ConnectError, ResolveError
+from amqproute.errors import ConnectError, ResolveError, StoreError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.terminus import Termini
@@ -294,6 +294,27 @@ class World:
         return succeed(near)
 
 
+class SlowStore(MemoryStore):
+    """A store whose disk can be made to wait, or to fail."""
+
+    is_held = False
+    is_full = False
+
+    def _turn(self) -> None:
+        if not self.is_held:
+            super()._turn()
+
+    def _apply(self, transaction: Any) -> None:
+        if self.is_full:
+            raise StoreError("the disk is full")
+        super()._apply(transaction)
+
+    def let_go(self) -> None:
+        """Do what was waiting."""
+        self.is_held = False
+        self._turn()
+
+
 class House:
     """One broker.
 
@@ -329,7 +350,7 @@ class House:
         self.is_calling = False
         self._settings = dict(settings or {})
         clock = world.clock
-        self.store = MemoryStore(clock)
+        self.store = SlowStore(clock)
         self.store.open()
         clock.advance(0)
         self.broker = Broker(self.store, clock, world.now_ms, lambda: f"dynamic-{uuid.uuid4()}")
