@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The trace of containers (T-27)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.errors import NotAllowed
+from amqproute.routing import trail
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.types import Symbol
+
+
+class TrailTests(SynchronousTestCase):
+    """Reading, checking and lengthening it."""
+
+    def test_reading(self) -> None:
+        """No annotation is an empty trace; lists and arrays of strings are traces."""
+        self.assertEqual(trail.trace_of({}), ())
+        self.assertEqual(trail.trace_of({trail.TRACE: ["a", "b"]}), ("a", "b"))
+        encoded = codec.encode({trail.TRACE: ["a"]})
+        self.assertEqual(trail.trace_of(codec.decode(encoded, 0, len(encoded))[0]), ("a",))
+
+    def test_unreadable(self) -> None:
+        """A path that cannot be read is refused: it could go round for ever."""
+        bad: list[Any] = ["a", 7, b"ab", ["a", 1], {"a": 1}, [None], [["a"]]]
+        for value in bad:
+            self.assertRaises(NotAllowed, trail.trace_of, {trail.TRACE: value})
+
+    def test_loop(self) -> None:
+        """A message that was here before is refused, with the loop in words."""
+        error = self.assertRaises(NotAllowed, trail.check, ("a", "b", "c"), "b", 16)
+        self.assertEqual(error.description, "mail loop: b > c > b")
+        self.assertEqual(error.info, {"code": "route.loop"})
+
+    def test_hops(self) -> None:
+        """So is one that has come too far."""
+        trail.check(("a",) * 3, "z", 4)
+        error = self.assertRaises(NotAllowed, trail.check, ("a",) * 4, "z", 4)
+        self.assertIn("more than 4 hops", error.description)
+
+    def test_lengthening(self) -> None:
+        """Our container comes last."""
+        self.assertEqual(trail.extended(("a",), "b"), ["a", "b"])
+
+    def test_symbols_count(self) -> None:
+        """A sender may give the ids as symbols."""
+        self.assertEqual(trail.trace_of({trail.TRACE: [Symbol("a")]}), ("a",))

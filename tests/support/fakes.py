@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stand-ins with behavior: a store that outlives its house and may fail, consumers, messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any
+
+from twisted.internet.task import Clock
+from zope.interface import implementer
+
+from amqproute.broker.broker import Broker, NodeDeclaration
+from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.queue import Queue
+from amqproute.entry import Entry
+from amqproute.errors import StoreError
+from amqproute.interfaces import IConsumer
+from amqproute.message import Message
+from amqproute.store.memory import MemoryStore
+from amqproute.store.records import TRANSIENT, QueueSummary, Recovery
+from amqproute.store.transaction import Transaction
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.wire.amqp10 import codec, sections, spec
+from amqproute.wire.amqp10.types import Symbol, UInt
+
+EPOCH_MS = 1_700_000_000_000
+"""The wall clock when a `task.Clock` says 0."""
+ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
+
+
+def wall(clock: Clock) -> Any:
+    """Return a wall clock that goes with a `task.Clock`."""
+    return lambda: EPOCH_MS + round(clock.seconds() * 1000)
+
+
+class KeptStore(MemoryStore):
+    """A `MemoryStore` over which a second house can be built, and that fails when told to.
+
+    Attributes:
+        is_failing: every commit fails while it is True.
+        notes: kind to key to value.
+        received: stream to ids.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.is_failing = False
+        self.notes: dict[str, dict[str, bytes]] = {}
+        self.received: dict[str, set[int]] = {}
+        self.open()
+
+    def _apply(self, transaction: Transaction) -> None:
+        if self.is_failing:
+            raise StoreError("the disk is full")
+        super()._apply(transaction)
+        for facts in transaction.facts:
+            for stream, below in facts.forgets.items():
+                kept = self.received.get(stream, set())
+                self.received[stream] = {one for one in kept if one >= below}
+            for stream in facts.forgotten:
+                self.received.pop(stream, None)
+            for stream, ids in facts.marks.items():
+                self.received.setdefault(stream, set()).update(ids)
+            for (kind, key), value in facts.notes.items():
+                if value is None:
+                    self.notes.get(kind, {}).pop(key, None)
+                else:
+                    self.notes.setdefault(kind, {})[key] = value
+
+    def rows(self, queue: str) -> list[Any]:
+        """Return what stands in the store for a queue, in order."""
+        kept = self._queues.get(self._numbers.get(queue, 0))
+        return [] if kept is None else [kept.entries[key] for key in sorted(kept.entries)]
+
+    def recovery(self) -> Recovery:
+        """Return what opening the store after a crash would: transient rows are dropped."""
+        queues = {}
+        for name in list(self._numbers):
+            for row in self.rows(name):
+                if row.flags & TRANSIENT:
+                    self._where.pop(row.id).remove(row.id)
+            left = self.rows(name)
+            if left:
+                size = sum(len(row.encoded) for row in left)
+                queues[name] = QueueSummary(len(left), size, left[0].id, left[-1].id)
+        received = {stream: sorted(ids) for stream, ids in self.received.items() if ids}
+        return Recovery(queues, received, {kind: dict(each) for kind, each in self.notes.items()})
+
+
+def make_broker(
+    clock: Clock, store: Any, *nodes: NodeDeclaration, budget: MemoryBudget | None = None
+) -> Broker:
+    """Return a broker with nodes, over a store that may hold something already."""
+    numbers = count(1)
+    broker = Broker(store, clock, wall(clock), lambda: f"dynamic-{next(numbers)}", budget=budget)
+    broker.recovered(store.recovery().queues)
+    broker.declare(nodes, {})
+    return broker
+
+
+def node(name: str, dead_letter: str | None = None, **limits: int) -> NodeDeclaration:
+    """Declare a node."""
+    return NodeDeclaration(name, QueueLimits(**limits), dead_letter)
+
+
+def message(
+    body: bytes = b"x",
+    *,
+    durable: bool = True,
+    ttl: int | None = None,
+    count: int = 0,
+    to: str | None = None,
+    expiry: Any = None,
+    annotations: dict[str, Any] | None = None,
+    footer: dict[str, Any] | None = None,
+) -> Message:
+    """Return a message with the sections that the arguments ask for."""
+    parts = []
+    if durable or ttl is not None or count:
+        header = spec.Header(
+            durable=durable, ttl=None if ttl is None else UInt(ttl), delivery_count=count
+        )
+        parts.append(sections.encode_header(header))
+    if annotations:
+        symbols = {Symbol(key): value for key, value in annotations.items()}
+        parts.append(sections.encode_section(spec.SECTION_MESSAGE_ANNOTATIONS, symbols))
+    if to is not None or expiry is not None:
+        parts.append(codec.encode(spec.Properties(to=to, absolute_expiry_time=expiry)))
+    parts.append(sections.encode_section(spec.SECTION_DATA, body))
+    if footer:
+        symbols = {Symbol(key): value for key, value in footer.items()}
+        parts.append(sections.encode_section(spec.SECTION_FOOTER, symbols))
+    return Message(b"".join(parts))
+
+
+def body_of(entry: Entry) -> bytes:
+    """Return the body of an entry made by `message`."""
+    return bytes(entry.message.body_values()[0])
+
+
+@implementer(IConsumer)
+class Taker:
+    """A consumer with as much room as its test gives it.
+
+    Attributes:
+        room: what `capacity` says; used up by deliveries.
+        held: entries it holds.
+        seen: bodies of all entries it was ever given.
+        exhaustions: how often it was told that there is nothing for it.
+    """
+
+    def __init__(self, queue: Queue, room: int = 0) -> None:
+        self.queue = queue
+        self.room = room
+        self.held: list[Entry] = []
+        self.seen: list[bytes] = []
+        self.exhaustions = 0
+        queue.attach(self)
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+        return self.room
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        if len(entries) > self.room:
+            raise AssertionError(f"{len(entries)} entries for {self.room}")
+        self.room -= len(entries)
+        for entry in entries:
+            self.seen.append(body_of(entry))
+            entry.message.forget()
+        self.held.extend(entries)
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`."""
+        self.exhaustions += 1
+
+    def take(self, room: int) -> None:
+        """Ask for more."""
+        self.room += room
+        self.queue.dispatch()
+
+    def settle(self, broker: Broker, entries: Sequence[Entry], outcome: Any) -> Any:
+        """Give entries back with an outcome, in a batch of their own."""
+        for entry in entries:
+            self.held.remove(entry)
+        batch = broker.begin()
+        self.queue.settle(entries, outcome, batch, self)
+        return batch.commit()
+
+
+def put(broker: Broker, queue: Any, *messages: Message, origin: Origin = ORIGIN) -> Any:
+    """Put messages on a node in one batch; return the Deferred of its commit."""
+    batch = broker.begin()
+    for each in messages:
+        queue.put(each, batch, origin)
+    return batch.commit()
+
+
+def settle_down(clock: Clock, turns: int = 50) -> None:
+    """Let everything that is due in this instant happen."""
+    for _ in range(turns):
+        clock.advance(0)
