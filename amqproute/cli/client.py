@@ -299,7 +299,7 @@ class Client:
         error: Any = reason.value
         if isinstance(error, TlsError):
             self._fail(ClientError(UNREACHABLE, error.code, str(error)))
-        else:
+        elif self._is_open:
             self._fail(
                 ClientError(
                     UNREACHABLE,
@@ -307,6 +307,15 @@ class Client:
                     f"the connection to {self.facts.remote} was lost",
                     "see the log of the broker; what has no outcome yet may or may not have been "
                     "taken",
+                )
+            )
+        else:
+            self._fail(
+                ClientError(
+                    UNREACHABLE,
+                    "connect.lost",
+                    f"{self.facts.remote} ended the connection before it was open",
+                    "is this the port of an AMQP 1.0 broker, and does it want TLS (amqps://)?",
                 )
             )
         if not self._closed.called:

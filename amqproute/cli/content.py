@@ -166,6 +166,14 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def _properties(properties: spec.Properties) -> dict[str, Any]:
+    facts: dict[str, Any] = plain(properties)
+    for key in ("creation-time", "absolute-expiry-time"):
+        if key in facts:  # a plain int by now: the type stands in the standard's table
+            facts[key] = _time(facts[key])
+    return facts
+
+
 def _time(value: int) -> str:
     try:
         moment = datetime.fromtimestamp(value / 1000, UTC)
@@ -192,7 +200,7 @@ def shown(encoded: bytes) -> dict[str, Any]:
         facts: dict[str, Any] = {"header": plain(message.header)}
         if message.annotations:
             facts["annotations"] = plain(message.annotations)
-        facts["properties"] = plain(message.properties)
+        facts["properties"] = _properties(message.properties)
         if offsets.application_properties_end:
             facts["application-properties"] = plain(message.application_properties)
         facts["body"] = plain(body_of(message))

@@ -41,6 +41,7 @@ _NEXT_STEPS: Final = {
     conditions.INTERNAL_ERROR: "see the log of the broker; try again later",
     conditions.CONNECTION_FORCED: "the broker is stopping or was told to close; try again later",
     conditions.LINK_DETACH_FORCED: "somebody closed the link at the broker; try again",
+    conditions.INVALID_FIELD: "write an address as node or node@domain",
     "auth.mechanism": "give a URL with user and password, or add a mechanism to this endpoint's "
     "`mechanisms` in the configuration",
     "auth.refused": "check name and password in the URL; amqproute user ls shows who there is",

@@ -71,10 +71,13 @@ async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
         ClientError: it refuses, or does not answer.
     """
     rows: list[dict[str, Any]] = []
+    own: set[str] = set()  # the nodes of our replies, which are of no interest
+    offset = 0
     while True:
-        asked = {"operation": "QUERY", "entityType": entity_type, "offset": len(rows)}
+        asked = {"operation": "QUERY", "entityType": entity_type, "offset": offset}
 
         def encode(message_id: str, reply_to: str, asked: dict[str, Any] = asked) -> bytes:
+            own.add(reply_to)
             return content.encode_request(message_id, reply_to, asked, {})
 
         properties, body = content.decode_reply(await client.request(MANAGEMENT, encode))
@@ -86,9 +89,10 @@ async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
             )
         names = body.get("attributeNames", [])
         page = body.get("results", [])
+        offset += len(page)
         rows += [content.plain(dict(zip(names, values, strict=True))) for values in page]
-        if not page or len(rows) >= properties.get("total", len(rows)):
-            return rows
+        if not page or offset >= properties.get("total", offset):
+            return [row for row in rows if row.get("name") not in own]
 
 
 def _cell(key: str, value: Any) -> Any:
