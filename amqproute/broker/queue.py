@@ -36,6 +36,8 @@ from amqproute.wire.amqp10 import spec
 
 LOAD_MESSAGES = 500
 LOAD_BYTES = 4 * 1024 * 1024
+RELOAD_SECONDS = 1.0
+"""After what time a page that could not be read is asked for again."""
 UNBOUNDED = 1 << 31
 MOST_COUNTED = 0xFFFFFFFF
 """Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
@@ -123,6 +125,7 @@ class Queue:
         self._expiry_call: IDelayedCall | None = None
         self._paged_expiry_ms = 0
         self._deferral_call: IDelayedCall | None = None
+        self._reload_call: IDelayedCall | None = None
         self._deleted = False
         self._waiting_for_space: list[WeakMethod[Callable[[], None]]] = []
 
@@ -229,10 +232,10 @@ class Queue:
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
-        for call in (self._expiry_call, self._deferral_call):
+        for call in (self._expiry_call, self._deferral_call, self._reload_call):
             if call is not None and call.active():
                 call.cancel()
-        self._expiry_call = self._deferral_call = None
+        self._expiry_call = self._deferral_call = self._reload_call = None
 
     # -- publish -------------------------------------------------------------------------------
 
@@ -503,7 +506,12 @@ class Queue:
             return True
         if self._deleted or len(self._resident) > LOAD_MESSAGES // 2:
             return False
-        if len(self._returned) >= self.limits.resident_messages:
+        if self._resident and self._resident_bytes > LOAD_BYTES // 2:
+            return False
+        if self._returned and (
+            len(self._returned) >= self.limits.resident_messages
+            or self._resident_bytes >= self.limits.resident_bytes
+        ):
             # Entries that every consumer has barred itself from: more would only fill the memory.
             return False
         self._loading = True
@@ -560,6 +568,12 @@ class Queue:
     def _load_failed(self, failure: Failure) -> None:
         self._loading = False
         self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
+        if not self._deleted and self._reload_call is None:
+            self._reload_call = self._clock.callLater(RELOAD_SECONDS, self._reload)
+
+    def _reload(self) -> None:
+        self._reload_call = None
+        self.dispatch()
 
     def _remember_resident(self, size: int) -> None:
         self._resident_bytes += size

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backlogs that stand in the store: bounded memory, one order, nothing lost."""
+
+from __future__ import annotations
+
+from amqproute.broker import queue as queue_module
+from amqproute.errors import StoreError
+from amqproute.wire.amqp10 import spec
+from tests.broker.test_queue import ACCEPTED, RELEASED, QueueCase
+from tests.support.fakes import Taker, message, put
+
+
+class PagingTests(QueueCase):
+    """A queue that keeps three entries in memory."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.make(resident_messages=3)
+
+    def numbered(self, *numbers: int) -> list[bytes]:
+        """Return bodies."""
+        return [b"%d" % number for number in numbers]
+
+    def test_memory_is_bounded(self) -> None:
+        """Beyond the limit entries are counted and forgotten, durable or not."""
+        self.put(*self.numbered(*range(10)), durable=False)
+        self.put(*self.numbered(*range(10, 2000)))
+        self.assertEqual((self.queue.resident, self.queue.depth), (3, 2000))
+        self.assertEqual(len(self.store.rows("q")), 1997)
+        size = sum(len(row.encoded) for row in self.store.rows("q"))
+        self.assertEqual(self.queue.paged_bytes, size)
+
+    def test_order_through_pages(self) -> None:
+        """A consumer sees one line, whatever its room."""
+        everything = self.numbered(*range(1300))
+        self.put(*everything)
+        taker = Taker(self.queue)
+        while len(taker.seen) < 1300:
+            taker.take(70)
+            self.turn()
+            self.settle(taker, list(taker.held), ACCEPTED)
+            self.assertLess(self.queue.resident, 800)
+        self.assertEqual(taker.seen, everything)
+        self.assertEmpty(self.queue)
+        self.queue.detach(taker)
+        self.put(b"after")
+        self.assertEqual((self.queue.resident, self.queue.paged_bytes), (1, 0))
+
+    def test_arrivals_while_loading(self) -> None:
+        """What comes while a page is on its way comes after it."""
+        self.put(*self.numbered(*range(6)))
+        taker = Taker(self.queue)
+        taker.take(100)
+        put(self.broker, self.queue, message(b"6"), message(b"7"))
+        put(self.broker, self.queue, message(b"8"))
+        self.turn()
+        self.put(b"9")
+        self.assertEqual(taker.seen, self.numbered(*range(10)))
+
+    def test_released_while_paged(self) -> None:
+        """A released entry comes before the pages."""
+        self.put(*self.numbered(*range(6)))
+        taker = Taker(self.queue)
+        taker.take(2)
+        self.settle(taker, list(taker.held), RELEASED)
+        taker.take(6)
+        self.turn()
+        self.assertEqual(taker.seen[2:], self.numbered(0, 1, 2, 3, 4, 5))
+
+    def test_barred_entries_do_not_fill_the_memory(self) -> None:
+        """A consumer that bars itself from everything cannot pull the backlog into memory."""
+        self.put(*self.numbered(*range(2000)))
+        taker = Taker(self.queue)
+        for _ in range(100):
+            taker.take(100)
+            self.turn()
+            outcome = spec.Modified(undeliverable_here=True)
+            self.settle(taker, list(taker.held), outcome)
+        self.assertLess(self.queue.resident, 3 + 2 * queue_module.LOAD_MESSAGES)
+        self.queue.detach(taker)
+        other = Taker(self.queue)
+        other.take(2000)
+        self.turn()
+        self.assertEqual(other.seen, self.numbered(*range(2000)))
+
+    def test_restart(self) -> None:
+        """Durable entries are there again, in order; acquired ones too; transient ones not."""
+        self.put(b"0", b"1", durable=False)
+        self.put(*self.numbered(*range(2, 8)))
+        self.put(b"8", durable=False)
+        taker = Taker(self.queue)
+        taker.take(4)
+        self.make(resident_messages=3)
+        self.assertEqual((self.queue.depth, self.queue.resident), (6, 0))
+        self.put(b"9")
+        self.assertEqual(self.bodies(self.queue), self.numbered(*range(2, 8), 9))
+        self.assertEmpty(self.queue)
+
+    def test_load_by_bytes(self) -> None:
+        """A page is bounded in bytes as well."""
+        self.put(*[bytes(1024 * 1024)] * 12)
+        taker = Taker(self.queue)
+        taker.take(1)
+        self.turn()
+        self.assertLess(self.queue.resident_bytes, queue_module.LOAD_BYTES + 4 * 1024 * 1024)
+        taker.take(11)
+        self.turn()
+        self.assertEqual(len(taker.seen), 12)
+
+    def test_purge(self) -> None:
+        """Everything that waits goes, in memory and in the store; what is acquired stays."""
+        self.put(*self.numbered(*range(1200)))
+        taker = Taker(self.queue)
+        taker.take(2)
+        purged = self.queue.purge()
+        self.turn()
+        self.successResultOf(purged)
+        purged = self.queue.purge()
+        self.turn()
+        self.successResultOf(purged)
+        self.assertEqual((self.queue.depth, len(self.store.rows("q"))), (2, 2))
+        self.put(b"new")
+        taker.take(5)
+        self.assertEqual(taker.seen, [b"0", b"1", b"new"])
+        self.settle(taker, list(taker.held), ACCEPTED)
+        self.assertEmpty(self.queue)
+
+
+class FailingPagesTests(QueueCase):
+    """A store that fails in between."""
+
+    def test_load_again(self) -> None:
+        """A page that could not be read is asked for again."""
+        self.make(resident_messages=1)
+        self.put(b"0", b"1", b"2")
+        load = self.store._load
+        self.store._load = self.fails  # type: ignore[method-assign]
+        taker = Taker(self.queue)
+        taker.take(5)
+        self.turn()
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+        self.store._load = load  # type: ignore[method-assign]
+        self.clock.advance(5)
+        self.turn()
+        self.assertEqual(taker.seen, [b"0", b"1", b"2"])
+
+    @staticmethod
+    def fails(*_: object) -> list[object]:
+        """Fail as a store does."""
+        raise StoreError("unreadable")
