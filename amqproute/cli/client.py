@@ -553,23 +553,25 @@ class Sender:
         """Wait until fewer than `Patience.window` messages are pending.
 
         Raises:
-            ClientError: nothing moved for `Patience.answer_seconds`.
+            ClientError: nothing moved for `Patience.answer_seconds`, or the link is gone.
         """
+        self._raise_failure()
         while self.pending >= self._window:
-            self._raise_failure()
             self._room = Deferred()
             await self._moved(self._room)
+            self._raise_failure()
 
     async def settled(self) -> None:
         """Wait until everything submitted has its outcome.
 
         Raises:
-            ClientError: nothing moved for `Patience.answer_seconds`.
+            ClientError: nothing moved for `Patience.answer_seconds`, or the link is gone.
         """
+        self._raise_failure()
         while self.pending:
-            self._raise_failure()
             self._room = Deferred()
             await self._moved(self._room)
+            self._raise_failure()
 
     async def close(self) -> None:
         """Close the link."""

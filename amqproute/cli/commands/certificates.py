@@ -31,7 +31,9 @@ def certs() -> None:
 @certs.command("authority")
 @_directory
 @click.option("--name", default="amqproute authority", show_default=True, help="Its common name.")
-@click.option("--days", default=3650, show_default=True, type=click.IntRange(1, 36500))
+@click.option(
+    "--days", default=3650, show_default=True, type=click.IntRange(1, 36500), help="Valid for."
+)
 def authority_command(directory: Path, name: str, days: int) -> None:
     """Make a certificate authority in DIR: ca.pem, to be trusted by peers, and ca-key.pem.
 

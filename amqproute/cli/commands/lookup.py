@@ -336,7 +336,9 @@ def dns() -> None:
     metavar="NAME",
     help="The host name that the records point to. [default: this machine's full name]",
 )
-@click.option("--ttl", default=3600, show_default=True, type=click.IntRange(0, 604800))
+@click.option(
+    "--ttl", default=3600, show_default=True, type=click.IntRange(0, 604800), help="In seconds."
+)
 def print_records(config: Path | None, host: str | None, ttl: int) -> int:
     """Print the SRV records to publish so that other organizations find this broker.
 

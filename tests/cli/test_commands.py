@@ -1,0 +1,444 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that need no network: output, exit codes, refusals in three parts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import click
+from click.testing import CliRunner, Result
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.cli import runner
+from amqproute.cli.commands import lookup
+from amqproute.cli.main import amqproute
+from amqproute.errors import ResolveError
+from amqproute.net.authority import issue, make_authority
+from amqproute.values import Candidate, Resolution, TransportSecurity
+
+CONFIG = """\
+container-id: broker.alpha.example
+domains: [alpha.example]
+state-directory: state
+tls: {certificate: tls/alpha.example/chain.pem, private-key: tls/alpha.example/key.pem,
+      trust: tls/ca.pem}
+listen:
+  - {endpoint: "unix:/run/a.sock", mechanisms: [EXTERNAL]}
+  - {endpoint: "tcp:5672", tls: upgrade, mechanisms: [SCRAM-SHA-256]}
+  - {endpoint: "tcp:5671", tls: implicit, client-certificate: optional, mechanisms: [EXTERNAL]}
+users: {file: users.yaml}
+access:
+  - {allow: [transfer], who: "peer:*", node: orders}
+nodes: [{name: orders}]
+aliases: {sales: orders}
+routes:
+  - {domain: "*.partner.example", via: "amqps://gateway.partner.example:5671"}
+peers:
+  "beta.example": {level: pkix}
+"""
+
+
+class CommandTestCase(SynchronousTestCase):
+    """A directory with a configuration, and a way to run commands in it."""
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp()).absolute()
+        self.directory.mkdir()
+        self.config = self.directory / "amqproute.yaml"
+        self.config.write_text(CONFIG)
+        self.users = self.directory / "users.yaml"
+
+    def make_certificates(self, **terms: Any) -> None:
+        make_authority(self.directory / "tls")
+        issue(self.directory / "tls", ["alpha.example"], **terms)
+
+    def amqproute(self, *args: str, **terms: Any) -> Result:
+        environment = {"AMQPROUTE_CONFIG": str(self.config)}
+        return CliRunner(env=environment).invoke(amqproute, list(args), **terms)
+
+    def assertDone(self, result: Result) -> None:
+        self.assertEqual(
+            (result.exit_code, result.stderr_bytes and result.stderr), (0, result.stderr)
+        )
+
+    def assertRefused(self, result: Result, exit_code: int, *parts: str) -> None:
+        """It ends with this code and says these parts on stderr."""
+        self.assertEqual(result.exit_code, exit_code, result.output)
+        for part in parts:
+            self.assertIn(part, result.stderr)
+
+
+class ProgramTests(CommandTestCase):
+    """Help, version, usage errors."""
+
+    def test_every_command_has_help(self) -> None:
+        """With a first line for the list, and a text for each option."""
+        waiting: list[tuple[list[str], click.Command]] = [([], amqproute)]
+        while waiting:
+            path, command = waiting.pop()
+            result = self.amqproute(*path, "--help")
+            self.assertEqual(result.exit_code, 0)
+            self.assertTrue(command.help, path)
+            for parameter in command.params:
+                if isinstance(parameter, click.Option):
+                    self.assertTrue(parameter.help, (path, parameter.name))
+            if isinstance(command, click.Group):
+                waiting += [([*path, name], each) for name, each in command.commands.items()]
+
+    def test_wrong_usage_exits_with_2(self) -> None:
+        """Whatever is wrong with it, and says what would be right."""
+        for args in (
+            ["explode"],
+            ["send"],
+            ["send", "orders", "--priority", "10"],
+            ["send", "orders", "--body", "x", "--file", "y"],
+            ["send", "orders", "--count", "2"],
+            ["send", "orders", "--body", "x", "--property", "novalue"],
+            ["receive", "orders", "--timeout", "0"],
+            ["receive", "orders", "--browse"],
+        ):
+            with self.subTest(args=args):
+                result = self.amqproute(*args)
+                self.assertEqual(result.exit_code, 2)
+                self.assertIn("--help", result.stderr)
+
+    def test_wrong_values_are_refused_before_anything_is_sent(self) -> None:
+        """Addresses, URLs and files, each with its code."""
+        for args, code in (
+            (["send", "orders@", "--body", "x"], "amqp:invalid-field: ADDRESS"),
+            (["send", "orders", "--body", "x", "--return-to", "@"], "--return-to"),
+            (["send", "orders", "--file", "/nowhere/at/all"], "usage.file"),
+            (["send", "orders", "--body", "x", "--url", "http://a"], "usage.url"),
+        ):
+            with self.subTest(args=args):
+                self.patch(runner, "run", run_at_once)
+                self.assertRefused(self.amqproute(*args), 2, code, "next:")
+
+    def test_without_configuration_a_client_needs_a_url(self) -> None:
+        """Exit code 2, and the next step names --url."""
+        self.patch(runner, "run", run_at_once)
+        self.config.unlink()
+        result = self.amqproute("send", "orders", "--body", "x")
+        self.assertRefused(result, 2, "config:", "there is no such file", "--url")
+
+    def test_no_unix_socket(self) -> None:
+        """The default URL is the daemon's unix socket; without one --url is needed."""
+        self.patch(runner, "run", run_at_once)
+        self.config.write_text("listen: [{endpoint: 'tcp:5672'}]\n")
+        result = self.amqproute("receive", "orders")
+        self.assertRefused(result, 2, "usage.url", "no unix socket", "--url")
+
+
+def run_at_once(work: Any) -> Any:
+    """Run a coroutine function that waits for nothing."""
+    coroutine = work(None)
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waits for something")
+
+
+class CheckTests(CommandTestCase):
+    """``check``."""
+
+    def test_fine(self) -> None:
+        """It tells what would run."""
+        self.make_certificates()
+        self.users.write_text("")
+        self.users.write_text("# nobody\n")
+        result = self.amqproute("check")
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("alpha.example", result.stdout)
+        self.assertIn("tcp:5671", result.stdout)
+        self.assertIn(f"{self.config}: ok", result.stdout)
+
+    def test_missing_files_are_named_with_line_and_key(self) -> None:
+        """One line each, exit code 2."""
+        result = self.amqproute("check")
+        self.assertRefused(
+            result,
+            2,
+            f"{self.config}:4: tls.certificate: there is no file",
+            f"{self.config}:5: tls.trust: there is no file",
+            "next:",
+        )
+        self.assertEqual(result.stdout, "")
+
+    def test_wrong_key_and_wrong_type(self) -> None:
+        """Both are told in one go, with a hint."""
+        self.config.write_text("domain: [a.example]\nrelay:\n  window: lots\n")
+        self.assertRefused(
+            self.amqproute("check"),
+            2,
+            ":1: domain: unknown key; did you mean domains?",
+            ":3: relay.window: ",
+            "2 problems",
+        )
+
+    def test_no_such_file(self) -> None:
+        """A file given with --config has to be there."""
+        result = self.amqproute("check", "--config", "/nowhere.yaml")
+        self.assertRefused(result, 2, "/nowhere.yaml:1: there is no such file")
+
+    def test_certificate_that_expires_soon_is_warned_of(self) -> None:
+        """Less than 21 days: a warning and exit code 0."""
+        self.make_certificates(days=20)
+        self.users.write_text("# nobody\n")
+        result = self.amqproute("check")
+        self.assertEqual(result.exit_code, 0)
+        self.assertIn("tls.certificate: the certificate expires in 19 days", result.stderr)
+
+    def test_key_of_another_certificate(self) -> None:
+        """A problem of tls.private-key."""
+        self.make_certificates()
+        (other,) = issue(self.directory / "tls", ["other.example"])
+        key = self.directory / "tls/alpha.example/key.pem"
+        key.unlink()
+        key.write_bytes(other.private_key.read_bytes())
+        self.assertRefused(self.amqproute("check"), 2, ":4: tls.private-key: tls.key:")
+
+    def test_expired_certificate(self) -> None:
+        """A problem of tls.certificate."""
+        import datetime
+
+        now = datetime.datetime.now(datetime.UTC)
+        self.make_certificates(
+            not_before=now - datetime.timedelta(days=9), not_after=now - datetime.timedelta(days=1)
+        )
+        self.assertRefused(self.amqproute("check"), 2, "tls.certificate: tls.expired:")
+
+    def test_certificate_for_another_domain_is_warned_of(self) -> None:
+        """Peers would refuse this broker."""
+        make_authority(self.directory / "tls")
+        issue(self.directory / "tls", ["other.example"], folder="alpha.example")
+        self.users.write_text("# nobody\n")
+        result = self.amqproute("check")
+        self.assertIn("does not name alpha.example", result.stderr)
+
+    def test_broken_users_file(self) -> None:
+        """A problem with the line in that file."""
+        self.make_certificates()
+        self.users.write_text("ann: {mechanism: MD5}\n")
+        self.assertRefused(self.amqproute("check"), 2, "users.yaml:1: ann:")
+
+    def test_json(self) -> None:
+        """The same for programs."""
+        result = self.amqproute("check", "--json")
+        self.assertEqual(result.exit_code, 2)
+        facts = json.loads(result.stdout)
+        self.assertFalse(facts["ok"])
+        self.assertEqual(len(facts["problems"]), 4)
+
+
+class CertificateTests(CommandTestCase):
+    """``certs``."""
+
+    def test_authority_issue_show(self) -> None:
+        """Three commands lead to files that fit together."""
+        authority = str(self.directory / "ca")
+        self.assertEqual(self.amqproute("certs", "authority", authority).exit_code, 0)
+        result = self.amqproute("certs", "issue", authority, "a.example", "b.example")
+        self.assertEqual(result.exit_code, 0)
+        self.assertEqual(len(result.stdout.splitlines()), 2)
+        chain = f"{authority}/b.example/chain.pem"
+        shown = json.loads(self.amqproute("certs", "show", chain, "--json").stdout)
+        self.assertEqual(
+            shown["certificates"][0]["names"],
+            ["b.example", "_amqps.b.example", "_amqp.b.example"],
+        )
+        self.assertIn("b.example", self.amqproute("certs", "show", chain).stdout)
+
+    def test_nothing_is_overwritten(self) -> None:
+        """A second authority in the same place is refused."""
+        authority = str(self.directory / "ca")
+        self.amqproute("certs", "authority", authority)
+        result = self.amqproute("certs", "authority", authority)
+        self.assertRefused(result, 2, "tls.exists:", "next:")
+
+    def test_issue_without_authority(self) -> None:
+        """The cause names the command that makes one."""
+        result = self.amqproute("certs", "issue", str(self.directory), "a.example")
+        self.assertRefused(result, 2, "tls.file:", "certs authority")
+
+    def test_show_of_something_else(self) -> None:
+        """A file that is no certificate, and one that is not there."""
+        self.assertRefused(self.amqproute("certs", "show", str(self.config)), 2, "tls.file:")
+        self.assertRefused(self.amqproute("certs", "show", "/nowhere.pem"), 2, "tls.file:")
+
+
+class UserTests(CommandTestCase):
+    """``user``."""
+
+    def test_add_ls_remove(self) -> None:
+        """A user comes and goes; the file never holds the password."""
+        added = self.amqproute("user", "add", "ann", "--password-file", "-", input="sesame\n")
+        self.assertEqual(added.exit_code, 0, added.output)
+        self.assertNotIn("sesame", self.users.read_text())
+        self.assertEqual(self.amqproute("user", "ls").stdout, "ann\n")
+        self.assertEqual(
+            json.loads(self.amqproute("user", "ls", "--json").stdout),
+            {"file": str(self.users), "users": ["ann"]},
+        )
+        again = self.amqproute("user", "add", "ann", "--password-file", "-", input="open\n")
+        self.assertIn("new password", again.stdout)
+        self.assertEqual(self.amqproute("user", "remove", "ann").exit_code, 0)
+        self.assertRefused(self.amqproute("user", "remove", "ann"), 1, "user.unknown:", "next:")
+
+    def test_password_is_asked_for_twice(self) -> None:
+        """And has to be the same."""
+        result = self.amqproute("user", "add", "bob", input="one\ntwo\none\none\n")
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertNotIn("one", result.output)
+        self.assertEqual(self.amqproute("user", "ls").stdout, "bob\n")
+
+    def test_password_from_a_file(self) -> None:
+        """Its first line; an empty one is refused."""
+        secret = self.directory / "secret"
+        secret.write_text("sesame\nmore\n")
+        self.assertEqual(
+            self.amqproute("user", "add", "ann", "--password-file", str(secret)).exit_code, 0
+        )
+        secret.write_text("\n")
+        result = self.amqproute("user", "add", "ann", "--password-file", str(secret))
+        self.assertRefused(result, 2, "usage.password:")
+
+    def test_impossible_name(self) -> None:
+        """Exit code 2 and the cause."""
+        result = self.amqproute("user", "add", "a*b", "--password-file", "-", input="x\n")
+        self.assertRefused(result, 2, "usage.user:", "'*'")
+
+    def test_no_users_yet(self) -> None:
+        """Nobody is no error, removing nobody is."""
+        self.assertEqual(self.amqproute("user", "ls").exit_code, 0)
+        self.assertRefused(self.amqproute("user", "remove", "ann"), 1, "user.unknown:")
+
+
+class DnsTests(CommandTestCase):
+    """``dns print``, ``explain`` and ``resolve``, with a pretend DNS."""
+
+    answer: Any = None
+
+    def look_up(self, config: Any, domain: str) -> Any:
+        self.asked = domain
+        return self.answer
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(lookup, "_look_up", self.look_up)
+
+    def found(self) -> Resolution:
+        candidate = Candidate(
+            "broker.beta.example",
+            5671,
+            TransportSecurity.IMPLICIT,
+            ("192.0.2.1",),
+            10,
+            0,
+            "srv:_amqps._tcp.beta.example",
+        )
+        return Resolution("beta.example", (candidate,), ("asked once",), 60.0, False, False)
+
+    def gone(self) -> ResolveError:
+        return ResolveError("dns.nxdomain", "no such", permanent=True, attempts=("asked",))
+
+    def test_print(self) -> None:
+        """Only endpoints where peers can prove themselves are published."""
+        result = self.amqproute("dns", "print", "--host", "Broker.Alpha.Example.")
+        self.assertEqual(
+            result.stdout,
+            "_amqps._tcp.alpha.example. 3600 IN SRV 10 0 5671 broker.alpha.example.\n",
+        )
+
+    def test_print_needs_a_host_name_and_an_endpoint(self) -> None:
+        """Each refusal says what is missing."""
+        self.assertRefused(self.amqproute("dns", "print", "--host", "broker"), 2, "usage.host:")
+        self.config.write_text("domains: [a.example]\n")
+        result = self.amqproute("dns", "print", "--host", "b.a.example")
+        self.assertRefused(result, 1, "dns.no-endpoint:", "tls: implicit")
+        self.config.write_text("{}\n")
+        result = self.amqproute("dns", "print", "--host", "b.a.example")
+        self.assertRefused(result, 2, "`domains` is empty")
+
+    def test_resolve(self) -> None:
+        """The candidates in their order, and what was asked."""
+        self.answer = self.found()
+        result = self.amqproute("resolve", "beta.example")
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("broker.beta.example\t5671\tTLS at once\t192.0.2.1", result.stdout)
+        self.assertIn("asked once", result.stdout)
+        facts = json.loads(self.amqproute("resolve", "beta.example", "--json").stdout)
+        self.assertEqual(facts["candidates"][0]["port"], 5671)
+
+    def test_resolve_without_an_answer(self) -> None:
+        """Exit code 1 with the resolver's code."""
+        self.answer = self.gone()
+        result = self.amqproute("resolve", "gone.example")
+        self.assertRefused(result, 1, "dns.nxdomain: no such", "  asked", "next:")
+        result = self.amqproute("resolve", "gone.example", "--json")
+        self.assertEqual(result.exit_code, 1)
+        self.assertEqual(json.loads(result.stdout)["code"], "dns.nxdomain")
+
+    def test_explain_local(self) -> None:
+        """Own domains, the container id, no domain, aliases."""
+        for address in ("orders", "sales@alpha.example", "orders@broker.alpha.example"):
+            with self.subTest(address=address):
+                result = self.amqproute("explain", address)
+                self.assertEqual(result.exit_code, 0, result.output)
+                self.assertIn("goes onto the local node orders", result.stdout)
+
+    def test_explain_refusals(self) -> None:
+        """The one code that stops it."""
+        self.answer = self.gone()
+        for address, code in (
+            ("@", "amqp:invalid-field"),
+            ("nowhere@alpha.example", "amqp:not-found"),
+            ("@alpha.example", "amqp:precondition-failed"),
+            ("$management@alpha.example", "amqp:not-allowed"),
+            ("amqp$transfer@beta.example", "amqp:not-allowed"),
+            ("orders@gone.example", "dns.nxdomain"),
+        ):
+            with self.subTest(address=address):
+                self.assertRefused(self.amqproute("explain", address), 1, f"{code}:", "next:")
+                result = self.amqproute("explain", address, "--json")
+                self.assertEqual(result.exit_code, 1)
+                self.assertEqual(json.loads(result.stdout)["code"], code)
+
+    def test_explain_through_dns(self) -> None:
+        """Rule, level, names and candidates."""
+        self.answer = self.found()
+        result = self.amqproute("explain", "orders@Beta.Example", "--json")
+        self.assertEqual(result.exit_code, 0, result.output)
+        facts = json.loads(result.stdout)
+        self.assertEqual(self.asked, "beta.example")
+        self.assertEqual(facts["code"], "ok")
+        self.assertEqual(facts["security"], {"level": "pkix", "names": ["beta.example"]})
+        self.assertEqual(facts["route"]["target"], "amqp$transfer")
+        self.assertEqual(facts["candidates"][0]["host"], "broker.beta.example")
+
+    def test_explain_a_static_route(self) -> None:
+        """The gateway has to prove its own name; the DNS is not asked for SRV."""
+        facts = json.loads(self.amqproute("explain", "x@a.partner.example", "--json").stdout)
+        self.assertEqual(facts["route"]["rule"], 0)
+        self.assertEqual(facts["route"]["next-hop"], "gateway.partner.example:5671")
+        self.assertEqual(facts["security"]["names"], ["gateway.partner.example"])
+
+    def test_explain_without_certificate(self) -> None:
+        """A broker that cannot prove its domain relays nothing."""
+        self.config.write_text("domains: [alpha.example]\nlisten: []\n")
+        self.assertRefused(self.amqproute("explain", "orders@beta.example"), 1, "tls.file:")
+
+
+class EnvironmentTests(SynchronousTestCase):
+    """The entry points."""
+
+    def test_module_is_the_command(self) -> None:
+        """``python -m amqproute`` has the same function."""
+        from amqproute import __main__
+        from amqproute.cli import main
+
+        self.assertIs(__main__.main, main.main)
+        self.assertNotIn("AMQPROUTE_CONFIG", os.environ)
