@@ -473,12 +473,15 @@ class Queue:
     def _take(self, count: int) -> list[Entry]:
         """Take up to ``count`` entries from the resident line, leaving out expired ones."""
         resident = self._resident
-        count = min(count, len(resident))
-        entries = [resident.popleft() for _ in range(count)]
-        self._forget_resident(sum([len(entry.message.encoded) for entry in entries]))
-        entries = self._without_expired(entries)
-        self._acquired += len(entries)
-        return entries
+        taken: list[Entry] = []
+        while resident and len(taken) < count:
+            wanted = min(count - len(taken), len(resident))
+            entries = [resident.popleft() for _ in range(wanted)]
+            self._forget_resident(sum([len(entry.message.encoded) for entry in entries]))
+            entries = self._without_expired(entries)
+            taken = taken + entries if taken else entries
+        self._acquired += len(taken)
+        return taken
 
     def _without_expired(self, entries: list[Entry]) -> list[Entry]:
         now_ms = self._now_ms()

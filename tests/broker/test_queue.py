@@ -548,6 +548,16 @@ class LifeTests(QueueCase):
         self.turn()
         self.assertEqual((taker.seen, self.dead.depth), ([], 1))
 
+    def test_expired_ones_take_no_room(self) -> None:
+        """A consumer gets what it has room for, past those whose time has come."""
+        self.put(b"1")
+        self.put(b"2", ttl=10)
+        self.put(b"3")
+        self.clock.rightNow += 0.02
+        taker = Taker(self.queue)
+        taker.take(2)
+        self.assertEqual(taker.seen, [b"1", b"3"])
+
     def test_acquired_stands(self) -> None:
         """A delivery in progress is not touched; released after its time, it is gone."""
         self.put(b"1", ttl=100)
