@@ -38,6 +38,7 @@ class Outbound:
     """
 
     __slots__ = (
+        "_agreed",
         "_bytes",
         "_frontend",
         "_tags",
@@ -65,6 +66,8 @@ class Outbound:
         self.dynamic = dynamic
         self._tags = 0
         self._bytes = 0
+        outcomes = link.source.outcomes if link.source is not None else ()
+        self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
 
     def __repr__(self) -> str:
         return f"<Outbound {self.link.name!r} from {self.source.name} credit={self.link.credit}>"
@@ -133,7 +136,12 @@ class Outbound:
         if type(state) is spec.TransactionalState:
             self._break(conditions.NOT_IMPLEMENTED, "transactions are not offered")
             return
-        if not isinstance(state, OUTCOMES):
+        is_outcome = isinstance(state, self._agreed)
+        if not is_outcome:
+            if isinstance(state, OUTCOMES):
+                words = f"the outcome {state.symbol} was not agreed at attach"
+                self._break(conditions.NOT_ALLOWED, words)  # O-31
+                return
             if not settled:
                 return
             state = self.default_outcome
@@ -144,7 +152,7 @@ class Outbound:
                 entries.append(delivery.context)
                 delivery.context = None
                 delivery.local_state = state
-            elif not settled and type(delivery.local_state) is not type(state):
+            elif is_outcome and type(delivery.local_state) is not type(state):
                 words = f"delivery {delivery.id} has another outcome already"
                 self._break(conditions.ILLEGAL_STATE, words)  # an outcome is final (O-15)
                 return
