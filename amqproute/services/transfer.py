@@ -103,6 +103,8 @@ class TransferService:
         to = message.to
         if not to:
             raise PreconditionFailed("the message has no `to`: this node routes by it")
+        if is_reserved(to):  # here or elsewhere (T-32)
+            raise NotAllowed(f"messages for the service {to!r} are not transferred")
         try:
             route = self.rules.router.route(to)
         except InvalidField as error:
@@ -115,8 +117,6 @@ class TransferService:
             self.relay(route, message, batch, origin)
 
     def _put_here(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
-        if is_reserved(node):
-            raise NotAllowed(f"messages for the service {node!r} are not transferred")
         if not node:
             raise PreconditionFailed("`to` names no node")
         verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
