@@ -292,7 +292,7 @@ def _explain_remote(
     found.facts["security"] = {"level": peer.level, "names": names}
     found.steps.append(f"next hop {hop.key}, link to {hop.target}")
     found.steps.append(
-        f"level {peer.level}; the peer's certificate has to name {' or '.join(names)}"
+        f"the peer's certificate has to name {' or '.join(names)} (level {peer.level})"
     )
     if config.tls.certificate is None:
         return found.stop(

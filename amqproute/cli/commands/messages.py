@@ -138,11 +138,10 @@ def send(
 
 def _checked(address: str, what: str) -> str:
     try:
-        parse(address)
+        if not parse(address).node:
+            raise InvalidField(f"address {address!r} names no node")
     except InvalidField as error:
-        raise Refusal(
-            USAGE, error.condition, f"{what}: {error.description}", "write node or node@domain"
-        ) from None
+        raise Refusal(USAGE, error.condition, f"{what}: {error.description}") from None
     return address
 
 
