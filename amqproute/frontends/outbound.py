@@ -134,18 +134,20 @@ class Outbound:
     def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
         """Act on a disposition of the receiver's."""
         if type(state) is spec.TransactionalState:
-            self._break(conditions.NOT_IMPLEMENTED, "transactions are not offered")
+            words = "transactions are not offered"
+            self._break(conditions.NOT_IMPLEMENTED, words, deliveries)
             return
         is_outcome = isinstance(state, self._agreed)
         if not is_outcome:
             if isinstance(state, OUTCOMES):
                 words = f"the outcome {state.symbol} was not agreed at attach"
-                self._break(conditions.NOT_ALLOWED, words)  # O-31
+                self._break(conditions.NOT_ALLOWED, words, deliveries)  # O-31
                 return
             if not settled:
                 return
             state = self.default_outcome
         entries = []
+        contradicted = None
         for delivery in deliveries:
             # The first outcome counts: a repetition, or the settling of it, changes nothing.
             if delivery.context is not None:
@@ -153,16 +155,26 @@ class Outbound:
                 delivery.context = None
                 delivery.local_state = state
             elif is_outcome and type(delivery.local_state) is not type(state):
-                words = f"delivery {delivery.id} has another outcome already"
-                self._break(conditions.ILLEGAL_STATE, words)  # an outcome is final (O-15)
-                return
+                contradicted = delivery
+                break
         if entries:
             self.forget(entries)
             self._frontend.settle(self, entries, state, None if settled else deliveries)
+        if contradicted is not None:
+            words = f"delivery {contradicted.id} has another outcome already"
+            self._break(conditions.ILLEGAL_STATE, words, deliveries)  # it is final (O-15)
 
-    def _break(self, condition: conditions.Condition, words: str) -> None:
-        """Detach the link for a fault of the receiver's; what it held goes back."""
+    def _break(
+        self, condition: conditions.Condition, words: str, deliveries: Sequence[Delivery]
+    ) -> None:
+        """Detach the link for a fault of the receiver's; what it held goes back.
+
+        So do the ``deliveries`` that the fault is about: where the receiver has settled them the
+        engine does not count them among the link's any more.
+        """
         held = list(self.link.unsettled.values())
+        known = set(map(id, held))
+        held.extend(delivery for delivery in deliveries if id(delivery) not in known)
         self.link.detach(error=spec.Error(condition=condition, description=words))
         self._frontend.drop(self.link, held)
 

@@ -266,7 +266,24 @@ class AgreedTests(OutcomeCase):
         self.client.dispose(0, state=spec.Rejected())
         self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:not-allowed")
         self.assertEqual(self.house.depth("dead"), 0)
-        self.assertEqual(self.house.depth(), 5)
+        other = self.other()
+        other.credit(5)
+        self.assertEqual(other.bodies(), [b"0", b"1", b"2", b"3", b"4"])
+
+    def test_range(self) -> None:
+        """O-15, Q-34: a range with a contradiction in it leaves nothing behind."""
+        self.take(5)
+        self.client.write(
+            frame(spec.Disposition(role=True, first=2, state=spec.Accepted())),
+            frame(
+                spec.Disposition(role=True, first=0, last=4, state=spec.Released(), settled=True)
+            ),
+        )
+        self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:illegal-state")
+        other = self.other()
+        other.credit(5)
+        self.assertEqual(other.bodies(), [b"0", b"1", b"3", b"4"])
+        self.assertEqual(self.house.depth(), 4)
 
 
 class DefaultTests(OutcomeCase):

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which error ends what: topic E, part 2 §2.8.14 to §2.8.18."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
+from tests.conformance.house import (
+    ACCEPTED,
+    Client,
+    World,
+    attach,
+    condition,
+    frame,
+    message,
+)
+
+FLOW = {"incoming_window": 100, "next_outgoing_id": 0, "outgoing_window": 100}
+
+
+def described(code: int, fields: list[Any]) -> bytes:
+    """Encode a frame on channel 0 by hand, with fields of any type."""
+    body = codec.encode(Described(ULong(code), fields))
+    return (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+
+
+class ScopeTests(SynchronousTestCase):
+    """E-03: an error ends the smallest thing that is at fault."""
+
+    def setUp(self) -> None:
+        self.house = World().house(nodes=["q", "r"])
+        self.client = self.house.client().ready()
+
+    def test_delivery(self) -> None:
+        """E-03: where one delivery is at fault it is rejected, and the link lives on."""
+        self.client.sender("amqp$transfer")
+        self.client.write(
+            self.client.transfer(0, message(to="q")),
+            self.client.transfer(1, message(to="nobody")),
+            self.client.transfer(2, message(to="q")),
+        )
+        states = {}
+        for each in self.client.all(spec.Disposition):
+            for number in range(each.first, (each.first if each.last is None else each.last) + 1):
+                states[number] = type(each.state).__name__
+        self.assertEqual(states, {0: "Accepted", 1: "Rejected", 2: "Accepted"})
+        self.assertEqual(self.house.depth(), 2)
+
+    def test_link(self) -> None:
+        """E-04, L-46: without another agreement an error of a link detaches it."""
+        self.client.sender("amqp$transfer", source=spec.Source(outcomes=(ACCEPTED,)))
+        self.client.sender("r", handle=1)
+        self.client.publish(0, message(to="nobody"))
+        detach = self.client.one(spec.Detach)
+        self.assertTrue(detach.closed)
+        self.assertEqual(condition(detach), "amqp:not-found")
+        self.client.publish(1, handle=1)
+        self.assertEqual(self.house.depth("r"), 1)
+
+    def test_error_mode_is_not_lied_about(self) -> None:
+        """E-01, L-46: an attach that asks for error-mode end is not told that it has it."""
+        answer = self.client.sender(
+            "amqp$transfer",
+            source=spec.Source(outcomes=(ACCEPTED,)),
+            properties={Symbol("error-mode"): Symbol("end")},
+        )
+        agreed = (answer.properties or {}).get(Symbol("error-mode"))
+        self.client.publish(0, message(to="nobody"))
+        ended = self.client.all(spec.End)
+        self.assertEqual(bool(ended), agreed == "end")
+
+    def test_session(self) -> None:
+        """E-03: an error of the session ends it; the connection goes on."""
+        self.client.send(spec.Detach(handle=3))
+        self.assertIsNotNone(condition(self.client.one(spec.End)))
+        self.client.send(spec.End())
+        self.client.begun()
+        self.assertTrue(self.client.none(spec.Close))
+
+    def test_words(self) -> None:
+        """E-05, O-03: every error has a description for people."""
+        self.client.sender("amqp$transfer")
+        self.client.publish(0, message(to="nobody"))
+        self.assertIn("nobody", self.client.one(spec.Disposition).state.error.description)
+        self.client.send(attach("sender", "x", 9, "nowhere"))
+        self.assertIn("nowhere", self.client.one(spec.Detach).error.description)
+
+    def test_others_do_not_notice(self) -> None:
+        """E-03: a fault of one connection is none of another's."""
+        other = self.house.client().ready("other")
+        other.sender()
+        self.client.write(b"\x00\x00\x00\x01garbage")
+        self.client.one(spec.Close)
+        other.publish(0)
+        self.assertIsInstance(other.one(spec.Disposition).state, spec.Accepted)
+
+
+class TableTests(SynchronousTestCase):
+    """Faults, the performative that answers them, and the condition."""
+
+    def fault(
+        self,
+        write: Callable[[Client], object],
+        kind: type[Any],
+        *wanted: str,
+    ) -> None:
+        client = World().house(nodes=["q", "r"]).client().ready()
+        client.sender("q", handle=0)
+        client.receiver("r", handle=1)
+        client.names()
+        write(client)
+        answers = client.all(kind)
+        self.assertEqual(len(answers), 1, (kind.__name__, client.names()))
+        self.assertIn(condition(answers[0]), wanted)
+
+    def octets(self, *data: bytes) -> Callable[[Client], object]:
+        return lambda client: client.write(*data)
+
+    def test_attach_without_name(self) -> None:
+        """Part 1 §1.4: a mandatory field that is null."""
+        fields = [None, UInt(5), False]
+        self.fault(self.octets(described(0x12, fields)), spec.Close, "amqp:decode-error")
+
+    def test_attach_of_the_wrong_type(self) -> None:
+        """Part 1 §1.4: a field of another type."""
+        fields = ["name", "five", False]
+        self.fault(self.octets(described(0x12, fields)), spec.Close, "amqp:decode-error")
+
+    def test_too_many_fields(self) -> None:
+        """Part 1 §1.4: more fields than the type has."""
+        fields = [UInt(0), True, None, 1, 2, 3]
+        self.fault(self.octets(described(0x16, fields)), spec.Close, "amqp:decode-error")
+
+    def test_settle_mode_out_of_range(self) -> None:
+        """§2.8.2: a choice that does not exist."""
+        body = codec.encode(
+            Described(ULong(0x12), ["name", UInt(5), False, codec.decode(b"\x50\x07")[0]])
+        )
+        octets = (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
+        self.fault(self.octets(octets), spec.Close, "amqp:decode-error", "amqp:invalid-field")
+
+    def test_unknown_performative(self) -> None:
+        """§2.3.2: a descriptor that is no performative."""
+        self.fault(
+            self.octets(described(0x99, [])),
+            spec.Close,
+            "amqp:decode-error",
+            "amqp:not-implemented",
+        )
+
+    def test_sasl_frame(self) -> None:
+        """Part 5 §5.3.1: a SASL frame after the SASL layer."""
+        init = frame(spec.SaslInit(mechanism="PLAIN"), kind=1)
+        self.fault(self.octets(init), spec.Close, "amqp:connection:framing-error")
+
+    def test_no_delivery_count_in_attach(self) -> None:
+        """L-38, §2.7.3: initial-delivery-count is mandatory for a sender."""
+
+        def write(client: Client) -> None:
+            request = attach("sender", "x", 5, "q", initial_delivery_count=None)
+            client.send(request)
+
+        client = World().house().client().ready()
+        write(client)
+        names = client.names()
+        # Either it is held to the letter, or the count is taken to be 0; never a silence.
+        self.assertTrue({"Attach", "Detach", "End", "Close"} & set(names), names)
+
+    def test_credit_exceeded(self) -> None:
+        """F-01, §2.8.18."""
+
+        def write(client: Client) -> None:
+            house = World().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
+            again = house.client().ready()
+            again.sender()
+            again.names()
+            again.write(*(again.transfer(n, settled=True) for n in range(9)))
+            client.frames = again.frames
+
+        self.fault(write, spec.Detach, "amqp:link:transfer-limit-exceeded")
+
+    def test_flow_without_window(self) -> None:
+        """§2.7.4: the windows of a flow are mandatory."""
+        self.fault(self.octets(described(0x13, [None, None])), spec.Close, "amqp:decode-error")
+
+    def test_flow_for_an_unknown_link(self) -> None:
+        """§2.8.17."""
+        self.fault(
+            self.octets(frame(spec.Flow(**FLOW, handle=9))),
+            spec.End,
+            "amqp:session:unattached-handle",
+        )
+
+    def test_handle_in_use(self) -> None:
+        """§2.8.17, E-04."""
+        self.fault(
+            self.octets(frame(attach("sender", "new", 0, "q"))),
+            spec.End,
+            "amqp:session:handle-in-use",
+        )
+
+    def test_transactional_transfer(self) -> None:
+        """E-02: a transfer within a transaction nobody declared is not taken as a plain one."""
+        state = spec.TransactionalState(txn_id=b"nothing")
+        client = World().house().client().ready()
+        client.sender()
+        client.publish(0, state=state)
+        answers = client.all(spec.Disposition)
+        self.assertTrue(all(not isinstance(each.state, spec.Accepted) for each in answers), answers)
+        self.assertEqual(client.house.depth(), 0)
+
+    def test_transactional_outcome(self) -> None:
+        """E-02: nor is such an outcome."""
+        client = World().house().client().ready()
+        client.fill([b"1"])
+        client.receiver(credit=1)
+        client.dispose(
+            0,
+            state=spec.TransactionalState(txn_id=b"nothing", outcome=spec.Accepted()),
+            settled=False,
+        )
+        self.assertEqual(client.house.depth(), 1)
+        self.assertTrue(client.all(spec.Detach) or client.all(spec.End))
