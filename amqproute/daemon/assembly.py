@@ -172,19 +172,6 @@ class House:
 
     def _rules(self) -> TransferRules:
         config = self.config
-        own = {self.container_id, *config.local_domains}
-        host = socket.gethostname()
-        if "." in host:
-            own.add(host)
-        rules = [
-            RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
-        ]
-
-        containers = {
-            peer.container_id: domain
-            for domain, peer in config.peers.items()
-            if peer.container_id is not None and _is_domain(peer.container_id)
-        }
 
         def relay_for(principal: Principal) -> Sequence[str]:
             names = principal.names or (principal.name,)
@@ -192,7 +179,7 @@ class House:
 
         return TransferRules(
             own_id=self.container_id,
-            router=Router(filter(_is_domain, own), rules, containers),
+            router=make_router(config, self.container_id),
             allows=lambda principal, verb, node: self._policy.allows(principal, verb, node),
             relay_for=relay_for,
             max_hops=config.relay.max_hops,
@@ -564,6 +551,28 @@ def make_policy(config: Config) -> AccessPolicy:
     return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
 
 
+def make_router(config: Config, container_id: str) -> Router:
+    """Make the router of a configuration: the one that decides for daemon and `explain` alike.
+
+    Args:
+        config: the configuration.
+        container_id: our own, which names this broker as its domains do (T-07); empty if unknown.
+    """
+    own = {container_id, *config.local_domains}
+    host = socket.gethostname()
+    if "." in host:  # a bare host name is nobody's domain, and would shadow one that is
+        own.add(host)
+    rules = [
+        RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
+    ]
+    containers = {
+        peer.container_id: domain
+        for domain, peer in config.peers.items()
+        if peer.container_id is not None and _is_domain(peer.container_id)
+    }
+    return Router(filter(_is_domain, own), rules, containers)
+
+
 def make_resolver(config: Config, reactor: Any) -> SrvResolver:
     """Make the resolver of a configuration."""
     settings = config.resolver
@@ -617,4 +626,4 @@ def _log_failure(failure: Failure, doing: str) -> None:
     log.failure("{doing} failed", failure, doing=doing)
 
 
-__all__ = ["House", "make_policy", "make_resolver", "now_ms"]
+__all__ = ["House", "make_policy", "make_resolver", "make_router", "now_ms"]

@@ -18,14 +18,13 @@ from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.load import find
 from amqproute.config.parameters import Listen
-from amqproute.daemon.assembly import make_resolver
+from amqproute.daemon.assembly import make_resolver, make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError
 from amqproute.routing.table import Router
 from amqproute.values import (
     Candidate,
     NextHop,
     Resolution,
-    RouteRule,
     TransportSecurity,
 )
 
@@ -224,25 +223,10 @@ def _explain(config: Config, text: str) -> Explanation:
         if address.node
         else f"any node of {address.domain}"
     )
-    router = _router(config)
+    router = make_router(config, config.container_id or "")
     if address.domain is None or address.domain in router.own_names:
         return _explain_local(config, address, found)
     return _explain_remote(config, router, address, found)
-
-
-def _router(config: Config) -> Router:
-    """The daemon's router, as far as the file tells: see `daemon.assembly.House`."""
-    names = set(config.local_domains)
-    host = socket.gethostname()
-    if "." in host:
-        try:
-            names.add(normalize_domain(host))
-        except InvalidField:
-            pass  # a host name that is no domain name owns no addresses
-    return Router(
-        names,
-        [RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes],
-    )
 
 
 def _explain_local(config: Config, address: Address, found: Explanation) -> Explanation:
@@ -273,7 +257,7 @@ def _explain_remote(
             "amqp:not-allowed", f"messages for the service {address.node!r} are not transferred"
         )
     rule = router.rule(domain)
-    hop = router.hop(domain)
+    hop = router.hop(domain, address.node)
     if rule is None:
         found.steps.append("no route of the configuration matches; the DNS decides")
     else:
