@@ -6,15 +6,15 @@ from __future__ import annotations
 import contextlib
 import select
 import shlex
-import signal
 import socket
 import ssl
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import click
+import dns.exception
 import dns.message
 import dns.query
 import dns.rdatatype
@@ -79,7 +79,8 @@ def demo(messages: int, directory: Path | None, keep_running: bool, as_json: boo
         else:
             _tell_result(passage)
         if keep_running:
-            _keep_running(pair, say)
+            with contextlib.suppress(KeyboardInterrupt):
+                _keep_running(pair, say)
         elif directory is not None:
             say(f"\nConfigurations, certificates, zone, stores and logs are in {pair.directory}.")
     return DONE if passage.is_perfect else NEGATIVE
@@ -213,23 +214,26 @@ def _tell_setting(pair: Pair, say: Any) -> None:
 def _tell_way(pair: Pair, passage: Passage, say: Any) -> None:
     beta = pair.beta
     say("\nThe way the messages took:")
-    say(f"  alpha looked up {beta.domain}. The name server answers:")
-    for line in _answers(pair, f"_amqps._tcp.{beta.domain}", dns.rdatatype.SRV):
-        say(f"      {line}")
-    for line in _answers(pair, beta.host, dns.rdatatype.A):
-        say(f"      {line}")
-    version, names = _names_proved(pair, beta)
-    say(f"  alpha connected to 127.0.0.1:{beta.tls_port} with {version}. The certificate there")
-    say(f"      names {', '.join(names)}: it proves the domain that was asked for.")
+    try:
+        say(f"  alpha looked up {beta.domain}. The name server answers:")
+        for line in _answers(pair, f"_amqps._tcp.{beta.domain}", dns.rdatatype.SRV):
+            say(f"      {line}")
+        for line in _answers(pair, beta.host, dns.rdatatype.A):
+            say(f"      {line}")
+        version, names = _names_proved(pair, beta)
+        say(f"  alpha connected to 127.0.0.1:{beta.tls_port} with {version}. The certificate there")
+        say(f"      names {', '.join(names)}: it proves the domain that was asked for.")
+    except (OSError, dns.exception.DNSException) as error:
+        say(f"      (it cannot be asked again: {error})")  # what the messages did counts below
     if passage.caller:
         say(
             f"  beta knows alpha by its certificate as {passage.caller['principal']}, over "
             f"{passage.caller['tls']},"
         )
         say(f"      and its access rules let that peer put messages into {QUEUE!r}.")
-    error = passage.hop.get("last-error")
-    if error:
-        say(f"  alpha's last trouble with {beta.domain}: {error}")
+    trouble = passage.hop.get("last-error")
+    if trouble:
+        say(f"  alpha's last trouble with {beta.domain}: {trouble}")
     say("")
 
 
@@ -273,8 +277,13 @@ def _tell_result(passage: Passage) -> None:
         click.secho("\nSomething was lost, refused or came twice.", fg="red", bold=True)
 
 
-def _keep_running(pair: Pair, say: Any) -> None:
-    """Print what can be tried, and wait for Ctrl-C or the end of a broker."""
+def _keep_running(pair: Pair, say: Any) -> NoReturn:
+    """Print what can be tried, and wait for Ctrl-C.
+
+    Raises:
+        KeyboardInterrupt: it came.
+        Refusal: ``pair.ended``: a broker has ended by itself.
+    """
     alpha, beta = pair.daemons
     address = f"{QUEUE}@{beta.domain}"
     say("\nBoth brokers keep running until Ctrl-C. In another terminal:")
@@ -289,11 +298,8 @@ def _keep_running(pair: Pair, say: Any) -> None:
     for daemon in pair.daemons:
         where = f"127.0.0.1:{daemon.tcp_port}"
         say(f"  {daemon.domain:14} amqp://{USER}:{pair.password}@{where}  log: {daemon.log_path}")
-    with contextlib.suppress(KeyboardInterrupt):
-        while all(daemon.pid is not None for daemon in pair.daemons):
-            signal.sigtimedwait((), 1.0)  # sleeps; signals interrupt it
-    for daemon in pair.daemons:
-        if daemon.pid is None:
-            click.echo(f"{daemon.name} has ended:", err=True)
-            for line in daemon.last_lines:
-                click.echo(f"  {line}", err=True)
+    while True:
+        for daemon in pair.daemons:
+            if daemon.has_ended:
+                raise daemon.ended()
+        time.sleep(1.0)

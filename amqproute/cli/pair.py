@@ -126,6 +126,11 @@ class Child:
         process = self._process
         return process.pid if process is not None and process.poll() is None else None
 
+    @property
+    def has_ended(self) -> bool:
+        """It was started, nobody stopped it, and it does not run any more."""
+        return self._process is not None and self._process.poll() is not None
+
     def start(self) -> None:
         """Start the process; `wait_ready` waits until it can be used."""
         assert self.pid is None, f"{self.name} runs already"
@@ -210,18 +215,38 @@ class Child:
 
     @property
     def cpu_seconds(self) -> float:
-        """CPU time of all its threads since its start, in user and system mode."""
+        """CPU time of all its threads since its start, in user and system mode.
+
+        Raises:
+            Refusal: ``pair.ended``: it is not running.
+        """
         # proc_pid_stat(5): the second field, a name in parentheses, may have blanks in it.
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = self._about("stat").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory it ever had resident."""
-        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+        """The most memory it ever had resident.
+
+        Raises:
+            Refusal: ``pair.ended``: it is not running.
+        """
+        for line in self._about("status").splitlines():
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
         return 0
+
+    def ended(self) -> Refusal:
+        """Return what to say when it has ended by itself."""
+        code = None if self._process is None else self._process.poll()
+        words = f"{self.name} has ended by itself, with {code}; the end of its log:"
+        return Refusal(NEGATIVE, "pair.ended", words, "", self.last_lines)
+
+    def _about(self, file: str) -> str:
+        try:
+            return Path(f"/proc/{self.pid}/{file}").read_text()
+        except OSError as error:
+            raise self.ended() from error
 
     def _forget(self) -> None:
         if self._notify is not None:
@@ -327,8 +352,22 @@ class Pair:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: object
+    ) -> None:
+        """Close. An error that comes of a process that has ended becomes one that says so.
+
+        Raises:
+            Refusal: ``pair.ended``, with the end of its log.
+        """
+        ended = [child.ended() for child in self._children if child.has_ended]
         self.close()
+        if isinstance(error, Refusal) and ended and error.code != "pair.start":
+            raise ended[0] from error
+
+    @property
+    def _children(self) -> tuple[Child, ...]:
+        return (*self.daemons, self.nameserver)
 
     @property
     def daemons(self) -> tuple[Daemon, Daemon]:
@@ -351,10 +390,9 @@ class Pair:
 
     def stop(self) -> None:
         """Stop all that runs, each within its deadline."""
-        children = (*self.daemons, self.nameserver)
-        for child in children:
+        for child in self._children:
             child.terminate()  # all at once: each may take a moment
-        for child in children:
+        for child in self._children:
             child.stop()
 
     def close(self) -> None:

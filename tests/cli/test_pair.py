@@ -11,6 +11,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli import pair as pair_module
+from amqproute.cli.demo import Passage
 from amqproute.cli.load import Numbering, percentiles
 from amqproute.cli.pair import LONGEST_SOCKET_PATH, Child, Pair, child_environment, free_ports
 from amqproute.cli.refusal import Refusal
@@ -118,6 +119,24 @@ class NumberingTests(SynchronousTestCase):
         self.assertEqual(found, {"p50": 50.0, "p99": 99.0, "max": 100.0})
 
 
+class PassageTests(SynchronousTestCase):
+    def test_verdict(self) -> None:
+        """Only what came whole and once is perfect."""
+        whole = {"sent": 3, "accepted": 3, "received": 3, "seconds": 1.5}
+        self.assertTrue(Passage(**whole).is_perfect)
+        self.assertEqual(Passage(**whole).rate, 2.0)
+        for flaw in ({"lost": 1}, {"duplicated": 1}, {"accepted": 2}, {"received": 2}, {"sent": 4}):
+            self.assertFalse(Passage(**{**whole, **flaw}).is_perfect, flaw)
+
+
+READY = (
+    "import os, socket;"
+    " socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)"
+    ".sendto(b'STATUS=up\\nREADY=1', os.environ['NOTIFY_SOCKET']);"
+)
+"""A program that says that it is ready."""
+
+
 class ChildTests(SynchronousTestCase):
     def child(self, program: str) -> Child:
         directory = Path(tempfile.mkdtemp())
@@ -135,6 +154,31 @@ class ChildTests(SynchronousTestCase):
         self.assertEqual(refusal.code, "pair.start")
         self.assertIn("ended with 1", refusal.words)
         self.assertEqual(refusal.details, ("no such luck",))
+
+    def test_ended_by_itself(self) -> None:
+        """Who asks about a process that has crashed is told so, with the end of its log."""
+        child = self.child(READY + "raise SystemExit('out of luck')")
+        child.wait_ready()
+        with self.assertRaises(Refusal) as caught:
+            while True:
+                self.assertGreaterEqual(child.cpu_seconds, 0.0)
+        self.assertEqual(caught.exception.code, "pair.ended")
+        self.assertEqual(caught.exception.details, ("out of luck",))
+        self.assertTrue(child.has_ended)
+        child.stop()
+        self.assertFalse(child.has_ended)
+
+    def test_killed_and_started_again(self) -> None:
+        """After a kill the same child can be started and awaited again."""
+        child = self.child(READY + "import time; time.sleep(60)")
+        child.wait_ready()
+        first = child.pid
+        child.kill()
+        self.assertIsNone(child.pid)
+        child.start()
+        child.wait_ready()
+        self.assertNotIn(child.pid, (None, first))
+        self.assertEqual(child.stop(), -15)
 
     def test_never_ready(self) -> None:
         """A deadline ends the waiting; `stop` ends what does not listen to SIGTERM."""

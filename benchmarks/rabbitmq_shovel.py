@@ -1,0 +1,504 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The yardstick: RabbitMQ with a shovel between two brokers, next to ``amqproute bench relay``.
+
+Run ``python -m benchmarks.rabbitmq_shovel`` where RabbitMQ is installed (Debian: ``apt-get install
+--no-install-recommends rabbitmq-server``; its service need not run). Both systems are measured in
+one invocation, one after the other in each round, in the same two situations:
+
+backlog
+    Durable messages wait in the first broker; then the link starts. From the first look that
+    shows some of them in the second broker's queue to the last one.
+live
+    Messages are published while the link runs. From the first one to the last one in the second
+    broker's queue.
+
+What is set up for RabbitMQ: two nodes of their own (names, ports, directories, epmd), each as
+the package configures it; durable classic queues, persistent messages; a dynamic shovel at the
+first node, as its documentation recommends: source by a direct connection inside the node,
+destination over TLS with certificates verified on both sides, ack-mode on-confirm, prefetch 1000.
+So the link gives what ours gives, but for one thing: a shovel that is interrupted sends messages
+twice, a relay does not.
+
+The load is published by a small AMQP 0-9-1 client below, whose frames are encoded once. CPU time
+is that of all processes of a node.
+
+Everything lies in a temporary directory, and nothing is left running. Ratios above 1 mean that
+amqproute is faster, or needs less CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import socket
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from amqproute.cli.pair import child_environment, dies_with, ended_by_signals, free_ports
+from amqproute.net.authority import issue, make_authority
+
+HOME: Final = Path("/usr/lib/rabbitmq/bin")
+QUEUE: Final = "orders"
+PREFETCH: Final = 1000
+READY_SECONDS: Final = 60.0
+STUCK_SECONDS: Final = 60.0
+UNCONFIRMED: Final = 2000
+BATCH: Final = 200
+BENCH: Final = (sys.executable, "-m", "amqproute", "bench", "relay", "--json")
+TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class BenchmarkError(Exception):
+    """The yardstick cannot be set up or does not move; says why."""
+
+
+# -- a client of AMQP 0-9-1, as small as can be ------------------------------------------------
+
+METHOD, HEADER, BODY = 1, 2, 3
+START, START_OK, TUNE, TUNE_OK = (10, 10), (10, 11), (10, 30), (10, 31)
+OPEN, OPEN_OK = (10, 40), (10, 41)
+CHANNEL_OPEN, CHANNEL_OPEN_OK = (20, 10), (20, 11)
+DECLARE, DECLARE_OK = (50, 10), (50, 11)
+CONFIRM_SELECT, CONFIRM_SELECT_OK = (85, 10), (85, 11)
+PUBLISH, ACK, NACK = (60, 40), (60, 80), (60, 120)
+
+
+def frame(kind: int, channel: int, payload: bytes) -> bytes:
+    """Encode one frame."""
+    return struct.pack(">BHI", kind, channel, len(payload)) + payload + b"\xce"
+
+
+def method(channel: int, number: tuple[int, int], arguments: bytes = b"") -> bytes:
+    """Encode one method frame."""
+    return frame(METHOD, channel, struct.pack(">HH", *number) + arguments)
+
+
+def short(text: str) -> bytes:
+    """Encode a short string."""
+    return bytes((len(text),)) + text.encode()
+
+
+class Client:
+    """One connection with one channel, as guest.
+
+    Raises:
+        OSError: there is no connection, or none any more.
+        BenchmarkError: the broker says something unexpected.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30.0)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._input = b""
+        self._socket.sendall(b"AMQP\0\0\x09\x01")
+        self._expect(START)
+        login = b"\0guest\0guest"
+        answer = struct.pack(">I", 0) + short("PLAIN") + struct.pack(">I", len(login)) + login
+        self._socket.sendall(method(0, START_OK, answer + short("en_US")))
+        tune = self._expect(TUNE)
+        self._socket.sendall(
+            method(0, TUNE_OK, tune[:6] + b"\0\0") + method(0, OPEN, short("/") + b"\0\0")
+        )
+        self._expect(OPEN_OK)
+        self._ask(CHANNEL_OPEN, b"\0", CHANNEL_OPEN_OK)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+    def declare(self, queue: str, *, passive: bool = False) -> int:
+        """Declare a durable queue, and return how many messages are ready in it."""
+        flags = 0b11 if passive else 0b10
+        arguments = b"\0\0" + short(queue) + bytes((flags,)) + struct.pack(">I", 0)
+        answer = self._ask(DECLARE, arguments, DECLARE_OK)
+        count: int = struct.unpack_from(">I", answer, 1 + answer[0])[0]
+        return count
+
+    def publish(self, queue: str, body: bytes, count: int) -> None:
+        """Publish so many persistent messages, and wait until each is confirmed."""
+        self._ask(CONFIRM_SELECT, b"\0", CONFIRM_SELECT_OK)
+        # Property flag 12 is delivery-mode; 2 is persistent.
+        header = struct.pack(">HHQHB", 60, 0, len(body), 1 << 12, 2)
+        one = (
+            method(1, PUBLISH, b"\0\0" + short("") + short(queue) + b"\0")
+            + frame(HEADER, 1, header)
+            + frame(BODY, 1, body)
+        )
+        sent = confirmed = 0
+        while confirmed < count:
+            while sent < count and sent - confirmed < UNCONFIRMED:
+                batch = min(BATCH, count - sent)
+                self._socket.sendall(one * batch)
+                sent += batch
+            number, arguments = self._next_method()
+            if number == NACK:
+                raise BenchmarkError("RabbitMQ refuses a message")
+            if number == ACK:
+                tag, multiple = struct.unpack(">QB", arguments)
+                # Single acknowledgments may come out of order: then only their number counts.
+                confirmed = max(confirmed, tag) if multiple else confirmed + 1
+
+    def _ask(self, number: tuple[int, int], arguments: bytes, answer: tuple[int, int]) -> bytes:
+        self._socket.sendall(method(1, number, arguments))
+        return self._expect(answer)
+
+    def _expect(self, wanted: tuple[int, int]) -> bytes:
+        number, arguments = self._next_method()
+        if number != wanted:
+            raise BenchmarkError(f"RabbitMQ says {number} instead of {wanted}: {arguments!r}")
+        return arguments
+
+    def _next_method(self) -> tuple[tuple[int, int], bytes]:
+        while True:
+            if len(self._input) >= 7:
+                kind, _, size = struct.unpack_from(">BHI", self._input)
+                if len(self._input) >= 8 + size:
+                    payload = self._input[7 : 7 + size]
+                    self._input = self._input[8 + size :]
+                    if kind == METHOD:
+                        return struct.unpack_from(">HH", payload), payload[4:]
+                    continue
+            data = self._socket.recv(65536)
+            if not data:
+                raise ConnectionResetError("RabbitMQ has closed the connection")
+            self._input += data
+
+
+# -- two nodes ---------------------------------------------------------------------------------
+
+
+class Node:
+    """One RabbitMQ node.
+
+    Attributes:
+        port: for clients, without TLS.
+        tls_port: for the shovel, certificates demanded.
+    """
+
+    def __init__(self, name: str, directory: Path, epmd_port: int, ports: Sequence[int]) -> None:
+        self.name = f"{name}@localhost"
+        self.port, self.tls_port, dist_port = ports
+        self._home = home = directory / name
+        home.mkdir()
+        tls = directory / "tls"
+        config = home / "rabbitmq.conf"
+        config.write_text(
+            "\n".join(
+                (
+                    f"listeners.tcp.1 = 127.0.0.1:{self.port}",
+                    f"listeners.ssl.1 = 127.0.0.1:{self.tls_port}",
+                    f"ssl_options.cacertfile = {tls / 'ca.pem'}",
+                    f"ssl_options.certfile = {tls / f'{name}.example' / 'chain.pem'}",
+                    f"ssl_options.keyfile = {tls / f'{name}.example' / 'key.pem'}",
+                    "ssl_options.verify = verify_peer",
+                    "ssl_options.fail_if_no_peer_cert = true",
+                    "",
+                )
+            )
+        )
+        (home / "enabled_plugins").write_text("[rabbitmq_shovel].\n")
+        (home / "env.conf").touch()
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "HOME": str(directory),  # where the cookie goes
+            "LANG": "C.UTF-8",
+            "ERL_EPMD_PORT": str(epmd_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+            "RABBITMQ_NODENAME": self.name,
+            "RABBITMQ_DIST_PORT": str(dist_port),
+            "RABBITMQ_CONF_ENV_FILE": str(home / "env.conf"),
+            "RABBITMQ_CONFIG_FILE": str(config),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "enabled_plugins"),
+            "RABBITMQ_MNESIA_BASE": str(home / "data"),
+            "RABBITMQ_LOG_BASE": str(home / "log"),
+            "RABBITMQ_PID_FILE": str(home / "pid"),
+        }
+        self._process = self._start([str(HOME / "rabbitmq-server")])
+
+    def _start(self, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        with (self._home / "output").open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self.environment,
+                cwd=self._home,
+                start_new_session=True,
+                preexec_fn=dies_with(os.getpid()),
+            )
+
+    def wait_ready(self) -> None:
+        """Wait until clients can connect, and declare the queue."""
+        until = time.monotonic() + READY_SECONDS
+        while True:
+            with contextlib.suppress(OSError), Client(self.port) as client:
+                client.declare(QUEUE)
+                return
+            if self._process.poll() is not None or time.monotonic() > until:
+                lines = (self._home / "output").read_text(errors="replace").splitlines()[-20:]
+                raise BenchmarkError(f"{self.name} does not start:\n" + "\n".join(lines))
+            time.sleep(0.2)
+
+    def set_shovel(self, other: Node, tls: Path) -> None:
+        """Start a shovel from here to the other node, and wait until the command has ended."""
+        options = {
+            "cacertfile": tls / "ca.pem",
+            "certfile": tls / "alpha.example" / "chain.pem",
+            "keyfile": tls / "alpha.example" / "key.pem",
+            "verify": "verify_peer",
+            "server_name_indication": "beta.example",
+        }
+        query = "&".join(f"{name}={value}" for name, value in options.items())
+        definition = {
+            "src-protocol": "amqp091",
+            "src-uri": "amqp://",
+            "src-queue": QUEUE,
+            "src-prefetch-count": PREFETCH,
+            "dest-protocol": "amqp091",
+            "dest-uri": f"amqps://guest:guest@127.0.0.1:{other.tls_port}?{query}",
+            "dest-queue": QUEUE,
+            "ack-mode": "on-confirm",
+            "reconnect-delay": 1,
+        }
+        command = [str(HOME / "rabbitmqctl"), "-n", self.name, "set_parameter", "shovel", "link"]
+        done = subprocess.run(
+            [*command, json.dumps(definition)],
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode:
+            raise BenchmarkError(f"no shovel: {done.stdout}{done.stderr}")
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU time of the node's processes: all of its session."""
+        ticks = 0
+        for pid in self._members():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                ticks += int(fields[11]) + int(fields[12])
+        return ticks / TICKS
+
+    def _members(self) -> list[int]:
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError, ProcessLookupError):
+                if os.getsid(int(path.name)) == self._process.pid:
+                    found.append(int(path.name))
+        return found
+
+    def stop(self) -> None:
+        """Kill the node: what it holds goes with the directory."""
+        members = self._members()
+        for pid in members:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, 9)
+        self._process.wait(30)
+
+
+@contextlib.contextmanager
+def two_nodes() -> Iterator[tuple[Node, Node, Path]]:
+    """Run two nodes, with an epmd of their own."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(tempfile.mkdtemp(prefix="shovel-"))
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+        make_authority(directory / "tls")
+        issue(directory / "tls", ["alpha.example", "beta.example"])
+        ports = free_ports(7)
+        epmd = subprocess.Popen(
+            ["epmd", "-port", str(ports[6]), "-address", "127.0.0.1"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=dies_with(os.getpid()),
+        )
+        stack.callback(epmd.wait, 10)
+        stack.callback(epmd.kill)
+        nodes = []
+        for name, chosen in (("alpha", ports[0:3]), ("beta", ports[3:6])):
+            node = Node(name, directory, ports[6], chosen)
+            stack.callback(node.stop)
+            node.wait_ready()  # one after the other: they share the cookie that the first one makes
+            nodes.append(node)
+        yield nodes[0], nodes[1], directory / "tls"
+
+
+# -- measuring ---------------------------------------------------------------------------------
+
+Figures = Mapping[str, float]
+
+
+def wait_for_depth(client: Client, depth: int) -> int:
+    """Wait until the queue is this deep, and return how deep it is."""
+    moved, before = time.monotonic(), -1
+    while True:
+        found = client.declare(QUEUE, passive=True)
+        if found >= depth:
+            return found
+        if found != before:
+            moved, before = time.monotonic(), found
+        elif time.monotonic() - moved > STUCK_SECONDS:
+            raise BenchmarkError(f"{found} messages have come, {depth} were expected")
+        time.sleep(0.01)
+
+
+def figures(messages: int, seconds: float, before: Figures, nodes: Sequence[Node]) -> Figures:
+    """Make rate and CPU seconds for 100,000 messages of a measurement."""
+    found = {"rate": messages / seconds}
+    for node in nodes:
+        side = node.name.partition("@")[0]
+        found[side] = (node.cpu_seconds - before[side]) * 100_000 / messages
+    return found
+
+
+def cpu(nodes: Sequence[Node]) -> Figures:
+    """Return the CPU time of each side."""
+    return {node.name.partition("@")[0]: node.cpu_seconds for node in nodes}
+
+
+def shovel_backlog(messages: int, size: int) -> Figures:
+    """Measure RabbitMQ with a backlog."""
+    with two_nodes() as (alpha, beta, tls):
+        with Client(alpha.port) as client:
+            client.publish(QUEUE, bytes(size), messages)
+        with Client(beta.port) as client:
+            alpha.set_shovel(beta, tls)
+            first = wait_for_depth(client, 1)
+            if first > messages / 2:
+                raise BenchmarkError("it was half over when the command came back: more messages")
+            before, began = cpu((alpha, beta)), time.monotonic()
+            wait_for_depth(client, messages)
+            seconds = time.monotonic() - began
+            return figures(messages - first, seconds, before, (alpha, beta))
+
+
+def shovel_live(messages: int, size: int) -> Figures:
+    """Measure RabbitMQ while messages are published."""
+    with two_nodes() as (alpha, beta, tls):
+        alpha.set_shovel(beta, tls)
+        with Client(alpha.port) as publisher, Client(beta.port) as client:
+            publisher.publish(QUEUE, bytes(size), 1)  # the shovel runs when this one has come
+            wait_for_depth(client, 1)
+            before, began = cpu((alpha, beta)), time.monotonic()
+            publisher.publish(QUEUE, bytes(size), messages)
+            wait_for_depth(client, messages + 1)
+            return figures(messages, time.monotonic() - began, before, (alpha, beta))
+
+
+def relay(phase: str) -> Callable[[int, int], Figures]:
+    """Return the measurement of amqproute in one phase."""
+
+    def measure(messages: int, size: int) -> Figures:
+        done = subprocess.run(
+            [*BENCH, f"--messages={messages}", f"--size={size}", f"--phase={phase}"],
+            env=child_environment(),
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode:
+            raise BenchmarkError(f"amqproute bench relay: {done.stdout}{done.stderr}")
+        for each in json.loads(done.stdout)["phases"]:
+            if each["phase"] == phase:
+                spent = each["cpu-seconds-per-100000"]
+                return {"rate": each["rate"], "alpha": spent["alpha"], "beta": spent["beta"]}
+        raise BenchmarkError(f"amqproute bench relay did not measure {phase}")
+
+    return measure
+
+
+Measure = Callable[[int, int], Figures]
+
+SYSTEMS: Final[Mapping[str, tuple[Measure, Measure]]] = {
+    "backlog": (shovel_backlog, relay("backlog")),
+    "live": (shovel_live, relay("live")),
+}
+
+
+def compare(phase: str, messages: int, size: int, rounds: int) -> tuple[Figures, Figures]:
+    """Measure both systems alternately; return the medians."""
+    shovel, ours = SYSTEMS[phase]
+    found: tuple[list[Figures], list[Figures]] = ([], [])
+    for number in range(rounds):
+        print(f"{phase}, round {number + 1} of {rounds} ...", file=sys.stderr)
+        found[0].append(shovel(messages, size))
+        found[1].append(ours(messages, size))
+
+    def median(all_figures: Sequence[Figures]) -> Figures:
+        names = all_figures[0]
+        return {name: statistics.median(each[name] for each in all_figures) for name in names}
+
+    return median(found[0]), median(found[1])
+
+
+def rows(phase: str, theirs: Figures, ours: Figures) -> Iterator[dict[str, Any]]:
+    """Put the figures of both side by side."""
+    for name, label in (
+        ("rate", "messages/s"),
+        ("alpha", "CPU s per 100,000, alpha"),
+        ("beta", "CPU s per 100,000, beta"),
+    ):
+        better, worse = (ours, theirs) if name == "rate" else (theirs, ours)
+        row = {"phase": phase, "figure": label, "shovel": theirs[name], "amqproute": ours[name]}
+        yield {**row, "ratio": better[name] / worse[name]}
+
+
+def version() -> str:
+    """Return RabbitMQ's version, as its package says."""
+    query = ["dpkg-query", "--showformat", "${Version}", "--show", "rabbitmq-server"]
+    done = subprocess.run(query, capture_output=True, text=True)
+    return done.stdout.strip() or "of unknown version"
+
+
+def main() -> int:
+    """Measure, and print one table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--phase", choices=tuple(SYSTEMS), action="append")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    if not (HOME / "rabbitmq-server").exists() or shutil.which("epmd") is None:
+        print(f"RabbitMQ is not installed ({HOME}); see the top of this file", file=sys.stderr)
+        return 2
+    table: list[dict[str, Any]] = []
+    try:
+        with ended_by_signals():
+            for phase in given.phase or SYSTEMS:
+                table += rows(phase, *compare(phase, given.messages, given.size, given.rounds))
+    except BenchmarkError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 1
+    if given.json:
+        print(json.dumps({"rabbitmq": version(), "size": given.size, "table": table}, indent=2))
+        return 0
+    print(f"RabbitMQ {version()}, {given.messages} persistent messages of {given.size} octets,")
+    print(f"mutual TLS on loopback, {os.cpu_count()} cores, median of {given.rounds}\n")
+    print(f"{'phase':10}{'':28}{'shovel':>12}{'amqproute':>12}{'ratio':>8}")
+    for row in table:
+        digits = 0 if row["figure"] == "messages/s" else 2
+        numbers = "".join(f"{row[name]:12.{digits}f}" for name in ("shovel", "amqproute"))
+        print(f"{row['phase']:10}{row['figure']:28}{numbers}{row['ratio']:8.2f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
