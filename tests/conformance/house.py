@@ -45,6 +45,7 @@ from amqproute.values import (
     NextHop,
     Principal,
     Resolution,
+    RouteRule,
     TransportSecurity,
 )
 from amqproute.wire.amqp10 import codec, spec
@@ -281,7 +282,7 @@ class World:
         house = self.houses.get(candidate.host)
         if house is None or candidate.host in self.down:
             return fail(ConnectError("connect.refused", f"{candidate.host} refuses"))
-        if domain not in (house.name, *extra_names):
+        if house.name not in (domain, *extra_names):
             return fail(ConnectError("connect.name", f"{candidate.host} did not prove {domain}"))
         caller = next(each for each in self.houses.values() if each.is_calling)
         peer = Principal("peer", caller.name, frozenset((caller.name,)))
@@ -328,6 +329,8 @@ class House:
         settings: changes of the engine's settings.
         limits: changes of the frontend's limits.
         transfer: changes of the transfer rules.
+        routes: static routes.
+        qualify: whether dynamic addresses get the domain.
     """
 
     def __init__(
@@ -342,6 +345,7 @@ class House:
         settings: Mapping[str, Any] | None = None,
         limits: Mapping[str, Any] | None = None,
         transfer: Mapping[str, Any] | None = None,
+        routes: Sequence[RouteRule] = (),
         qualify: bool = False,
     ) -> None:
         self.world = world
@@ -365,7 +369,11 @@ class House:
             [Rule.of(who="*", node="*", allow=EVERYTHING)] if access is None else access
         )
         rules = TransferRules(
-            name, Router([name]), policy.allows, lambda _: tuple(relay_for), **(transfer or {})
+            name,
+            Router([name], routes),
+            policy.allows,
+            lambda _: tuple(relay_for),
+            **(transfer or {}),
         )
         agent = Agent(
             world,

@@ -10,8 +10,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
+from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.limits import QueueLimits
 from amqproute.errors import ResolveError
-from amqproute.values import Principal
+from amqproute.values import Principal, RouteRule
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
@@ -31,6 +33,7 @@ from tests.conformance.house import (
 
 ALICE = Principal("user", "alice")
 PEER = Principal("peer", "b.test", frozenset({"b.test"}))
+PEERS_PUBLISH = [Rule.of(who="*", node="*", allow=["publish", "transfer", "consume"])]
 TEMPORARY = ResolveError("dns.servfail", "no answer", permanent=False)
 
 
@@ -108,6 +111,16 @@ class ResolutionTests(AddressCase):
         self.assertIsNone(self.outcome("nick", message()))
         self.assertEqual(len(self.take(self.house)), 2)
 
+    def test_moved_alias(self) -> None:
+        """A-05: resolution is fixed at attach: an alias that moves does so for new links."""
+        self.client.sender("nick", handle=80)
+        nodes = [NodeDeclaration(name, QueueLimits()) for name in ("q", "r")]
+        self.house.broker.declare(nodes, {"nick": "r"})
+        self.client.publish(0, handle=80)
+        self.client.sender("nick", handle=81)
+        self.client.publish(1, handle=81)
+        self.assertEqual((self.house.depth("q"), self.house.depth("r")), (1, 1))
+
     def test_local_domain(self) -> None:
         """T-07, A-01: our own broker part means the local node, as target, source and `to`."""
         self.assertEqual(self.client.sender("q@a.test", handle=9).target.address, "q@a.test")
@@ -123,7 +136,7 @@ class ResolutionTests(AddressCase):
         self.assertEqual(self.outcome(None, message(to="Q@a.test")), "amqp:not-found")
 
     def test_last_at_sign(self) -> None:
-        """A-13: an address is split at its last at sign."""
+        """T-05, A-13: an address is split at its last at sign."""
         house = self.world.house("c.test", nodes=["first@second"])
         client = house.client().ready()
         self.assertIsNone(self.outcome(None, message(to="first@second@c.test"), client))
@@ -641,6 +654,67 @@ class RelayTests(AddressCase):
             self.assertIsInstance(client.one(spec.Disposition).state, spec.Accepted)
             client.hang_up()
         self.assertEqual(self.house.depth(), 1)
+
+    def test_identity(self) -> None:
+        """T-39, L-10: the peer's container-id is on record, and begins the link's name."""
+        self.send(b"1")
+        self.world.advance(1)
+        self.assertEqual(self.house.relay.destinations["b.test"].remote_id, "b.test")
+        (frontend,) = self.other.frontends
+        (link,) = frontend._links
+        self.assertTrue(link.name.startswith("b.test/"), link.name)
+
+    def test_static_route(self) -> None:
+        """T-08, T-11: a static route comes before the DNS; the hop need not be the domain."""
+        world = World()
+        gateway = world.house("b.test", nodes=[], relay_for=["c.test"])
+        last = world.house("c.test", nodes=["q"])
+        route = RouteRule("*", "amqps://amqp.b.test:5671", names=("b.test",))
+        client = world.house("a.test", routes=[route]).client().ready()
+        encoded = message(to="q@c.test")
+        self.assertIsNone(self.outcome("amqp$transfer", encoded, client))
+        world.advance(2)
+        self.assertNotEqual(gateway.frontends, [])
+        self.assertEqual(bare(self.take(last)[0]), encoded)
+        self.assertEqual(world.asked, ["c.test"] * len(world.asked))
+
+    def test_anonymous_target(self) -> None:
+        """T-34: a route may send to the anonymous terminus, or to a node by a template."""
+        for number, target in enumerate(("anonymous", "/queues/{node}")):
+            world = World()
+            other = world.house("b.test", access=PEERS_PUBLISH)
+            route = RouteRule("b.test", None, target)
+            client = world.house("a.test", routes=[route]).client().ready()
+            self.assertIsNone(self.outcome("q@b.test", message(), client), number)
+            world.advance(2)
+            self.assertEqual(other.depth(), 1, target)
+
+    def test_full_there(self) -> None:
+        """T-23, Q-15: what finds no room at the next hop is tried again; nothing is lost."""
+        world = World()
+        near = world.house("a.test", nodes=["dead"])
+        far = world.house("b.test", nodes=[NodeDeclaration("q", QueueLimits(capacity=2))])
+        client = near.client().ready()
+        for number in range(6):
+            self.assertIsNone(self.outcome("q@b.test", message(b"%d" % number), client))
+        got: list[bytes] = []
+        for _ in range(60):
+            world.advance(30)
+            got.extend(section_of(each, spec.SECTION_DATA) for each in self.take(far))
+        self.assertEqual(sorted(got), [b"%d" % number for number in range(6)])
+
+    def test_forbidden_there(self) -> None:
+        """T-23, T-26: a refusal for good is told to who asked for it, with the peer's words."""
+        world = World()
+        near = world.house("a.test", nodes=["back"])
+        world.house("b.test", access=[Rule.of(who="peer:*", node="r", allow=["transfer"])])
+        client = near.client().ready()
+        encoded = message(to="q@b.test", annotations={"x-opt-return-to": "back"})
+        self.assertIsNone(self.outcome("amqp$transfer", encoded, client))
+        world.advance(2)
+        (returned,) = self.take(near, "back")
+        annotations = section_of(returned, spec.SECTION_MESSAGE_ANNOTATIONS)
+        self.assertIn("unauthorized-access", annotations["x-opt-dead-letter-description"])
 
     def test_credit(self) -> None:
         """T-29: the relay sends no more than the next hop grants."""

@@ -157,6 +157,21 @@ class OpenTests(SynchronousTestCase):
         self.assertGreaterEqual(answer.max_frame_size, 512)
         self.assertEqual(answer.idle_time_out, 60_000)
 
+    def test_container_id(self) -> None:
+        """L-52: a client is a container, and its id is taken as it is."""
+        for name in ("", "ä ö", "x" * 1000, "a.test"):
+            self.client = self.house.client().opened(name)
+            self.assertFalse(self.client.is_cut)
+
+    def test_hostname(self) -> None:
+        """A-16: an unknown hostname is the default one, unless the broker is strict."""
+        self.client.opened(hostname="unknown.test")
+        self.house.shared.serves = lambda name: name == "a.test"
+        self.house.client().opened(hostname="a.test")
+        strict = self.house.client()
+        strict.write(AMQP_HEADER, frame(spec.Open(container_id="c", hostname="unknown.test")))
+        self.assertEqual(condition(strict.one(spec.Close)), "amqp:not-found")
+
     def test_capabilities(self) -> None:
         """E-01, T-01: the anonymous terminus is implemented, so it is offered."""
         self.client.write(AMQP_HEADER, frame(spec.Open(container_id="c")))

@@ -20,7 +20,7 @@ class ReceiverTests(SynchronousTestCase):
         self.client.fill([b"%d" % n for n in range(10)])
 
     def test_no_credit_no_traffic(self) -> None:
-        """F-01: nothing is sent without credit."""
+        """F-01, L-39: an attach carries no credit, and nothing is sent without."""
         self.client.receiver()
         self.assertTrue(self.client.none(spec.Transfer))
 
@@ -135,6 +135,15 @@ class SenderTests(SynchronousTestCase):
         detach = client.one(spec.Detach)
         self.assertEqual(condition(detach), "amqp:link:transfer-limit-exceeded")
         self.assertTrue(detach.closed)
+
+    def test_grace_is_for_new_links(self) -> None:
+        """F-06, P-04: once credit was given it is what counts."""
+        house = World().house(limits={"link_credit": 5})
+        client = house.client().ready()
+        client.sender()
+        client.one(spec.Flow)
+        client.write(*(client.transfer(n) for n in range(6)))
+        self.assertEqual(condition(client.one(spec.Detach)), "amqp:link:transfer-limit-exceeded")
 
     def test_credit_reflects_space(self) -> None:
         """F-02: credit of one link is never more than the node has space."""

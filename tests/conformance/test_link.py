@@ -152,10 +152,10 @@ class AttachTests(LinkCase):
 
 
 class RefusalTests(LinkCase):
-    """E-02, E-05: what cannot be is refused at attach, with its condition."""
+    """E-02, E-05, L-42: what cannot be is refused at attach, with its condition."""
 
     def test_unknown_node(self) -> None:
-        """Q-38, E-05: an unknown node is not-found, as target and as source."""
+        """Q-38, E-05, L-42: an unknown node is not-found, as target and as source."""
         self.refused("amqp:not-found", attach("sender", "a", 0, "nowhere"))
         self.refused("amqp:not-found", attach("receiver", "b", 1, "nowhere"))
 

@@ -430,6 +430,13 @@ class OrderTests(MessageCase):
         self.client.credit(4, handle=1, delivery_count=2, next_incoming_id=2)
         self.assertEqual(self.client.bodies(), [b"0", b"1", b"2", b"3"])
 
+    def test_memory_is_kept(self) -> None:
+        """D-03: what is not durable survives everything but the end of the process."""
+        self.put(message(b"kept"))
+        self.client.hang_up()
+        self.world.advance(86_400)
+        self.assertIsNotNone(self.get())
+
     def test_durability_does_not_part_them(self) -> None:
         """D-12: durable and other messages of one link stay in one order."""
         for number in range(10):

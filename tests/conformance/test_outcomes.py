@@ -140,7 +140,7 @@ class OutcomeTests(OutcomeCase):
         self.assertEqual(got["x-opt-why"], "busy")
 
     def test_parked(self) -> None:
-        """O-04: a delivery may stay unsettled, with state received, as long as it likes."""
+        """O-04, O-33: a delivery may stay unsettled, with state received, as long as it likes."""
         self.take(1)
         received = spec.Received(section_number=0, section_offset=0)
         self.client.dispose(0, state=received, settled=False)
