@@ -23,7 +23,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),
-    ("store", "journal", "resolver", "auth", "routing", "net", "config"),
+    ("store", "journal", "resolver", "auth", "routing", "net", "config", "filters"),
     ("broker",),
     ("frontends", "relay", "services"),
     ("daemon", "cli"),
@@ -45,7 +45,7 @@ REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 """The only places that take the global reactor; everything else is given one."""
 
 SANS_IO = ("amqproute.wire",)
-NO_TWISTED = ("errors", "conditions", "address", "wire", "message", "values", "entry")
+NO_TWISTED = ("errors", "conditions", "address", "wire", "message", "values", "entry", "filters")
 IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",
     "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time",

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters: the entry conditions of a link, as predicates over messages.
+
+Theory of operation
+    A consumer names filters in the source of its attach (part 3 §3.5.8). `registry.read_filters`
+    makes a `registry.FilterSet` of them: each filter is compiled once, and for each message
+    `FilterSet.matches` says whether it may travel. A message has to pass every filter. The set
+    keeps the values as they came, for the answering attach (`FilterSet.in_force`).
+
+    Four kinds are offered, by symbolic or numeric descriptor::
+
+        apache.org:selector-filter:string  0x0000468C:0x00000004  selector
+        amqp:sql-filter                    0x120                  selector, dialect of OASIS
+        amqp:properties-filter             0x173                  properties
+        amqp:application-properties-filter 0x174                  properties
+        apache.org:no-local-filter:list    0x0000468C:0x00000003  local
+
+    A selector goes from text to tree in `grammar` (an LALR grammar for lark), `names` says what
+    its names mean, `tree` writes its normalized text, `selector` turns the tree into closures
+    over a row of values, `operators` holds what these do, and `fields` reads the row from the
+    bytes of a message: single application properties and properties are found by skipping.
+
+Three-valued logic
+    A field that a message does not have is null; what is computed from null, or from values
+    that the operator is not for, is unknown; NOT unknown is unknown; a message is selected when
+    the whole is true. So neither ``color = 'red'`` nor ``NOT color = 'red'`` selects a message
+    whose color is absent, or a number.
+
+Why so
+    * Incompatible values compare to unknown, where JMS (§3.8.1.1) says false: under NOT, false
+      becomes true, and a filter would select what it cannot judge.
+    * LIKE is no regular expression: a pattern comes from a stranger, and several ``%`` make
+      those backtrack for minutes. Closures and not generated Python source, for the same
+      stranger's sake; they cost a microsecond more.
+    * Two dialects share one grammar and differ in a table (`grammar`), since a double quote
+      begins a name in one and a string in the other.
+    * A message whose sections cannot be decoded does not match what looks at them; it stays for
+      a consumer without a filter. One bad message must not stop a queue.
+
+Limits
+    `grammar.MAX_LENGTH` characters and `grammar.MAX_DEPTH` nested nodes of a selector,
+    `operators.LONGEST_TEXT` for LIKE and for joining texts, `properties.MAX_FIELDS` references,
+    `registry.MAX_FILTERS` filters on a link, `names.MAX_KEY` octets of a key.
+
+Nothing here has a clock, logs or waits. UTC() asks a clock that is passed in.
+"""
+
+__all__ = ["fields", "grammar", "local", "names", "operators", "properties", "registry", "selector"]

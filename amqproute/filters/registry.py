@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the filter set of a source to the filters in force (part 3 §3.5.8).
+
+A filter set is a map of names, which the peer chose, to described values; the descriptor says
+what kind of filter it is. `read_filters` makes each of them and keeps its value as it came,
+for the attach with which the broker answers: it names the filters that are in force.
+
+What a descriptor of an unknown kind means is the caller's setting: by default the link is refused
+(paper §2.3.10); with ``drop_unsupported`` the filter is left out, and so is missing from the
+answer, by which the peer knows (final, §3.5.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+from amqproute.errors import InvalidField, NotImplementedHere
+from amqproute.filters.local import NoLocal
+from amqproute.filters.names import Dialect
+from amqproute.filters.properties import (
+    APPLICATION_PROPERTIES,
+    PROPERTIES,
+    application_properties_filter,
+    properties_filter,
+)
+from amqproute.filters.selector import Clock, compile_selector
+from amqproute.message import Message
+from amqproute.wire.amqp10.types import Described, Symbol, ULong
+
+MAX_FILTERS: Final = 8
+"""Filters in one filter set."""
+
+SELECTOR: Final = "apache.org:selector-filter:string"
+NO_LOCAL: Final = "apache.org:no-local-filter:list"
+SQL: Final = "amqp:sql-filter"
+
+CODES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        0x120: SQL,
+        0x173: PROPERTIES,
+        0x174: APPLICATION_PROPERTIES,
+        0x0000468C00000003: NO_LOCAL,
+        0x0000468C00000004: SELECTOR,
+    }
+)
+"""Numeric descriptor -> symbolic descriptor (filtex §4.2, §6.1; Apache's registered filters)."""
+
+BARE_NAMES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "selector": SELECTOR, "jms-selector": SELECTOR, "sql-92": SELECTOR, "SQL-92": SELECTOR,
+        SELECTOR: SELECTOR, "sql-filter": SQL, SQL: SQL,
+    }
+)  # fmt: skip
+"""Name in the filter set -> descriptor, for a string without one (revision 200 §4.1: the type is
+``SQL-92``). The final standard wants a described value; some clients leave it out."""
+
+CAPABILITIES: Final = (
+    "APACHE.ORG:SELECTOR",
+    "APACHE.ORG:NO_LOCAL",
+    "AMQP_FILTEX_PROP_V1_0",
+    "AMQP_FILTEX_SQL_V1_0",
+)
+"""What a broker that offers these filters says of itself in its `open`."""
+
+
+class Filter(Protocol):
+    """An entry condition of a link (revision 200 §2.1).
+
+    Attributes:
+        needs: what the filter looks at, for a queue that wants to know before: sections of the
+            message (``header``, ``properties``, ``application``, ``annotations``), ``origin``,
+            and ``clock`` when an answer of no may become yes without a change of the message.
+    """
+
+    @property
+    def needs(self) -> frozenset[str]: ...
+
+    def matches(self, message: Message, origin: str | None = None) -> bool:
+        """Tell whether a message may travel along the link.
+
+        Args:
+            message: the message as it stands in the queue.
+            origin: the container-id of the connection it came in on; None when unknown.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFilter:
+    """One filter of a set.
+
+    Attributes:
+        name: its key in the filter set.
+        descriptor: its kind, in symbols.
+        value: the value as it came, for the answering attach.
+        filter: what it does.
+    """
+
+    name: Symbol
+    descriptor: str
+    value: Any
+    filter: Filter
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.filter}"
+
+
+class FilterSet:
+    """The filters in force on a link; a message has to pass them all (part 3 §3.5.8).
+
+    Attributes:
+        filters: one by one, in the order of the map.
+        dropped: names of the filters that were left out as unsupported.
+        needs: what all of them together look at.
+    """
+
+    __slots__ = ("_tests", "dropped", "filters", "needs")
+
+    def __init__(self, filters: tuple[NamedFilter, ...], dropped: tuple[Symbol, ...] = ()) -> None:
+        self.filters = filters
+        self.dropped = dropped
+        self.needs: frozenset[str] = frozenset().union(*(each.filter.needs for each in filters))
+        self._tests: tuple[Callable[[Message, str | None], bool], ...] = tuple(
+            each.filter.matches for each in filters
+        )
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to ask."""
+        return bool(self._tests)
+
+    def matches(self, message: Message, origin: str | None = None) -> bool:
+        """Tell whether a message passes every filter; see `Filter.matches`."""
+        for test in self._tests:  # noqa: SIM110 - a generator costs more than the test
+            if not test(message, origin):
+                return False
+        return True
+
+    def in_force(self) -> dict[Symbol, Any] | None:
+        """Return the filter set for the answering attach: the values as they came."""
+        return {each.name: each.value for each in self.filters} or None
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.filters))
+
+    def __repr__(self) -> str:
+        return f"<FilterSet {self!s:.80}>"
+
+
+NO_FILTERS: Final = FilterSet(())
+"""What lets every message pass."""
+
+
+def read_filters(
+    filter_set: Mapping[Any, Any] | None,
+    *,
+    own_container: str,
+    now_ms: Clock | None = None,
+    drop_unsupported: bool = False,
+) -> FilterSet:
+    """Make the filters of a source.
+
+    Args:
+        filter_set: ``source.filter`` as decoded; None or empty for none.
+        own_container: the container-id of the peer that attaches, for no-local.
+        now_ms: the wall clock in ms since the epoch, for UTC() in selectors.
+        drop_unsupported: leave filters of unknown kinds out instead of refusing.
+
+    Raises:
+        NotImplementedHere: a filter is of a kind that is not offered.
+        InvalidField: a filter has a value that it cannot have, or there are too many.
+    """
+    if not filter_set:
+        return NO_FILTERS
+    if len(filter_set) > MAX_FILTERS:
+        raise InvalidField(
+            f"{len(filter_set)} filters; at most {MAX_FILTERS} are taken",
+            info={"code": "filter.count"},
+        )
+    made, dropped = [], []
+    for key, value in filter_set.items():
+        if value is None:
+            continue  # The standard allows null for no filter.
+        name = Symbol(key)
+        descriptor, inner = _kind(name, value)
+        make = _MAKERS.get(descriptor)
+        if make is not None:
+            made.append(
+                NamedFilter(name, descriptor, value, make(name, inner, own_container, now_ms))
+            )
+        elif drop_unsupported:
+            dropped.append(name)
+        else:
+            raise NotImplementedHere(
+                f"filter {name:.40}: {descriptor:.80} is not offered; "
+                f"offered are {', '.join(sorted(_MAKERS))}",
+                info={"code": "filter.unsupported"},
+            )
+    return FilterSet(tuple(made), tuple(dropped))
+
+
+def _kind(name: str, value: Any) -> tuple[str, Any]:
+    """Tell a filter's kind, by its descriptor or else by its name."""
+    if type(value) is Described:
+        descriptor = value.descriptor
+        if type(descriptor) is ULong:
+            code = int(descriptor)
+            return CODES.get(code, f"0x{code:016x}"), value.value
+        if isinstance(descriptor, str):
+            return str(descriptor), value.value
+        raise _refusal(name, "its descriptor is neither ulong nor symbol")
+    if isinstance(value, str):
+        return BARE_NAMES.get(name, name), value
+    raise _refusal(name, "not a described value (part 3 §3.5.8)")
+
+
+def _refusal(name: str, words: str) -> InvalidField:
+    return InvalidField(f"filter {name:.40}: {words}", info={"code": "filter.value"})
+
+
+# ------------------------------------------------------------------------ the kinds offered
+
+
+def _selector(dialect: Dialect) -> Maker:
+    def make(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+        if not isinstance(value, str):
+            raise _refusal(name, "a selector is a string")
+        try:
+            return compile_selector(str(value), dialect=dialect, now_ms=now_ms)
+        except InvalidField as error:
+            raise InvalidField(f"filter {name:.40}: {error.description}", info=error.info) from None
+
+    return make
+
+
+def _no_local(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+    # Its value says nothing: the registered form is a list, JMS clients send a string.
+    return NoLocal(own_container)
+
+
+def _properties(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+    return properties_filter(value)
+
+
+def _application(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+    return application_properties_filter(value)
+
+
+class Maker(Protocol):
+    """Makes a filter of one kind: name, inner value, the peer's container-id, the clock."""
+
+    def __call__(
+        self, name: str, value: Any, own_container: str, now_ms: Clock | None, /
+    ) -> Filter: ...
+
+
+_MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
+    {
+        SELECTOR: _selector(Dialect.SELECTOR),
+        SQL: _selector(Dialect.FILTEX),
+        NO_LOCAL: _no_local,
+        PROPERTIES: _properties,
+        APPLICATION_PROPERTIES: _application,
+    }
+)
