@@ -98,7 +98,7 @@ class Termini:
     def _target_node(self, text: str, principal: Principal) -> Any:
         if text == TRANSFER_NODE:
             return self._transfer(principal)
-        if is_reserved(text):
+        if is_reserved(text) and "@" not in text:
             self._require(principal, (Verb.MANAGE,), text)
             return self._broker.target(text)
         route = self._route(text)
