@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Assertion words of the domain."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.wire.amqp10.link import Link
+from tests.support.house import Client
+
+
+class HouseTestCase(SynchronousTestCase):
+    """A test of whole houses on one clock.
+
+    Attributes:
+        clock: the clock of all of them.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+
+    def run_now(self, turns: int = 60) -> None:
+        """Let everything happen that is due in this instant."""
+        for _ in range(turns):
+            self.clock.advance(0)
+
+    def run_for(self, seconds: float, step: float = 0.5) -> None:
+        """Let time pass, and everything happen."""
+        until = self.clock.seconds() + seconds
+        while self.clock.seconds() < until:
+            self.clock.advance(min(step, until - self.clock.seconds()))
+            self.run_now(12)
+
+    def assertDetached(self, client: Client, link: Link, condition: str) -> Any:
+        """The broker has detached or refused a link, with this condition; return the error."""
+        self.assertIn(link.name, client.detached)
+        error = client.detached[link.name]
+        self.assertIsNotNone(error)
+        self.assertEqual(str(error.condition), condition)
+        return error
+
+    def assertOutcomes(self, client: Client, *names: str) -> None:
+        """What the client sent has these outcomes, by class name."""
+        self.assertEqual(client.outcomes(), list(names))
