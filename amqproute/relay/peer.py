@@ -258,7 +258,8 @@ class PeerSession:
         if self.keeps_receipts:
             properties = {STREAM: self._stream, FLOOR: self._floor()}
         self.link = session.attach(
-            f"{self.remote_id}/{self.hop.key}",
+            # Where it falls back, the first link's name is not free before its detach is answered.
+            f"{self.remote_id}/{self.hop.key}{'' if self._target == self.hop.target else '/any'}",
             "sender",
             source=spec.Source(address=self.hop.key),
             target=spec.Target(address=address),

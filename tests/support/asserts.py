@@ -22,17 +22,26 @@ class HouseTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
 
-    def run_now(self, turns: int = 60) -> None:
+    def run_now(self) -> None:
         """Let everything happen that is due in this instant."""
-        for _ in range(turns):
-            self.clock.advance(0)
+        self.clock.advance(0)
+
+    def step(self, calls: int = 1) -> None:
+        """Let only so many calls happen that are due in this instant."""
+        for _ in range(calls):
+            due = [call for call in self.clock.calls if call.getTime() <= self.clock.seconds()]
+            if not due:
+                return
+            self.clock.calls.remove(due[0])
+            due[0].called = 1
+            due[0].func(*due[0].args, **due[0].kw)
 
     def run_for(self, seconds: float, step: float = 0.5) -> None:
         """Let time pass, and everything happen."""
         until = self.clock.seconds() + seconds
         while self.clock.seconds() < until:
             self.clock.advance(min(step, until - self.clock.seconds()))
-            self.run_now(12)
+            self.run_now()
 
     def assertDetached(self, client: Client, link: Link, condition: str) -> Any:
         """The broker has detached or refused a link, with this condition; return the error."""

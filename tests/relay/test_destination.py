@@ -1,0 +1,542 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Destinations: from a relay queue to a peer's house, and all that goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from zope.interface.verify import verifyObject
+
+from amqproute import conditions
+from amqproute.broker.broker import REASON, RETURN_TO, WORDS
+from amqproute.errors import ResolveError
+from amqproute.frontends.amqp10 import Frontend
+from amqproute.interfaces import IConnectionUser, IConsumer, IHops
+from amqproute.message import Message
+from amqproute.relay.destination import NOTE, RelayTerms, State
+from amqproute.relay.relay import MANY_DESTINATIONS
+from amqproute.relay.schedule import Schedule
+from amqproute.routing.trail import TRACE
+from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, RouteRule
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
+from tests.support.asserts import HouseTestCase
+from tests.support.fakes import message, node
+from tests.support.house import House, Network
+
+BETA = "beta.example"
+HOP = NextHop(BETA, BETA)
+
+
+class DestinationCase(HouseTestCase):
+    """Alpha, and beta when a test wants it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.network = Network(self.clock)
+        self.alpha = self.house("alpha.example", node("q"), node("dead"))
+
+    def house(self, domain: str, *nodes: Any, **options: Any) -> House:
+        """Build a house with quick terms."""
+        options.setdefault("terms", RelayTerms(Schedule(1.0, 60.0), 10, 20.0))
+        house = House(self.network, domain, *nodes, **options)
+        house.relay.dead_letter_name = "dead"
+        return house
+
+    def beta(self, **options: Any) -> House:
+        """Put beta on the network."""
+        return self.house(BETA, node("orders", capacity=options.pop("capacity", 0)), **options)
+
+    def put(self, *bodies: bytes, to: str = f"orders@{BETA}", **kind: Any) -> None:
+        """Put messages on the way to beta, as if it had been admitted."""
+        queue = self.alpha.relay.take_on_trust(HOP)
+        batch = self.alpha.broker.begin()
+        for body in bodies:
+            queue.put(message(body, to=to, **kind), batch, Origin(ANONYMOUS_PRINCIPAL))
+        batch.commit()
+
+    @property
+    def destination(self) -> Any:
+        """The way to beta."""
+        return self.alpha.relay.destinations[BETA]
+
+
+class OpenTests(DestinationCase):
+    """A connection that works."""
+
+    def test_interfaces(self) -> None:
+        """The classes keep the contracts."""
+        self.put(b"1")
+        self.beta()
+        self.run_now()
+        verifyObject(IConsumer, self.destination)
+        verifyObject(IHops, self.alpha.relay)
+        verifyObject(IConnectionUser, self.destination._session)
+        for frontend in self.network.houses[BETA].shared.frontends:
+            self.assertIsInstance(frontend, Frontend)
+            verifyObject(IConnectionUser, frontend)
+
+    def test_there(self) -> None:
+        """Messages cross in order, once, and nothing is left here."""
+        beta = self.beta()
+        self.put(*[b"%d" % number for number in range(25)])
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"%d" % number for number in range(25)])
+        self.assertEqual(self.alpha.depth(BETA), 0)
+        self.assertEqual(self.alpha.store.rows(f"amqp$out/{BETA}"), [])
+        self.assertEqual(self.destination.tally.relayed, 25)
+        self.assertEqual(len(self.network.wires), 1)
+        row = self.destination.row()
+        self.assertEqual((row["state"], row["container"]), ("open", f"ct-{BETA}"))
+
+    def test_window(self) -> None:
+        """No more than the window is ever without an outcome (T-29)."""
+        self.beta()
+        worst = 0
+        self.put(*[b"%d" % number for number in range(40)])
+        for _ in range(400):
+            self.step()
+            worst = max(worst, self.destination.in_flight)
+        self.assertEqual((worst, self.alpha.depth(BETA)), (10, 0))
+
+    def test_credit(self) -> None:
+        """Nor more than the peer grants: a full node is waited for."""
+        beta = self.beta(capacity=4)
+        self.put(*[b"%d" % number for number in range(12)])
+        self.run_now()
+        self.assertEqual(beta.depth("orders"), 4)
+        taker = beta.client()
+        taker.receiver("orders", 100)
+        for _ in range(60):
+            self.run_for(5)
+            if taker.deliveries and not taker.deliveries[-1].settled:
+                taker.settle([d for d in taker.deliveries if not d.settled], spec.Accepted())
+        self.assertEqual(sorted(taker.bodies()), sorted(b"%d" % number for number in range(12)))
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_trace_and_header(self) -> None:
+        """The next hop gets a fresh header and a longer trace; ttl shrinks by the wait (T-30)."""
+        self.network.dead.add(BETA)
+        self.put(b"1", ttl=60_000, count=3, annotations={TRACE: ["first"], "x-opt-a": 1})
+        self.run_now()
+        beta = self.beta()
+        self.run_for(10)
+        self.network.dead.clear()
+        self.run_for(10)
+        got = Message(beta.store.rows("orders")[0].encoded)
+        self.assertEqual(
+            got.annotations, {TRACE: ["first", "ct-alpha.example"], Symbol("x-opt-a"): 1}
+        )
+        self.assertEqual((got.header.delivery_count, got.header.durable), (3, True))
+        self.assertTrue(40_000 <= got.header.ttl < 50_100, got.header.ttl)
+
+    def test_non_durable(self) -> None:
+        """Messages that are not durable go the same way."""
+        beta = self.beta()
+        self.put(b"1", durable=False)
+        self.run_now()
+        self.assertEqual(beta.depth("orders"), 1)
+
+    def test_receipts_are_forgotten(self) -> None:
+        """The peer learns how far it may forget."""
+        beta = self.beta()
+        self.put(*[b"%d" % number for number in range(30)])
+        self.run_now()
+        self.assertEqual(len(beta.receipts), 30)
+        self.run_for(60)
+        self.assertEqual(len(beta.receipts), 0)
+        self.assertEqual(sum(map(len, beta.store.received.values())), 0)
+
+    def test_idle(self) -> None:
+        """A connection with nothing to do is closed, and the destination forgotten."""
+        beta = self.beta()
+        self.put(b"1")
+        self.run_now()
+        self.assertEqual(self.destination.state, State.OPEN)
+        self.run_for(60)
+        self.assertEqual((self.alpha.relay.destinations, self.alpha.broker.internal), ({}, {}))
+        self.assertEqual(len(beta.shared.frontends), 0)
+        self.put(b"2")
+        self.run_now()
+        self.assertEqual(beta.depth("orders"), 2)
+
+    def test_peer_closes_an_idle_connection(self) -> None:
+        """That is no failure."""
+        beta = self.beta()
+        self.put(b"1")
+        self.run_now()
+        for frontend in list(beta.shared.frontends):
+            frontend.connection.close()
+            frontend.flush()
+        self.run_now()
+        self.assertEqual((self.destination.state, self.destination.failures), (State.IDLE, 0))
+        self.put(b"2")
+        self.run_now()
+        self.assertEqual(beta.depth("orders"), 2)
+
+    def test_fallback(self) -> None:
+        """A peer without the service that routes by `to` is served by its anonymous node (T-34)."""
+        beta = self.beta(capabilities=("ANONYMOUS-RELAY",))
+        del beta.broker.services["amqp$transfer"]
+        found = beta.shared.termini._target_node
+
+        def refuse(text: str, principal: Principal) -> Any:
+            if text == "amqp$transfer":
+                text = "nobody"
+            return found(text, principal)
+
+        beta.shared.termini._target_node = refuse  # type: ignore[method-assign]
+        self.put(b"1", b"2")
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"1", b"2"])
+        self.assertEqual(len(self.network.wires), 1)
+
+    def test_route_target(self) -> None:
+        """A route says where to attach to (T-34)."""
+        self.alpha.crash()
+        rule = RouteRule(BETA, f"amqps://{BETA}", "/queues/{node}")
+        self.alpha = self.house("alpha.example", node("q"), routes=[rule])
+        beta = self.beta()
+        client = self.alpha.client()
+        client.send_to = client.sender(f"orders@{BETA}")  # type: ignore[attr-defined]
+        self.run_now()
+        client.send(client.send_to, message(b"1"))  # type: ignore[attr-defined]
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"1"])
+
+
+class OutcomeTests(DestinationCase):
+    """What the peer decides (T-23)."""
+
+    def test_rejected(self) -> None:
+        """A message that the peer will never take is a dead letter, with the peer's words."""
+        self.beta()
+        self.put(b"1", to=f"nowhere@{BETA}")
+        self.put(b"2")
+        self.run_now()
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
+        letter = Message(self.alpha.store.rows("dead")[0].encoded)
+        self.assertEqual(letter.annotations[REASON], "rejected")
+        self.assertIn(f"{BETA}: no node is named 'nowhere'", letter.annotations[WORDS])
+        self.assertEqual((self.destination.failures, self.destination.tally.rejected), (0, 1))
+
+    def test_returned(self) -> None:
+        """Or goes back to where its sender asked for it."""
+        self.alpha.broker.return_to = self.alpha.broker.target
+        self.beta()
+        self.put(b"1", to=f"nowhere@{BETA}", annotations={RETURN_TO: "q"})
+        self.run_now()
+        self.assertEqual((self.alpha.depth("q"), self.alpha.depth("dead")), (1, 0))
+
+    def test_released_waits_alone(self) -> None:
+        """A message that is not taken now waits, longer each time, and lets others pass."""
+        beta = self.beta()
+        release = self.decide(beta, lambda given: spec.Released() if given == b"slow" else None)
+        self.put(b"slow", b"quick")
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"quick"])
+        self.assertEqual(self.destination.queue.deferred, 1)
+        self.run_for(20)
+        self.assertEqual(self.destination.state, State.OPEN)
+        self.assertTrue(4 <= release.count(b"slow") <= 6, release)
+        beta.decide = None  # type: ignore[attr-defined]
+        self.run_for(40)
+        self.assertEqual(beta.bodies("orders"), [b"quick", b"slow"])
+
+    def test_count(self) -> None:
+        """A failed delivery counts; a release does not."""
+        beta = self.beta()
+        self.decide(beta, lambda _: spec.Modified(delivery_failed=True))
+        self.put(b"1")
+        self.run_for(8)
+        beta.decide = None  # type: ignore[attr-defined]
+        self.run_for(30)
+        row = beta.store.rows("orders")[0]
+        self.assertGreater(Message(row.encoded).delivery_count, 1)
+
+    def test_congestion(self) -> None:
+        """When a whole window comes back the destination backs off, more each time."""
+        beta = self.beta()
+        seen = self.decide(beta, lambda _: spec.Released())
+        self.put(*[b"%d" % number for number in range(30)])
+        self.run_for(120)
+        self.assertEqual(self.alpha.depth(BETA), 30)
+        self.assertLess(len(seen), 400)
+        self.assertGreater(self.destination.failures, 2)
+        self.assertLess(len(self.network.wires), 15)
+        beta.decide = None  # type: ignore[attr-defined]
+        self.run_for(200)
+        self.assertEqual(len(beta.bodies("orders")), 30)
+        self.assertEqual(self.destination.failures if self.alpha.relay.destinations else 0, 0)
+
+    def decide(self, house: House, rule: Any) -> list[bytes]:
+        """Have a house answer transfers by a rule of the test; return the bodies it asked about."""
+        seen: list[bytes] = []
+        house.decide = rule  # type: ignore[attr-defined]
+        accept = house.accept
+
+        def intercept(principal: Principal, **changes: Any) -> Any:
+            engine, frontend = accept(principal, **changes)
+            events = frontend.events
+
+            def filtered(given: Any) -> None:
+                for event in given:
+                    rule = house.decide  # type: ignore[attr-defined]
+                    if rule is None or type(event).__name__ != "DeliveriesReceived":
+                        continue
+                    left = []
+                    for delivery in event.deliveries:
+                        body = Message(delivery.payload).body_values()[0]
+                        state = rule(body)
+                        if state is None:
+                            left.append(delivery)
+                            continue
+                        seen.append(body)
+                        delivery.link.session.settle([delivery], state, True)
+                        delivery.link.flow(100)
+                    event.deliveries[:] = left
+                events(given)
+
+            frontend.events = filtered
+            return engine, frontend
+
+        house.accept = intercept  # type: ignore[method-assign]
+        return seen
+
+    def test_unsettled_outcomes(self) -> None:
+        """A peer that leaves the settling to us is answered, and the outcome counts once."""
+        beta = self.beta()
+        accept = beta.accept
+        frontends: list[Any] = []
+
+        def intercept(principal: Principal, **changes: Any) -> Any:
+            engine, frontend = accept(principal, **changes)
+            frontends.append(frontend)
+            frontend.events = lambda given: self.answer(engine, given)
+            return engine, frontend
+
+        beta.accept = intercept  # type: ignore[method-assign]
+        self.told: list[str] = []
+        self.put(b"accepted", b"rejected", b"released")
+        self.run_now()
+        self.assertEqual(self.alpha.depth("dead"), 1)
+        self.assertEqual(self.destination.in_flight, 0)
+        self.assertEqual((self.destination.queue.acquired, self.destination.queue.deferred), (0, 1))
+        self.assertEqual(self.told.count("settled"), 3)
+        self.network.wires[0].cut()
+        self.run_now()
+        self.assertEqual(self.alpha.depth(BETA), 1)
+        self.assertEqual(len(self.alpha.store.rows(f"amqp$out/{BETA}")), 1)
+
+    def answer(self, engine: Any, events: Any) -> None:
+        """Be a peer that tells outcomes twice and never settles first."""
+        states = {
+            b"accepted": spec.Accepted(),
+            b"rejected": spec.Rejected(),
+            b"released": spec.Released(),
+        }
+        for event in events:
+            kind = type(event).__name__
+            if kind == "OpenReceived":
+                engine.open()
+            elif kind == "SessionBegun":
+                event.session.accept()
+            elif kind == "LinkAttached":
+                event.link.accept()
+                event.link.flow(100)
+            elif kind == "DeliveriesReceived":
+                for delivery in event.deliveries:
+                    state = states[Message(delivery.payload).body_values()[0]]
+                    for _ in range(2):
+                        event.link.session.settle([delivery], state, False)
+            elif kind == "DeliveriesUpdated":
+                self.told.extend("settled" for _ in event.deliveries if event.settled)
+
+    def test_too_large(self) -> None:
+        """What the peer can never take is a dead letter; the others pass."""
+        beta = self.beta(max_message_size=500)
+        self.put(b"1", bytes(600), b"2")
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"1", b"2"])
+        letter = Message(self.alpha.store.rows("dead")[0].encoded)
+        self.assertIn("message-size-exceeded", letter.annotations[WORDS])
+
+    def test_unreadable_trace(self) -> None:
+        """An entry that cannot be sent on, however it came here, harms nobody else."""
+        beta = self.beta()
+        self.put(b"bad", annotations={TRACE: 7})
+        self.put(b"good")
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"good"])
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
+
+
+class FailureTests(DestinationCase):
+    """Peers that are not there (T-28)."""
+
+    def test_back_off(self) -> None:
+        """Attempts become rarer, and the first message after the last failure waits with them."""
+        self.network.dead.add(BETA)
+        self.beta()
+        self.put(b"1")
+        self.run_for(200)
+        self.assertTrue(6 <= self.network.connects <= 10, self.network.connects)
+        self.assertEqual(self.destination.state, State.WAITING)
+        self.assertEqual(self.destination.failures, self.network.connects)
+        self.assertIn("connect.refused", self.destination.last_error)
+        self.assertEqual(self.destination.row()["attempts"], [f"{BETA}: connection refused"])
+
+    def test_persisted(self) -> None:
+        """A restart does not forget the back-off, and does not hit a dead peer at once."""
+        self.network.dead.add(BETA)
+        self.put(b"1")
+        self.run_for(20)
+        failures, connects = self.destination.failures, self.network.connects
+        noted = json.loads(self.alpha.store.notes[NOTE][BETA])
+        self.assertEqual(noted["failures"], failures)
+        self.alpha.crash()
+        self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store)
+        self.run_now()
+        self.assertEqual(
+            (self.destination.failures, self.destination.state), (failures, State.WAITING)
+        )
+        self.assertEqual(self.network.connects, connects)
+        beta = self.beta()
+        self.network.dead.clear()
+        self.run_for(60)
+        self.assertEqual(beta.bodies("orders"), [b"1"])
+        self.assertEqual(self.alpha.store.notes[NOTE], {})
+
+    def test_clock_set_back(self) -> None:
+        """A next attempt far in the future is not believed."""
+        self.put(b"1")
+        destination = self.destination
+        destination.stop()
+        noted = {"failures": 3, "next": 1 << 60, "error": "x", "attempts": []}
+        destination.restore(json.dumps(noted).encode())
+        self.beta()
+        self.run_for(80)
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_wake(self) -> None:
+        """A peer that calls in is up: what waits goes at once."""
+        self.network.dead.add(BETA)
+        self.put(b"1")
+        self.run_for(60)
+        self.network.dead.clear()
+        beta = self.beta()
+        self.alpha.client(Principal("peer", BETA, frozenset({BETA})))
+        self.run_now()
+        self.assertEqual(beta.depth("orders"), 1)
+
+    def test_lost_in_flight(self) -> None:
+        """What had no outcome is sent again, and kept once (T-22, T-36)."""
+        beta = self.beta()
+        for turns in range(1, 25):
+            self.put(b"%02d" % turns)
+            self.step(turns)
+            self.network.wires[-1].cut() if self.network.wires else None
+            self.run_for(6)
+        self.assertEqual(sorted(beta.bodies("orders")), [b"%02d" % each for each in range(1, 25)])
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_nxdomain(self) -> None:
+        """Proof that there is nobody: what waits is returned, new messages are refused (T-25)."""
+        self.network.dead.add(BETA)
+        self.put(b"1", b"2")
+        self.run_now()
+        self.network.errors[BETA] = ResolveError("dns.nxdomain", "no such domain", permanent=True)
+        self.run_for(5)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 2))
+        letter = Message(self.alpha.store.rows("dead")[0].encoded)
+        self.assertEqual(letter.annotations[REASON], "undeliverable")
+        client = self.alpha.client()
+        link = client.sender(f"orders@{BETA}")
+        self.run_now()
+        self.assertDetached(client, link, conditions.NOT_FOUND)
+        del self.network.errors[BETA]
+        self.network.dead.clear()
+        beta = self.beta()
+        self.run_for(40)
+        link = client.sender(f"orders@{BETA}", "again")
+        self.run_now()
+        client.send(link, message(b"3"))
+        self.run_now()
+        self.assertEqual(beta.bodies("orders"), [b"3"])
+
+    def test_resolver_in_trouble(self) -> None:
+        """No answer is no proof: it waits."""
+        self.network.errors[BETA] = ResolveError("dns.timeout", "silence", permanent=False)
+        self.put(b"1")
+        self.run_for(5)
+        self.assertEqual((self.alpha.depth(BETA), self.destination.state), (1, State.WAITING))
+
+    def test_silent_peer(self) -> None:
+        """A peer that never attaches costs one deadline, and the attempt leaves nothing behind."""
+        beta = self.beta()
+        accept = beta.accept
+
+        def deaf(principal: Principal, **changes: Any) -> Any:
+            engine, frontend = accept(principal, **changes)
+            frontend.events = lambda _: None
+            return engine, frontend
+
+        beta.accept = deaf  # type: ignore[method-assign]
+        self.put(b"1")
+        self.run_for(25, 5)
+        self.assertEqual(self.destination.state, State.CONNECTING)
+        self.run_for(10, 5)
+        self.assertIn("peer.timeout", self.destination.last_error)
+        self.assertTrue(self.network.wires[0].left.is_lost)
+
+    def test_stopped_while_connecting(self) -> None:
+        """An attempt that is called off leaves no connection behind."""
+        self.beta()
+        self.put(b"1")
+        for turns in range(1, 12):
+            self.step(turns)
+            self.alpha.relay.stop_sending()
+            self.run_now()
+            for wire in self.network.wires:
+                if self.destination._session is None:
+                    self.assertTrue(wire.left.is_lost, turns)
+            self.alpha.relay.close()
+            self.run_now()
+            self.destination._is_stopping = False
+            self.alpha.relay.start()
+
+    def test_store_fails(self) -> None:
+        """Outcomes that cannot be written keep their receipts with the peer."""
+        beta = self.beta()
+        self.put(b"1")
+        while not beta.depth("orders"):
+            self.step()
+        self.alpha.store.is_failing = True
+        self.run_now()
+        self.assertGreaterEqual(len(self.flushLoggedErrors()), 1)
+        self.alpha.store.is_failing = False
+        self.assertTrue(self.destination.is_quiet)
+        row = self.alpha.store.rows(f"amqp$out/{BETA}")[0]
+        self.assertLessEqual(self.destination.floor(), row.id)
+        self.assertLessEqual(self.destination.running_floor(), row.id)
+        self.alpha.crash()
+        self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store)
+        self.run_for(10)
+        self.assertEqual((self.alpha.depth(BETA), beta.bodies("orders")), (0, [b"1"]))
+
+    def test_expired_here(self) -> None:
+        """A message that waits longer than it lives is not sent (T-28, T-30)."""
+        self.network.dead.add(BETA)
+        self.put(b"1", ttl=5000)
+        self.run_for(10)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
+
+    def test_names_are_cheap(self) -> None:
+        """Destinations that were only asked about are forgotten, used ones are not."""
+        self.put(b"1")
+        for number in range(3 * MANY_DESTINATIONS):
+            domain = f"d{number}.example"
+            self.successResultOf(self.alpha.relay.admit(NextHop(domain, domain)))
+        self.assertLess(len(self.alpha.relay.destinations), MANY_DESTINATIONS + 2)
+        self.assertIn(BETA, self.alpha.relay.destinations)
