@@ -53,17 +53,59 @@ class IStoreTransaction(Interface):
     ) -> None:
         """Put an entry on a queue."""
 
+    def share(payload_id: int, encoded: bytes) -> None:
+        """Keep a body once, for entries that refer to it by an id from `IStore.next_id`.
+
+        It lives as long as at least one entry refers to it; one to which nothing refers at
+        commit is not kept.
+        """
+
+    def enqueue_shared(
+        queue: str,
+        entry_id: int,
+        payload_id: int,
+        size: int,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+    ) -> None:
+        """Put an entry on a queue whose body is a payload of this or an earlier transaction.
+
+        Args:
+            size: bytes of the payload.
+        """
+
+    def enqueue_shared_many(
+        queues: Sequence[str],
+        entry_ids: Sequence[int],
+        payload_id: int,
+        size: int,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+    ) -> None:
+        """Do `enqueue_shared` for many queues, each with the id at the same place."""
+
     def dequeue(ids: Sequence[int]) -> None:
         """Remove the entries with these ids, whatever queue they are on."""
 
     def update(entry_id: int, delivery_count: int, encoded: bytes | None = None) -> None:
-        """Change an entry that stays where it is."""
+        """Change an entry that stays where it is; a new body is its own, not a shared one."""
+
+    def move(entry_id: int, queue: str, new_id: int, encoded: bytes | None = None) -> None:
+        """Put an entry at another queue's tail under a new id; a shared body stays shared."""
 
     def mark_received(stream: str, ids: Sequence[int]) -> None:
         """Remember that these ids of a peer's stream were taken (receipts)."""
 
     def forget_received(stream: str, below: int) -> None:
         """Forget the receipts of a stream below an id that the peer will never send again."""
+
+    def forget_stream(stream: str) -> None:
+        """Forget all receipts of a stream."""
+
+    def forget_received_before(ms: int) -> None:
+        """Forget the receipts of any stream that were marked before this wall clock time."""
 
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""
@@ -99,6 +141,9 @@ class IStore(Interface):
 
     def expired(queue: str, now_ms: int, after_id: int, limit: int) -> Deferred[Any]:
         """Return a Deferred of entries of the queue with an id above ``after_id``, expired."""
+
+    def statistics() -> dict[str, float]:
+        """Return counters since the start: times in seconds, sizes in bytes."""
 
 
 class IBatch(Interface):

@@ -11,7 +11,7 @@ from amqproute.store import schema
 
 
 def check(path: str, limit: int = 100) -> list[str]:
-    """Read everything: pages, indexes against tables, sizes against bodies, queues' names.
+    """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads.
 
     Takes seconds per gigabyte and changes nothing, except that a log which a crash has left is
     read as the daemon would.
@@ -42,7 +42,26 @@ def check(path: str, limit: int = 100) -> list[str]:
         findings += [
             f"entry {entry_id}: {size} bytes noted, {length} bytes there"
             for entry_id, size, length in connection.execute(
-                "SELECT id, size, length(encoded) FROM entry WHERE size <> length(encoded) LIMIT ?",
+                "SELECT entry.id, size, ifnull(length(payload.encoded), length(entry.encoded)) AS n"
+                " FROM entry LEFT JOIN payload ON payload.id = entry.payload"
+                " WHERE size <> n AND (entry.payload IS NULL OR payload.id IS NOT NULL) LIMIT ?",
+                (limit,),
+            )
+        ]
+        findings += [
+            f"entry {entry_id} has its body in payload {payload_id}, which is not there"
+            for entry_id, payload_id in connection.execute(
+                "SELECT id, payload FROM entry INDEXED BY entry_payload WHERE payload IS NOT NULL"
+                " AND payload NOT IN (SELECT id FROM payload) LIMIT ?",
+                (limit,),
+            )
+        ]
+        findings += [
+            f"payload {payload_id} ({size} bytes) belongs to no entry"
+            for payload_id, size in connection.execute(
+                "SELECT id, length(encoded) FROM payload WHERE NOT EXISTS"
+                " (SELECT 1 FROM entry INDEXED BY entry_payload"
+                " WHERE entry.payload = payload.id) LIMIT ?",
                 (limit,),
             )
         ]

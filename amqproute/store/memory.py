@@ -13,7 +13,7 @@ from zope.interface import implementer
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore
 from amqproute.store.records import QueueNumbers, Recovery, StoredEntry
-from amqproute.store.transaction import WIDTH, Stage, Transaction, merge
+from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Stage, Transaction, merge
 
 
 class Clock(Protocol):
@@ -53,6 +53,16 @@ class _Queue:
         return self.ids[bisect_right(self.ids, after_id) :]
 
 
+class _Payload:
+    """A body that entries share, and how many do."""
+
+    __slots__ = ("encoded", "holders")
+
+    def __init__(self, encoded: bytes) -> None:
+        self.encoded = encoded
+        self.holders = 0
+
+
 @implementer(IStore)
 class MemoryStore:
     """A store that forgets everything with its process.
@@ -69,6 +79,7 @@ class MemoryStore:
         self._numbers = QueueNumbers()
         self._queues: dict[int, _Queue] = {}
         self._where: dict[int, _Queue] = {}
+        self._payloads: dict[int, _Payload] = {}
         self._next = 1
         self._jobs: list[tuple[Callable[[], Any], Deferred[Any]]] = []
         self._open = False
@@ -165,23 +176,46 @@ class MemoryStore:
         stages, _ = merge([transaction])
         for stage in stages:
             self._check(stage)
+        left: list[int] = []
         for stage in stages:
-            self._write(stage)
+            self._write(stage, left)
+        for payload_id in left:
+            payload = self._payloads.get(payload_id)
+            if payload is not None and not payload.holders:
+                del self._payloads[payload_id]
         self._transactions += 1
 
     def _check(self, stage: Stage) -> None:
-        for entry_id in stage.rows[::WIDTH]:
+        for entry_id in (*stage.rows[::WIDTH], *stage.shared[::SHARED_WIDTH]):
             if entry_id in self._where:
                 raise StoreError(f"entry {entry_id} exists already")
+        for payload_id in stage.payloads:
+            if payload_id in self._payloads:
+                raise StoreError(f"payload {payload_id} exists already")
+        for payload_id in stage.shared[SHARED_WIDTH - 1 :: SHARED_WIDTH]:
+            if payload_id not in stage.payloads and payload_id not in self._payloads:
+                raise StoreError(f"an entry refers to a payload that is gone ({payload_id})")
 
-    def _write(self, stage: Stage) -> None:
+    def _write(self, stage: Stage, left: list[int]) -> None:
+        """Apply a stage; add to `left` the payloads that entries gave up."""
         rows = stage.rows
-        self._entries += len(rows) // WIDTH + len(stage.dequeued)
+        self._entries += stage.born() + len(stage.dequeued)
         for start in range(0, len(rows), WIDTH):
             entry_id, number, arrived, expires, flags, count, _, encoded = rows[
                 start : start + WIDTH
             ]
             self._add(number, StoredEntry(entry_id, encoded, arrived, expires, count, flags))
+        for payload_id, encoded in stage.payloads.items():
+            self._payloads[payload_id] = _Payload(encoded)
+        shared = stage.shared
+        for start in range(0, len(shared), SHARED_WIDTH):
+            entry_id, number, arrived, expires, flags, _, payload_id = shared[
+                start : start + SHARED_WIDTH
+            ]
+            payload = self._payloads[payload_id]
+            payload.holders += 1
+            entry = StoredEntry(entry_id, payload.encoded, arrived, expires, 0, flags, payload_id)
+            self._add(number, entry)
         for entry_id, (count, body) in stage.updates.items():
             if entry_id in self._where:
                 entry = self._where[entry_id].entries[entry_id]
@@ -193,6 +227,7 @@ class MemoryStore:
                     entry.expires_ms,
                     count,
                     entry.flags,
+                    entry.payload_id if body is None else self._leave(entry, left),
                 )
         for entry_id, (new_id, number, body) in stage.moves.items():
             if entry_id in self._where:
@@ -206,11 +241,19 @@ class MemoryStore:
                         entry.expires_ms,
                         entry.delivery_count,
                         entry.flags,
+                        entry.payload_id if body is None else self._leave(entry, left),
                     ),
                 )
         for entry_id in stage.dequeued:
             if entry_id in self._where:
-                self._where.pop(entry_id).remove(entry_id)
+                self._leave(self._where.pop(entry_id).remove(entry_id), left)
+
+    def _leave(self, entry: StoredEntry, left: list[int]) -> int:
+        """Take an entry from the holders of its payload, if it has one; return 0."""
+        if entry.payload_id:
+            self._payloads[entry.payload_id].holders -= 1
+            left.append(entry.payload_id)
+        return 0
 
     def _add(self, number: int, entry: StoredEntry) -> None:
         queue = self._queues.get(number)

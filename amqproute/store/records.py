@@ -25,6 +25,8 @@ class StoredEntry:
         expires_ms: the same clock; 0 means never.
         delivery_count: failed deliveries so far (part 3 §3.2.1).
         flags: `TRANSIENT`; the other bits belong to the broker.
+        payload_id: the shared payload that `encoded` is, 0 for a body of its own. Entries of one
+            page with the same payload have the same bytes object.
     """
 
     id: int
@@ -33,6 +35,7 @@ class StoredEntry:
     expires_ms: int
     delivery_count: int
     flags: int
+    payload_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,13 @@ from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore
 from amqproute.store import schema
 from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, StoredEntry
-from amqproute.store.statements import EXPIRED, LOAD, read_page, read_receipt
+from amqproute.store.statements import (
+    EXPIRED,
+    LOAD,
+    purge_transient,
+    read_page,
+    read_receipt,
+)
 from amqproute.store.transaction import Transaction
 from amqproute.store.writer import Call, ReactorThreads, Stop, Writer
 
@@ -218,17 +224,16 @@ class SqliteStore:
         )
         purged = 0
         while True:
-            done = connection.execute(
-                "DELETE FROM entry WHERE id IN"
-                " (SELECT id FROM entry INDEXED BY entry_transient WHERE flags & 1 LIMIT ?)",
-                (PURGE,),
-            ).rowcount
+            done = purge_transient(connection, PURGE)
             purged += done
             if done < PURGE:
                 break
         recovery = self._recover(connection)
         bound = connection.execute("SELECT value FROM meta WHERE key = 'next_id'").fetchone()
-        (last,) = connection.execute("SELECT ifnull(max(id), 0) FROM entry").fetchone()
+        (last,) = connection.execute(
+            "SELECT max(ifnull((SELECT max(id) FROM entry), 0),"
+            " ifnull((SELECT max(id) FROM payload), 0))"
+        ).fetchone()
         self._next = max(last + 1, bound[0] if bound else 1)
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)

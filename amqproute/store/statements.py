@@ -5,19 +5,25 @@ Python's ``sqlite3`` gives up the interpreter lock around every single step. Whi
 thread computes, each regaining can take a whole switch interval (5 ms), so ``executemany`` over
 400 rows could take seconds. Hence statements of fixed sizes with many rows each, and a page of
 entries read as one row: its bodies joined by SQLite, its other columns as JSON.
+
+**Shared payloads** are deleted in the commit that deletes the last entry that refers to them.
+The ids of a dequeue do not tell which entries share a payload, and entries that share none are
+not to pay for the question: so they are deleted by ``payload IS NULL``, and only when fewer went
+than were named is the rest looked at. The payloads of the rest are *touched*; at the end of the
+group those that no entry refers to any more are swept (`write_stages`).
 """
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any, Final
 
 from amqproute.errors import StoreError
 from amqproute.store.records import Receipt, StoredEntry
-from amqproute.store.transaction import Facts, Stage
+from amqproute.store.transaction import SHARED_WIDTH, Facts, Stage
 
 LARGEST: Final = 256
 """Rows in the largest statement."""
@@ -33,8 +39,15 @@ class Bulk:
         sizes = [*range(1, GRAIN), *range(GRAIN, LARGEST + 1, GRAIN)]
         self._texts = {size: head + ",".join([row] * size) + tail for size in sizes}
 
-    def run(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> None:
-        """Execute it for `flat`, the rows' values one after the other."""
+    def run(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> int:
+        """Execute it for `flat`, the rows' values one after the other; count what changed."""
+        return sum(connection.execute(text, part).rowcount for text, part in self._parts(flat))
+
+    def ask(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> list[Any]:
+        """Execute a query that answers one row with one column, for each part of `flat`."""
+        return [connection.execute(text, part).fetchone()[0] for text, part in self._parts(flat)]
+
+    def _parts(self, flat: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
         start, width = 0, self._width
         rows = len(flat) // width
         while rows:
@@ -43,7 +56,7 @@ class Bulk:
                 size -= size % GRAIN
             stop = start + size * width
             part = flat if size * width == len(flat) else flat[start:stop]
-            connection.execute(self._texts[size], part)
+            yield self._texts[size], part
             start, rows = stop, rows - size
 
 
@@ -51,7 +64,26 @@ INSERT = Bulk(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded) VALUES ",
     "(?,?,?,?,?,?,?,?)",
 )
+SHARE = Bulk("INSERT INTO payload (id, encoded) VALUES ", "(?,?)")
+INSERT_SHARED = Bulk(
+    "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload) VALUES ",
+    "(?,?,?,?,?,0,?,x'',?)",
+)
+PRESENT = Bulk("SELECT count(*) FROM payload WHERE id IN (", "?", ")")
+SWEEP = Bulk(
+    "DELETE FROM payload WHERE id IN (",
+    "?",
+    ") AND NOT EXISTS"
+    " (SELECT 1 FROM entry INDEXED BY entry_payload WHERE entry.payload = payload.id)",
+)
 DELETE = Bulk("DELETE FROM entry WHERE id IN (", "?", ")")
+DELETE_PLAIN = Bulk("DELETE FROM entry WHERE id IN (", "?", ") AND payload IS NULL")
+# NOT INDEXED: by rowid, not through all shared entries there are.
+TOUCHED = Bulk(
+    "SELECT json_group_array(DISTINCT payload) FROM entry NOT INDEXED WHERE id IN (",
+    "?",
+    ") AND payload IS NOT NULL",
+)
 COUNT = Bulk(
     "UPDATE entry SET count = v.column2 FROM (VALUES ",
     "(?,?)",
@@ -61,12 +93,18 @@ REPLACE = Bulk(
     "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3"
     " FROM (VALUES ",
     "(?,?,?)",
-    ") AS v WHERE entry.id = v.column1",
+    ") AS v WHERE entry.id = v.column1 AND entry.payload IS NULL",
+)
+UNSHARE = Bulk(
+    "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
+    " payload = NULL FROM (VALUES ",
+    "(?,?,?)",
+    ") AS v WHERE entry.id = v.column1 AND entry.payload IS NOT NULL",
 )
 MOVE = Bulk(
     "UPDATE entry SET id = v.column2, queue = v.column3,"
-    " size = ifnull(length(v.column4), size), encoded = ifnull(v.column4, encoded)"
-    " FROM (VALUES ",
+    " size = ifnull(length(v.column4), size), encoded = ifnull(v.column4, encoded),"
+    " payload = CASE WHEN v.column4 IS NULL THEN payload END FROM (VALUES ",
     "(?,?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
@@ -75,10 +113,24 @@ RECEIPT = Bulk("INSERT INTO receipt (stream, low, high, at, steps) VALUES ", "(?
 NOTE = Bulk("INSERT OR REPLACE INTO note (kind, key, value) VALUES ", "(?,?,?)")
 
 
-def write_stage(connection: sqlite3.Connection, stage: Stage) -> None:
-    """Write a stage's work on entries."""
+def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage]) -> None:
+    """Write the work on entries, stage by stage, and delete payloads that nobody needs now.
+
+    Raises:
+        StoreError: a new entry refers to a payload that is not there.
+    """
+    touched: set[int] = set()
+    for stage in stages:
+        _write_stage(connection, stage, touched)
+    if touched:
+        SWEEP.run(connection, sorted(touched))
+
+
+def _write_stage(connection: sqlite3.Connection, stage: Stage, touched: set[int]) -> None:
     if stage.rows:
         INSERT.run(connection, stage.rows)
+    if stage.shared:
+        _insert_shared(connection, stage)
     if stage.updates:
         counts: list[Any] = []
         bodies: list[Any] = []
@@ -88,21 +140,91 @@ def write_stage(connection: sqlite3.Connection, stage: Stage) -> None:
             else:
                 bodies += (entry_id, count, encoded)
         COUNT.run(connection, counts)
-        REPLACE.run(connection, bodies)
+        done = REPLACE.run(connection, bodies)
+        if done < len(bodies) // 3 and _touch(connection, bodies[::3], touched):
+            UNSHARE.run(connection, bodies)
     if stage.moves:
+        replaced = [old for old, (_, _, encoded) in stage.moves.items() if encoded is not None]
+        _touch(connection, replaced, touched)
         MOVE.run(connection, [one for old, move in stage.moves.items() for one in (old, *move)])
     if stage.dequeued:
-        _delete(connection, sorted(stage.dequeued))
+        _delete(connection, sorted(stage.dequeued), touched)
 
 
-def _delete(connection: sqlite3.Connection, ids: list[int]) -> None:
-    if ids[-1] - ids[0] == len(ids) - 1:
-        connection.execute("DELETE FROM entry WHERE id BETWEEN ? AND ?", (ids[0], ids[-1]))
+def _insert_shared(connection: sqlite3.Connection, stage: Stage) -> None:
+    # Not a foreign key: SQLite would look for each entry's payload, and only the payloads of
+    # earlier transactions can be missing.
+    known = set(stage.shared[SHARED_WIDTH - 1 :: SHARED_WIDTH]) - stage.payloads.keys()
+    if known and sum(PRESENT.ask(connection, sorted(known))) < len(known):
+        raise StoreError(f"an entry refers to a payload that is gone (one of {sorted(known)[:9]})")
+    SHARE.run(connection, list(chain.from_iterable(stage.payloads.items())))
+    INSERT_SHARED.run(connection, stage.shared)
+
+
+def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: set[int]) -> int:
+    """Add the payloads of these entries to `touched`; return how many there are."""
+    found = set(chain.from_iterable(map(json.loads, TOUCHED.ask(connection, ids))))
+    touched |= found
+    return len(found)
+
+
+def _delete(connection: sqlite3.Connection, ids: list[int], touched: set[int]) -> None:
+    count = len(ids)
+    if ids[-1] - ids[0] == count - 1:
+        _delete_where(connection, "id BETWEEN ? AND ?", (ids[0], ids[-1]), count, touched)
         return
     # An id may stand in the list twice: filled up to a size there is a statement for.
     if len(ids) > GRAIN and len(ids) % GRAIN:
         ids = ids + [ids[-1]] * (GRAIN - len(ids) % GRAIN)
-    DELETE.run(connection, ids)
+    if DELETE_PLAIN.run(connection, ids) < count and _touch(connection, ids, touched):
+        DELETE.run(connection, ids)
+
+
+def _delete_where(
+    connection: sqlite3.Connection,
+    where: str,
+    parameters: tuple[int, ...],
+    count: int,
+    touched: set[int],
+) -> int:
+    """Delete entries by a condition that `count` of them may meet.
+
+    Returns:
+        How many went. With a LIMIT in the condition it may be more than that, since the second
+        look begins where the first one ended.
+    """
+    delete = f"DELETE FROM entry WHERE {where}"  # noqa: S608 - a constant of this module
+    done = connection.execute(f"{delete} AND payload IS NULL", parameters).rowcount
+    if done < count:
+        (found,) = connection.execute(
+            "SELECT json_group_array(DISTINCT payload) FROM entry NOT INDEXED"  # noqa: S608
+            f" WHERE {where} AND payload IS NOT NULL",
+            parameters,
+        ).fetchone()
+        if found != "[]":
+            touched.update(json.loads(found))
+            done += connection.execute(delete, parameters).rowcount
+    return done
+
+
+def purge_transient(connection: sqlite3.Connection, limit: int) -> int:
+    """Delete up to about `limit` transient entries in a transaction of its own.
+
+    Returns:
+        How many; fewer than `limit` if none is left.
+    """
+    touched: set[int] = set()
+    connection.execute("BEGIN")
+    done = _delete_where(
+        connection,
+        "id IN (SELECT id FROM entry INDEXED BY entry_transient WHERE flags & 1 LIMIT ?)",
+        (limit,),
+        limit,
+        touched,
+    )
+    SWEEP.run(connection, sorted(touched))
+    connection.execute("COMMIT")
+    return done
 
 
 def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> None:
@@ -155,9 +277,9 @@ def read_receipt(low: int, high: int, at_ms: int, steps: str | None) -> Receipt:
 
 # The inner select chooses ids from the covering index; the outer one alone touches bodies.
 # group_concat keeps every byte of a blob, NUL included; json_group_array sees the same rows in
-# the same order, so sizes and bodies fit together.
+# the same order, so sizes and bodies fit together. An entry with a payload has no body here.
 _PAGE = (
-    "SELECT json_group_array(json_array(id, size, arrived, expires, count, flags)),"
+    "SELECT json_group_array(json_array(id, size, arrived, expires, count, flags, payload)),"
     " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT e.* FROM ({chosen}) AS c"
     " CROSS JOIN entry AS e ON e.id = c.id ORDER BY c.id)"
 )
@@ -170,20 +292,50 @@ EXPIRED: Final = _PAGE.format(
     chosen="SELECT id FROM entry INDEXED BY entry_expires WHERE queue = ? AND expires > 0"
     " AND expires <= ? AND id > ? ORDER BY id LIMIT ?"
 )
+_PAYLOADS: Final = (
+    "SELECT json_group_array(json_array(id, length(encoded))),"
+    " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT id, encoded FROM payload"
+    " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id)"
+)
 
 
 def read_page(
     connection: sqlite3.Connection, statement: str, parameters: tuple[Any, ...]
 ) -> list[StoredEntry]:
-    """Entries by `LOAD` or `EXPIRED`, in one step."""
+    """Entries by `LOAD` or `EXPIRED`, in one step; one more if they share payloads.
+
+    The writer's thread asks, so nothing changes between the two.
+    """
     columns, bodies = connection.execute(statement, parameters).fetchone()
     entries = []
     start = 0
     bodies = bodies or b""
-    for entry_id, size, arrived, expires, count, flags in json.loads(columns):
+    shared: list[StoredEntry] = []
+    for entry_id, size, arrived, expires, count, flags, payload_id in json.loads(columns):
+        if payload_id is not None:
+            entry = StoredEntry(entry_id, b"", arrived, expires, count, flags, payload_id)
+            entries.append(entry)
+            shared.append(entry)
+            continue
         stop = start + size
         entries.append(StoredEntry(entry_id, bodies[start:stop], arrived, expires, count, flags))
         start = stop
     if start != len(bodies):
         raise StoreError(f"sizes add up to {start} bytes, bodies to {len(bodies)}")
+    if shared:
+        payloads = _read_payloads(connection, {entry.payload_id for entry in shared})
+        for entry in shared:
+            if entry.payload_id not in payloads:
+                raise StoreError(f"payload {entry.payload_id} of entry {entry.id} is not there")
+            entry.encoded = payloads[entry.payload_id]
     return entries
+
+
+def _read_payloads(connection: sqlite3.Connection, ids: set[int]) -> dict[int, bytes]:
+    columns, bodies = connection.execute(_PAYLOADS, (json.dumps(list(ids)),)).fetchone()
+    payloads: dict[int, bytes] = {}
+    start = 0
+    for payload_id, size in json.loads(columns):
+        payloads[payload_id] = bodies[start : start + size]
+        start += size
+    return payloads

@@ -6,6 +6,9 @@ Since an id lives only once (born by enqueue or move, ended by dequeue or move),
 gives what the calls gave in their own order, except for the few pairs that `Stage.clashes`
 knows; such a pair opens the next stage. Ordinary traffic needs one stage for any number of
 transactions.
+
+Shared payloads go in before everything else, and out after everything else of the whole group
+(`statements.write_stages`), so that they need no order of their own.
 """
 
 from __future__ import annotations
@@ -22,6 +25,8 @@ from amqproute.store.records import QueueNumbers, Receipt
 
 WIDTH: Final = 8
 """Columns of a row in `Stage.rows`: id, queue, arrived, expires, flags, count, size, encoded."""
+SHARED_WIDTH: Final = 7
+"""Columns of a row in `Stage.shared`: id, queue, arrived, expires, flags, size, payload."""
 
 Move = tuple[int, int, bytes | None]
 
@@ -31,16 +36,20 @@ class Stage:
 
     Attributes:
         rows: new entries, `WIDTH` values each, one after the other in a flat list.
+        shared: new entries with a shared payload, `SHARED_WIDTH` values each, likewise.
+        payloads: new payloads: id -> the encoded message.
         dequeued: ids that end here.
         updates: id -> delivery count and, if it changes, the encoded message.
         moves: id -> new id, queue number and, if it changes, the encoded message.
         arrivals: the new ids of `moves`.
     """
 
-    __slots__ = ("arrivals", "dequeued", "moves", "rows", "updates")
+    __slots__ = ("arrivals", "dequeued", "moves", "payloads", "rows", "shared", "updates")
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
+        self.shared: list[int] = []
+        self.payloads: dict[int, bytes] = {}
         self.dequeued: set[int] = set()
         self.updates: dict[int, tuple[int, bytes | None]] = {}
         self.moves: dict[int, Move] = {}
@@ -48,7 +57,16 @@ class Stage:
 
     def is_busy(self) -> bool:
         """True if there is anything to write."""
-        return bool(self.rows or self.dequeued or self.updates or self.moves)
+        return bool(self.rows or self.shared or self.dequeued or self.updates or self.moves)
+
+    def born(self) -> int:
+        """How many entries begin here."""
+        return len(self.rows) // WIDTH + len(self.shared) // SHARED_WIDTH
+
+    def born_bytes(self) -> int:
+        """How many bytes of encoded messages begin here, shared ones counted once."""
+        plain: int = sum(self.rows[WIDTH - 2 :: WIDTH])
+        return plain + sum(map(len, self.payloads.values()))
 
     def clashes(self, updates: Iterable[int], moves: Iterable[int]) -> bool:
         """True if these later updates and moves cannot join: the fixed order would differ.
@@ -78,6 +96,9 @@ class Stage:
     def join(self, later: Stage) -> None:
         """Take over the work of a later stage that does not clash."""
         self.rows += later.rows
+        if later.shared:
+            self.shared += later.shared
+            self.payloads.update(later.payloads)
         self.dequeued |= later.dequeued
         for entry_id, (count, encoded) in later.updates.items():
             self.update(entry_id, count, encoded)
@@ -91,18 +112,32 @@ class Stage:
         that would have held both writes; afterwards the state is the same as with them. A
         stage with moves is left alone, since a move may have carried the entry away first.
         """
-        if not self.dequeued or not self.rows or self.moves:
+        if not self.dequeued or self.moves:
             return
-        ids = self.rows[::WIDTH]
+        if self.rows:
+            self.rows = self._born_to_stay(self.rows, WIDTH)
+        if self.shared:
+            self.shared = self._born_to_stay(self.shared, SHARED_WIDTH)
+            self.drop_unshared()
+
+    def drop_unshared(self) -> None:
+        """Forget payloads to which no new entry refers."""
+        if self.payloads:
+            shared = set(self.shared[SHARED_WIDTH - 1 :: SHARED_WIDTH])
+            self.payloads = {one: self.payloads[one] for one in self.payloads if one in shared}
+
+    def _born_to_stay(self, flat: list[Any], width: int) -> list[Any]:
+        """Take rows that are dequeued here out of a flat list, and out of `dequeued`."""
+        ids = flat[::width]
         unborn = self.dequeued.intersection(ids)
         if not unborn:
-            return
+            return flat
+        self.dequeued -= unborn
         kept: list[Any] = []
         for index, entry_id in enumerate(ids):
             if entry_id not in unborn:
-                kept += self.rows[index * WIDTH : (index + 1) * WIDTH]
-        self.rows = kept
-        self.dequeued -= unborn
+                kept += flat[index * width : (index + 1) * width]
+        return kept
 
 
 class Facts:
@@ -202,18 +237,108 @@ class Transaction:
             encoded,
         )
 
+    def share(self, payload_id: int, encoded: bytes) -> None:
+        """Keep a body that many entries may refer to, once.
+
+        It lives as long as at least one entry refers to it; one to which nothing refers when
+        the transaction is committed is not kept at all.
+
+        Args:
+            payload_id: from the store's `next_id`.
+            encoded: the annotated message; kept, not copied.
+        """
+        if self._hand_over is None:
+            raise _too_late()
+        payloads = self.stages[0].payloads
+        if payload_id in payloads:
+            raise LocalProtocolError(f"payload {payload_id} is shared twice")
+        payloads[payload_id] = encoded
+
+    def enqueue_shared(
+        self,
+        queue: str,
+        entry_id: int,
+        payload_id: int,
+        size: int,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+    ) -> None:
+        """Put an entry whose body is a shared payload at its place in a queue.
+
+        The commit fails if the payload is neither of this transaction nor alive.
+
+        Args:
+            queue: the queue's name.
+            entry_id: from the store's `next_id`.
+            payload_id: of `share`, in this transaction or in an earlier one.
+            size: bytes of the payload.
+            arrived_ms: wall clock, milliseconds since the epoch.
+            expires_ms: the same clock, 0 for never.
+            flags: `TRANSIENT` and the broker's own bits.
+
+        Raises:
+            LocalProtocolError: the size is not that of the payload, which is of this transaction.
+        """
+        self.enqueue_shared_many(
+            (queue,), (entry_id,), payload_id, size, arrived_ms, expires_ms, flags
+        )
+
+    def enqueue_shared_many(
+        self,
+        queues: Sequence[str],
+        entry_ids: Sequence[int],
+        payload_id: int,
+        size: int,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+    ) -> None:
+        """Do `enqueue_shared` for many queues, each with the id at the same place.
+
+        Raises:
+            LocalProtocolError: as there; or there are not as many ids as queues.
+        """
+        if self._hand_over is None:
+            raise _too_late()
+        first = self.stages[0]
+        encoded = first.payloads.get(payload_id)
+        if encoded is not None and len(encoded) != size:
+            raise LocalProtocolError(
+                f"payload {payload_id} has {len(encoded)} bytes, its entry says {size}"
+            )
+        if len(queues) != len(entry_ids):
+            raise LocalProtocolError(f"{len(queues)} queues and {len(entry_ids)} ids")
+        numbers, shared = self._numbers, first.shared
+        for queue, entry_id in zip(queues, entry_ids, strict=True):
+            shared += (
+                entry_id,
+                numbers[queue],
+                arrived_ms,
+                expires_ms,
+                flags,
+                size,
+                payload_id,
+            )
+
     def dequeue(self, ids: Sequence[int]) -> None:
-        """End entries."""
+        """End entries; a payload goes with the last entry that refers to it."""
         if self._hand_over is None:
             raise _too_late()
         self.stages[-1].dequeued.update(ids)
 
     def update(self, entry_id: int, delivery_count: int, encoded: bytes | None = None) -> None:
-        """Set an entry's delivery count and, if given, its encoded message."""
+        """Set an entry's delivery count and, if given, its encoded message.
+
+        An entry with a shared payload gets the message as a body of its own.
+        """
         self._stage_for((entry_id,), ()).update(entry_id, delivery_count, encoded)
 
     def move(self, entry_id: int, queue: str, new_id: int, encoded: bytes | None = None) -> None:
-        """Put an entry at another queue's tail under a new id, as for a dead letter."""
+        """Put an entry at another queue's tail under a new id, as for a dead letter.
+
+        A shared payload stays shared, unless there is a message to replace it.
+        """
         number = self._numbers[queue]
         self._stage_for((), (entry_id,)).move(entry_id, (new_id, number, encoded))
 
@@ -258,6 +383,7 @@ class Transaction:
         hand_over, self._hand_over = self._hand_over, None
         if hand_over is None:
             raise _too_late()
+        self.stages[0].drop_unshared()
         return hand_over(self)
 
     def _stage_for(self, updates: tuple[int, ...], moves: tuple[int, ...]) -> Stage:

@@ -19,8 +19,8 @@ from amqproute.errors import StoreError
 from amqproute.store import schema
 from amqproute.store.checkpoint import Settled, Wal
 from amqproute.store.records import QueueNumbers
-from amqproute.store.statements import NAME, write_facts, write_stage
-from amqproute.store.transaction import WIDTH, Transaction, merge
+from amqproute.store.statements import NAME, write_facts, write_stages
+from amqproute.store.transaction import Transaction, merge
 
 log = Logger()
 
@@ -200,8 +200,8 @@ class Writer:
                 if isinstance(job, Transaction):
                     group.append(job)
                     for stage in job.stages:
-                        entries -= len(stage.rows) // WIDTH + len(stage.dequeued)
-                        room -= sum(stage.rows[WIDTH - 2 :: WIDTH])
+                        entries -= stage.born() + len(stage.dequeued)
+                        room -= stage.born_bytes()
                     if entries > 0 and room > 0:
                         continue
                 self._write(group)
@@ -263,15 +263,14 @@ class Writer:
         connection.execute("BEGIN")
         if names:
             NAME.run(connection, [value for pair in names for value in pair])
-        for stage in stages:
-            write_stage(connection, stage)
+        write_stages(connection, stages)
         for fact in facts:
             write_facts(connection, fact, self._clock_ms())
         connection.execute("COMMIT")
         for number, _ in names:
             self._numbers.unsaved.pop(number, None)
         for stage in stages:
-            self.figures.entries += len(stage.rows) // WIDTH + len(stage.dequeued)
+            self.figures.entries += stage.born() + len(stage.dequeued)
 
     def _isolate(self, group: list[Transaction]) -> None:
         """Write a group that failed with a savepoint around each transaction.
@@ -320,8 +319,7 @@ class Writer:
             try:
                 NAME.run(connection, [value for pair in names for value in pair])
                 stages, facts = merge([one])
-                for stage in stages:
-                    write_stage(connection, stage)
+                write_stages(connection, stages)
                 for fact in facts:
                     write_facts(connection, fact, self._clock_ms())
             except Exception as error:
