@@ -30,11 +30,16 @@ from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.session import Session
 from amqproute.wire.amqp10.types import Symbol
 from amqproute.wire.mechanisms import Verify
 
 STREAM = Symbol("amqproute:stream")
 LONGEST_STREAM = 128
+ERROR_MODE = Symbol("error-mode")
+"""Link property: what an error of the link ends, the link (`detach`) or its session (`end`)."""
+DETACH = Symbol("detach")
+END = Symbol("end")
 
 
 @dataclass(slots=True)
@@ -450,7 +455,11 @@ class Frontend:
     def _refuse(self, link: Link, error: AmqpError) -> None:
         link.context = None
         self._links.discard(link)
-        link.refuse(error.condition, error.description, error.info or None)
+        if _error_mode(link) == END:
+            words = spec.Error(condition=error.condition, description=error.description)
+            self.end_session(link.session, words)
+        else:
+            link.refuse(error.condition, error.description, error.info or None)
         self.log.warn(
             "{connection} ({principal}) link {link} refused: {error}",
             connection=self.facts.remote,
@@ -464,7 +473,7 @@ class Frontend:
         if found.dynamic:
             self._dynamic.add(found.node)
         if link.role == "sender":
-            link.accept(source=found.terminus)
+            link.accept(source=found.terminus, properties={ERROR_MODE: _error_mode(link)})
             outbound = Outbound(
                 self, link, found.node, found.default_outcome, found.settled, found.dynamic
             )
@@ -474,7 +483,7 @@ class Frontend:
             found.node.dispatch()
         else:
             origin = self._origin(attach)
-            link.accept(target=found.terminus)
+            link.accept(target=found.terminus, properties={ERROR_MODE: _error_mode(link)})
             inbound = Inbound(self, link, found.node, origin, self.limits.link_credit)
             link.context = inbound
             self._links.add(link)
@@ -526,6 +535,33 @@ class Frontend:
                 description=event.error.description,
             )
         self.drop(event.link, event.deliveries)
+        if event.by_fault and _error_mode(event.link) == END:
+            self.end_session(event.link.session, event.error)
+
+    def fail(self, link: Link, error: spec.Error, settled: Sequence[Delivery] = ()) -> None:
+        """End a link for a fault of the other side's, or its session if that was agreed (E-04).
+
+        What it held goes back. So do ``settled``, deliveries that the fault is about: where the
+        receiver has settled them the engine does not count them among the link's any more.
+        """
+        held = list(link.unsettled.values())
+        known = set(map(id, held))
+        held.extend(delivery for delivery in settled if id(delivery) not in known)
+        session = link.session
+        ends = _error_mode(link) == END
+        if not ends:
+            link.detach(error=error)
+        self.drop(link, held)
+        if ends:
+            self.end_session(session, error)
+
+    def end_session(self, session: Session, error: spec.Error | None) -> None:
+        """End a session from our side; what all its links held goes back."""
+        links = [link for link in self._links if link.session is session]
+        held = [list(link.unsettled.values()) for link in links]
+        session.end(error)
+        for link, deliveries in zip(links, held, strict=True):
+            self.drop(link, deliveries)
 
     def drop(self, link: Link, deliveries: Sequence[Delivery]) -> None:
         """Forget a link that is gone; what was unsettled on it goes back to its source."""
@@ -656,6 +692,13 @@ class Frontend:
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )
+
+
+def _error_mode(link: Link) -> Symbol:
+    """Return the error-mode that the other side asked for (L-46); detach unless it said end."""
+    attach = link.remote_attach
+    properties = attach.properties if attach is not None else None
+    return END if properties and properties.get(ERROR_MODE) == END else DETACH
 
 
 def _nothing(_: object) -> None:

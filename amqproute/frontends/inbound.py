@@ -141,11 +141,12 @@ class Inbound:
         self._uncommitted -= len(deliveries)
         if not self.link.is_active:
             return
-        self.link.detach(
-            error=spec.Error(
+        self._frontend.fail(
+            self.link,
+            spec.Error(
                 condition=conditions.INTERNAL_ERROR,
                 description="the message store failed; the messages were not taken",
-            )
+            ),
         )
         self._frontend.flush()
 
@@ -163,7 +164,7 @@ class Inbound:
             self.grant()
             return
         details.info = {**(details.info or {}), Symbol("delivery-tag"): delivery.tag}
-        self.link.detach(error=details)
+        self._frontend.fail(self.link, details)
 
     def _may_reject(self) -> bool:
         source = self.link.source
@@ -173,11 +174,12 @@ class Inbound:
     def _malformed(self, error: DecodeError) -> None:
         """A message that misrepresents its sections ends the session (M-24, K-10)."""
         self._frontend.note_refusal(self, error)
-        self.link.session.end(
+        self._frontend.end_session(
+            self.link.session,
             spec.Error(
                 condition=conditions.DECODE_ERROR,
                 description=f"malformed message on link {self.link.name!r}: {error.description}",
-            )
+            ),
         )
 
     # -- messages for a domain nobody has asked about yet ---------------------------------------

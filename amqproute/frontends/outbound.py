@@ -167,16 +167,9 @@ class Outbound:
     def _break(
         self, condition: conditions.Condition, words: str, deliveries: Sequence[Delivery]
     ) -> None:
-        """Detach the link for a fault of the receiver's; what it held goes back.
-
-        So do the ``deliveries`` that the fault is about: where the receiver has settled them the
-        engine does not count them among the link's any more.
-        """
-        held = list(self.link.unsettled.values())
-        known = set(map(id, held))
-        held.extend(delivery for delivery in deliveries if id(delivery) not in known)
-        self.link.detach(error=spec.Error(condition=condition, description=words))
-        self._frontend.drop(self.link, held)
+        """End the link for a fault of the receiver's; what it held goes back."""
+        error = spec.Error(condition=condition, description=words)
+        self._frontend.fail(self.link, error, deliveries)
 
     def forget(self, entries: Sequence[Entry]) -> None:
         """These are not unsettled any more."""

@@ -62,17 +62,69 @@ class ScopeTests(SynchronousTestCase):
         self.client.publish(1, handle=1)
         self.assertEqual(self.house.depth("r"), 1)
 
-    def test_error_mode_is_not_lied_about(self) -> None:
-        """E-01, L-46: an attach that asks for error-mode end is not told that it has it."""
-        answer = self.client.sender(
-            "amqp$transfer",
-            source=spec.Source(outcomes=(ACCEPTED,)),
-            properties={Symbol("error-mode"): Symbol("end")},
-        )
-        agreed = (answer.properties or {}).get(Symbol("error-mode"))
-        self.client.publish(0, message(to="nobody"))
-        ended = self.client.all(spec.End)
-        self.assertEqual(bool(ended), agreed == "end")
+    def test_error_mode_detach(self) -> None:
+        """E-01, L-46: detach is the default, and stands in the answer; so it may be asked for."""
+        asked = {Symbol("error-mode"): Symbol("detach")}
+        for handle, properties in enumerate((None, asked)):
+            for role in ("sender", "receiver"):
+                self.client.send(
+                    attach(role, f"{role}-{handle}", handle * 2, "q", properties=properties)
+                )
+                answer = self.client.one(spec.Attach)
+                self.assertEqual(answer.properties["error-mode"], "detach")
+                self.client.send(spec.Detach(handle=handle * 2, closed=True))
+
+    def ends(self, address: str | None = "q", role: str = "sender", **fields: Any) -> None:
+        """Attach with error-mode end."""
+        properties = {Symbol("error-mode"): Symbol("end")}
+        self.client.send(attach(role, "ender", 5, address, properties=properties, **fields))
+        answer = self.client.one(spec.Attach)
+        self.assertEqual(answer.properties["error-mode"], "end")
+
+    def test_error_mode_end_transfer(self) -> None:
+        """E-04, L-46: with error-mode end an error in a transfer ends the session."""
+        self.ends("amqp$transfer", source=spec.Source(outcomes=(ACCEPTED,)))
+        self.client.publish(0, message(to="nobody"), handle=5)
+        self.assertEqual(condition(self.client.one(spec.End)), "amqp:not-found")
+        self.client.send(spec.End())
+        self.client.begun()
+
+    def test_error_mode_end_disposition(self) -> None:
+        """E-04: so does one in a disposition; what was held goes back."""
+        self.client.fill([b"1", b"2"])
+        source = spec.Source(address="q", outcomes=(ACCEPTED,))
+        self.ends(None, "receiver", source=source)
+        self.client.credit(2, handle=5)
+        self.client.dispose(0, state=spec.Rejected())
+        self.assertEqual(condition(self.client.one(spec.End)), "amqp:not-allowed")
+        other = self.house.client().ready("other")
+        other.receiver("q", credit=5)
+        self.assertEqual(other.bodies(), [b"1", b"2"])
+
+    def test_error_mode_end_flow(self) -> None:
+        """E-04: so does a sender that exceeds its credit."""
+        house = World().house(limits={"link_credit": 2}, settings={"credit_grace_new": 0})
+        self.client = house.client().ready()
+        self.ends()
+        self.client.write(*(self.client.transfer(n, handle=5) for n in range(9)))
+        end = self.client.one(spec.End)
+        self.assertEqual(condition(end), "amqp:link:transfer-limit-exceeded")
+
+    def test_error_mode_end_attach(self) -> None:
+        """E-04: so does an attach that cannot be."""
+        properties = {Symbol("error-mode"): Symbol("end")}
+        self.client.send(attach("sender", "x", 5, "nowhere", properties=properties))
+        self.assertEqual(condition(self.client.one(spec.End)), "amqp:not-found")
+
+    def test_detached_links_are_forgotten(self) -> None:
+        """E-03: links that we detached do not count among those that a connection may have."""
+        house = World().house(limits={"links": 2})
+        client = house.client().ready()
+        for number in range(6):
+            client.sender("amqp$transfer", name=f"s{number}")
+            client.publish(number, message(to="nobody"), settled=True)
+            self.assertEqual(condition(client.one(spec.Detach)), "amqp:not-found")
+            client.send(spec.Detach(handle=0, closed=True))
 
     def test_session(self) -> None:
         """E-03: an error of the session ends it; the connection goes on."""
@@ -81,6 +133,23 @@ class ScopeTests(SynchronousTestCase):
         self.client.send(spec.End())
         self.client.begun()
         self.assertTrue(self.client.none(spec.Close))
+
+    def test_other_links_of_an_ended_session(self) -> None:
+        """E-08, O-06: a session that we end gives back what its other links held."""
+        self.client.fill([b"1", b"2"])
+        self.client.receiver("q", handle=0, credit=5)
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+        self.client.sender("r", handle=1)
+        self.client.publish(0, b"malformed", handle=1)
+        self.assertEqual(condition(self.client.one(spec.End)), "amqp:decode-error")
+        other = self.house.client().ready("other")
+        other.receiver("q", credit=5)
+        self.assertEqual(other.bodies(), [b"1", b"2"])
+        self.client.send(spec.End())
+        self.client.begun()
+        self.client.fill([b"3"])
+        other.run()
+        self.assertEqual(other.bodies(), [b"3"])
 
     def test_words(self) -> None:
         """E-05, O-03: every error has a description for people."""

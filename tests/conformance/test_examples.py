@@ -10,6 +10,7 @@ from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
     ACCEPTED,
     World,
@@ -295,6 +296,10 @@ class ExampleTests(SynchronousTestCase):
         client.sender("amqp$transfer")
         client.publish(0, message(), settled=True)
         self.assertEqual(condition(client.one(spec.Detach)), "amqp:precondition-failed")
+        properties = {Symbol("error-mode"): Symbol("end")}
+        client.sender("amqp$transfer", handle=1, properties=properties)
+        client.publish(1, message(), handle=1, settled=True)
+        self.assertEqual(condition(client.one(spec.End)), "amqp:precondition-failed")
         client.write(b"\x00\x00\x00\x08\x01\x00\x00\x00")
         self.assertEqual(condition(client.one(spec.Close)), "amqp:connection:framing-error")
         client.run(10)
