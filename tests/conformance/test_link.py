@@ -167,11 +167,23 @@ class RefusalTests(LinkCase):
         """A-19: a source that is neither named nor dynamic is an invalid field."""
         self.refused("amqp:invalid-field", attach("receiver", "b", 1, None))
 
-    def test_filter(self) -> None:
-        """L-20: a filter that is not supported refuses the link, rather than being ignored."""
-        filters = {Symbol("sel"): Described(Symbol("apache.org:selector-filter:string"), "a = 1")}
+    def test_selector(self) -> None:
+        """L-02, L-20: a selector is in force and echoed, or the link is refused; never ignored."""
+        descriptor = Symbol("apache.org:selector-filter:string")
+        filters = {Symbol("sel"): Described(descriptor, "color = 'red'")}
         source = spec.Source(address="q", filter=filters)
-        self.refused("amqp:not-implemented", attach("receiver", "f", 0, None, source=source))
+        self.client.send(attach("receiver", "f", 0, None, source=source))
+        answer = self.client.one(spec.Attach)
+        if answer.source is None:
+            self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:not-implemented")
+            return
+        self.assertIn("sel", answer.source.filter)
+        self.client.sender("q", handle=1)
+        for number, color in enumerate(("blue", "red")):
+            encoded = message(color.encode(), application={"color": color})
+            self.client.publish(number, encoded, handle=1)
+        self.client.credit(5)
+        self.assertEqual(self.client.bodies(), [b"red"])
 
     def test_unknown_filter(self) -> None:
         """L-02, L-20: so does one that nobody knows."""

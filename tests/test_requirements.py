@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The list of what is proved names tests that exist, and leaves no row of its topics out."""
+
+from __future__ import annotations
+
+import importlib
+from unittest import TestCase as AnyTestCase
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.requirements import PROVED
+
+COMPLETE = {"T": 39, "A": 22}
+"""Topics of which every row has to stand in the list, and how many rows they have."""
+
+
+class RequirementTests(SynchronousTestCase):
+    """`tests.requirements`."""
+
+    def test_complete(self) -> None:
+        """Every row of the topics T and A is in the list."""
+        for topic, count in COMPLETE.items():
+            wanted = {f"{topic}-{number:02d}" for number in range(1, count + 1)}
+            self.assertEqual(wanted - set(PROVED), set())
+
+    def test_rows(self) -> None:
+        """A row has tests, or a reason of one line why it has none."""
+        for row, proof in PROVED.items():
+            self.assertTrue(proof, row)
+            if isinstance(proof, str):
+                self.assertNotIn("\n", proof, row)
+                self.assertGreater(len(proof.split()), 3, row)
+            else:
+                self.assertEqual(len(proof), len(set(proof)), row)
+
+    def test_tests_exist(self) -> None:
+        """Every test that is named can be imported, and is one."""
+        names = {name for proof in PROVED.values() if isinstance(proof, tuple) for name in proof}
+        for name in sorted(names):
+            module, cls, method = name.rsplit(".", 2)
+            case = getattr(importlib.import_module(module), cls, None)
+            self.assertIsNotNone(case, name)
+            self.assertTrue(issubclass(case, AnyTestCase), name)
+            self.assertTrue(callable(getattr(case, method, None)), name)
+            self.assertTrue(method.startswith("test_"), name)
