@@ -32,6 +32,7 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 from amqproute.errors import InvalidField
 from amqproute.filters import names, tree
 from amqproute.filters.names import Dialect, UnknownName, View
+from amqproute.filters.operators import LARGEST_EXACT
 from amqproute.filters.tree import Node
 
 MAX_LENGTH: Final = 4096
@@ -39,9 +40,6 @@ MAX_LENGTH: Final = 4096
 
 MAX_DEPTH: Final = 48
 """Nodes above one another in the tree of a selector."""
-
-LARGEST_EXACT: Final = 2**64 - 1
-"""The largest integer literal: that of a ulong."""
 
 FUNCTIONS: Final = {
     "EXISTS": (1, 1), "LOWER": (1, 1), "UPPER": (1, 1), "LEFT": (2, 2), "RIGHT": (2, 2),

@@ -124,7 +124,7 @@ def properties_filter(value: Any) -> PropertyFilter:
     for key, reference in references.items():
         attribute = str(key).replace("-", "_")
         if attribute not in PROPERTY_INDEX:
-            raise _refusal(PROPERTIES, f"the properties have no field {key!r:.40}")
+            raise _refusal(PROPERTIES, f"the properties have no field {str(key)!r:.40}")
         if reference is not None and not _can_be(attribute, reference):
             kind = type(reference).__name__.lower()
             raise _refusal(PROPERTIES, f"{key} cannot be of type {kind}")
