@@ -110,8 +110,11 @@ class IStoreTransaction(Interface):
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""
 
-    def commit() -> Deferred[None]:
+    def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when everything above is on the disk.
+
+        A patient transaction is one that nobody is told of; it may wait a few milliseconds to
+        share the fsync of the next one.
 
         Transactions fire in the order in which they were committed. On failure nothing of this
         transaction was done, and the Deferred fails with `StoreError`.
@@ -152,7 +155,7 @@ class IBatch(Interface):
     now_ms = Attribute("the wall clock of this batch, ms since the epoch")
     transaction = Attribute("the IStoreTransaction beneath")
 
-    def commit() -> Deferred[None]:
+    def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when all is durable and the entries are available."""
 
 

@@ -43,8 +43,11 @@ class Batch:
         except KeyError:
             self._receipts[stream] = [entry_id]
 
-    def commit(self) -> Deferred[None]:
+    def commit(self, patient: bool = False) -> Deferred[None]:
         """Make it durable, then line the entries up on their queues.
+
+        Args:
+            patient: nobody is told when it is durable; see the store's `Transaction.commit`.
 
         Returns:
             A Deferred that fires with None, after the entries have become available; or fails
@@ -53,7 +56,7 @@ class Batch:
         for stream, ids in self._receipts.items():
             self.transaction.mark_received(stream.key, ids)
             stream.trim(self.transaction)
-        done: Deferred[None] = self.transaction.commit()
+        done: Deferred[None] = self.transaction.commit(patient)
         done.addCallbacks(self._committed, self._failed)
         return done
 

@@ -229,7 +229,8 @@ class Frontend:
         self._taken = []
         self._answers = []
         self._uncommitted += 1
-        batch.commit().addCallbacks(
+        # A consumer that has settled waits for nothing; a publisher does.
+        batch.commit(patient=not (taken or answers)).addCallbacks(
             self._committed, self._failed, (taken, answers), errbackArgs=(taken, answers)
         )
 

@@ -462,7 +462,9 @@ class Destination:
         self._batch = None
         mark = self._commits
         self._commits += 1
-        batch.commit().addCallbacks(
+        # Removing what the peer has taken is urgent only if the peer waits for our settlement.
+        patient = self._session is None or not self._session.has_answers
+        batch.commit(patient).addCallbacks(
             self._committed, self._commit_failed, (mark,), errbackArgs=(mark,)
         )
         self.queue.dispatch()

@@ -179,6 +179,11 @@ class PeerSession:
         if self._pump is not None:
             self._pump.schedule_flush()
 
+    @property
+    def has_answers(self) -> bool:
+        """The peer waits for us to settle deliveries."""
+        return bool(self._answers)
+
     def settle_answers(self) -> None:
         """Settle what the peer left for us to settle; our side is durable now."""
         answers, self._answers = self._answers, []

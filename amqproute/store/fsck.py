@@ -5,9 +5,57 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from typing import Final
 
 from amqproute.errors import StoreError
 from amqproute.store import schema
+
+_NOW: Final = len(schema.UPGRADES)
+_CHECKS: Final = (
+    (
+        1,
+        1,
+        "entry {}: {} bytes noted, {} bytes there",
+        "SELECT id, size, length(encoded) FROM entry WHERE size <> length(encoded)",
+    ),
+    (
+        2,
+        _NOW,
+        "entry {}: {} bytes noted, {} bytes there",
+        "SELECT id, size, length(encoded) FROM entry"
+        " WHERE size <> length(encoded) AND payload IS NULL",
+    ),
+    (
+        2,
+        _NOW,
+        "entry {}: {} bytes noted, {} bytes in payload {}",
+        "SELECT e.id, e.size, length(p.encoded), p.id FROM entry AS e INDEXED BY entry_payload"
+        " JOIN payload AS p ON p.id = e.payload"
+        " WHERE e.payload IS NOT NULL AND e.size <> length(p.encoded)",
+    ),
+    (
+        2,
+        _NOW,
+        "entry {} has its body in payload {}, which is not there",
+        "SELECT id, payload FROM entry INDEXED BY entry_payload"
+        " WHERE payload IS NOT NULL AND payload NOT IN (SELECT id FROM payload)",
+    ),
+    (
+        2,
+        _NOW,
+        "payload {} ({} bytes) belongs to no entry",
+        "SELECT id, length(encoded) FROM payload WHERE NOT EXISTS"
+        " (SELECT 1 FROM entry INDEXED BY entry_payload WHERE entry.payload = payload.id)",
+    ),
+    (
+        1,
+        _NOW,
+        "queue {} has entries and no name",
+        "SELECT DISTINCT queue FROM entry INDEXED BY entry_queue"
+        " WHERE queue NOT IN (SELECT number FROM queue)",
+    ),
+)
+"""First and last schema version it fits, what is wrong, and a query for where it is."""
 
 
 def check(path: str, limit: int = 100) -> list[str]:
@@ -39,40 +87,11 @@ def check(path: str, limit: int = 100) -> list[str]:
             for (line,) in connection.execute(f"PRAGMA integrity_check({int(limit)})")
             if line != "ok"
         ]
-        findings += [
-            f"entry {entry_id}: {size} bytes noted, {length} bytes there"
-            for entry_id, size, length in connection.execute(
-                "SELECT entry.id, size, ifnull(length(payload.encoded), length(entry.encoded)) AS n"
-                " FROM entry LEFT JOIN payload ON payload.id = entry.payload"
-                " WHERE size <> n AND (entry.payload IS NULL OR payload.id IS NOT NULL) LIMIT ?",
-                (limit,),
-            )
-        ]
-        findings += [
-            f"entry {entry_id} has its body in payload {payload_id}, which is not there"
-            for entry_id, payload_id in connection.execute(
-                "SELECT id, payload FROM entry INDEXED BY entry_payload WHERE payload IS NOT NULL"
-                " AND payload NOT IN (SELECT id FROM payload) LIMIT ?",
-                (limit,),
-            )
-        ]
-        findings += [
-            f"payload {payload_id} ({size} bytes) belongs to no entry"
-            for payload_id, size in connection.execute(
-                "SELECT id, length(encoded) FROM payload WHERE NOT EXISTS"
-                " (SELECT 1 FROM entry INDEXED BY entry_payload"
-                " WHERE entry.payload = payload.id) LIMIT ?",
-                (limit,),
-            )
-        ]
-        findings += [
-            f"queue {number} has entries and no name"
-            for (number,) in connection.execute(
-                "SELECT DISTINCT queue FROM entry INDEXED BY entry_queue"
-                " WHERE queue NOT IN (SELECT number FROM queue) LIMIT ?",
-                (limit,),
-            )
-        ]
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for first, last, words, statement in _CHECKS:
+            if first <= version <= last:
+                found = connection.execute(f"{statement} LIMIT ?", (limit,))
+                findings += [words.format(*row) for row in found]
     except sqlite3.DatabaseError as error:
         return [str(schema.in_words(error, path))]
     finally:

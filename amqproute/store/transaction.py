@@ -191,7 +191,7 @@ class Transaction:
     not (or no longer) there do nothing.
     """
 
-    __slots__ = ("_hand_over", "_numbers", "_rows", "deferred", "facts", "stages")
+    __slots__ = ("_hand_over", "_numbers", "_rows", "deferred", "facts", "is_patient", "stages")
 
     def __init__(
         self, numbers: QueueNumbers, hand_over: Callable[[Transaction], Deferred[None]]
@@ -204,6 +204,7 @@ class Transaction:
         self._rows = first.rows
         self.facts: list[Facts] = []
         self.deferred: Deferred[None] = Deferred()
+        self.is_patient = False
 
     def enqueue(
         self,
@@ -373,8 +374,12 @@ class Transaction:
         later.notes[kind, key] = value
         self._add(later)
 
-    def commit(self) -> Deferred[None]:
+    def commit(self, patient: bool = False) -> Deferred[None]:
         """Hand everything over.
+
+        Args:
+            patient: nobody is told of it: it may wait some milliseconds for the next
+                transaction that is not patient, and share that one's fsync.
 
         Returns:
             A Deferred that fires after the fsync that made the transaction durable, never
@@ -384,6 +389,7 @@ class Transaction:
         if hand_over is None:
             raise _too_late()
         self.stages[0].drop_unshared()
+        self.is_patient = patient
         return hand_over(self)
 
     def _stage_for(self, updates: tuple[int, ...], moves: tuple[int, ...]) -> Stage:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
@@ -27,6 +27,8 @@ log = Logger()
 GROUP_ENTRIES: Final = 4096
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bounds of one group: what it adds to the wait of the transactions behind it."""
+PATIENCE_SECONDS: Final = 0.005
+"""How long a transaction that nobody waits for may wait for one to share its fsync with."""
 RESTARTS: Final = 8
 """How often a group is begun again because SQLite gave up the whole transaction."""
 
@@ -194,6 +196,7 @@ class Writer:
             self._answered = 0
             self._batch = [jobs.get()]
             self._batch += [jobs.get_nowait() for _ in range(jobs.qsize())]
+            self._wait_for_company()
             group: list[Transaction] = []
             room, entries = GROUP_BYTES, GROUP_ENTRIES
             for job in self._batch:
@@ -212,6 +215,24 @@ class Writer:
                     self._answered += 1
                     self._wal.settled(job)
             self._write(group)
+
+    def _wait_for_company(self) -> None:
+        """Let transactions that nobody waits for share the fsync of the next one.
+
+        At a thousand messages a second each would otherwise cost two: one when it is taken, and
+        one when it has left, of which nobody is told.
+        """
+        until = 0.0
+        while all(isinstance(job, Transaction) and job.is_patient for job in self._batch):
+            now = time.monotonic()
+            until = until or now + PATIENCE_SECONDS
+            if now >= until:
+                return
+            try:
+                self._batch.append(self._jobs.get(timeout=until - now))
+            except Empty:
+                return
+            self._batch += [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
 
     def _call(self, job: Call) -> None:
         try:
