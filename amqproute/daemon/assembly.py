@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import __version__, conditions
+from amqproute.address import is_reserved
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
@@ -31,7 +32,7 @@ from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
 from amqproute.config.parameters import Config, Listen, Node
-from amqproute.errors import AmqprouteError, InvalidField
+from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.terminus import Termini
@@ -51,7 +52,7 @@ from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
 from amqproute.services import relay_operations
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
-from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
+from amqproute.services.transfer import TRANSFER, ReturnTarget, TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import NextHop, Principal, RouteRule, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
@@ -341,7 +342,9 @@ class House:
         assert self.relay is not None
         route = self.transfer.rules.router.route(address)
         if isinstance(route, NextHop):
-            return self.relay.take_on_trust(route)
+            return ReturnTarget(self.relay.take_on_trust(route), address)
+        if is_reserved(route.node):
+            raise NotAllowed(f"messages are not returned to the service {route.node!r}")
         return self.broker.target(route.node)
 
     async def _listen(self, listen: Listen) -> None:

@@ -249,6 +249,37 @@ class AliasTarget:
             raise NotAllowed(f"messages for the service {address.node!r} are not transferred")
 
 
+@implementer(ITarget)
+class ReturnTarget:
+    """The way back to a sender at another organization (T-26).
+
+    What goes back is a new message of this broker's, with the content of the old one. Its ``to``
+    has to be the return address: every broker on the way routes by it and by nothing else (T-04),
+    and the old one would lead it here again.
+
+    Args:
+        queue: the relay queue of the next hop.
+        address: the return address.
+    """
+
+    def __init__(self, queue: Any, address: str) -> None:
+        self.name = address
+        self._queue = queue
+
+    def space(self) -> int:
+        """See `ITarget.space`."""
+        room: int = self._queue.space()
+        return room
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """See `ITarget.when_space`."""
+        self._queue.when_space(tell)
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Address the message to where it goes. See `ITarget.put`."""
+        self._queue.put(message.with_to(self.name), batch, origin)
+
+
 def _trail_check(own_id: str, max_hops: int) -> Callable[[bytes], None]:
     """Return a check of message-annotations sections, remembering those that passed.
 
