@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that `tests.store.test_crash` kills: works without end, reports what is durable.
 
-Run with the path of a store. Each round enqueues some entries to queues, notes the round, and
-dequeues what an earlier round has stored. Each line on standard output names a transaction whose
-Deferred has fired: ``put ROUND ID ID ...`` or ``end ROUND ID ID ...``.
+Run with the path of a store. Each round enqueues some entries to queues, some with a body of
+their own and some with one that they share, notes the round, and dequeues what an earlier round
+has stored; of the shared ones some get a body of their own instead. Each line on standard output
+names a transaction whose Deferred has fired: ``put ROUND ID ID ...`` or ``end ROUND ID ID ...``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.store.rig import House
 
 
 def body(entry_id: int) -> bytes:
-    """The bytes of an entry: long ones too, and none twice."""
+    """The bytes of an entry or of a payload: long ones too, and none twice."""
     return b"%d:" % entry_id * (1 + entry_id % 700)
 
 
@@ -38,6 +39,7 @@ def main(path: str) -> None:
             ended = ids[::2]
             transaction = store.begin()
             transaction.dequeue(ended)
+            transaction.update(ids[-1], 1, body(ids[-1]))
             transaction.forget_received("peer", ids[0])
             flying += 1
             transaction.commit().addCallback(report, "end", number, ended)
@@ -50,6 +52,14 @@ def main(path: str) -> None:
         for one in ids:
             transaction.enqueue(f"q{one % 3}", one, body(one), 1, 0, 0)
         transaction.enqueue("paged", store.next_id(), b"t", 1, 0, TRANSIENT)
+        payload = store.next_id()
+        shared = [store.next_id() for _ in range(number % 7)]
+        topic = [f"t{one % 5}" for one in shared]
+        size = len(body(payload))
+        transaction.share(payload, body(payload))
+        transaction.enqueue_shared_many(topic, shared, payload, size, 1, 0, 0)
+        ids += shared
+        transaction.enqueue_shared("paged", store.next_id(), payload, size, 1, 0, TRANSIENT)
         transaction.mark_received("peer", ids)
         transaction.note("round", "last", b"%d" % number)
         flying += 1

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -71,12 +73,14 @@ class Model:
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[str, StoredEntry]] = {}
+        self.payloads: dict[int, bytes] = {}
         self.received: dict[str, set[int]] = {}
         self.notes: dict[str, dict[str, bytes]] = {}
 
     def copy(self) -> Model:
         other = Model()
         other.entries = dict(self.entries)
+        other.payloads = dict(self.payloads)
         other.received = {stream: set(ids) for stream, ids in self.received.items()}
         other.notes = {kind: dict(notes) for kind, notes in self.notes.items()}
         return other
@@ -88,6 +92,25 @@ class Model:
         entry = StoredEntry(entry_id, encoded, arrived_ms, expires_ms, 0, flags)
         self.entries[entry_id] = (queue, entry)
 
+    def share(self, payload_id, encoded):  # type: ignore
+        self.payloads[payload_id] = encoded
+
+    def enqueue_shared(self, queue, entry_id, payload_id, size, *rest):  # type: ignore
+        self.enqueue_shared_many([queue], [entry_id], payload_id, size, *rest)
+
+    def enqueue_shared_many(  # type: ignore
+        self, queues, entry_ids, payload_id, size, arrived_ms, expires_ms, flags
+    ):
+        body = self.payloads[payload_id]
+        assert len(body) == size
+        for queue, one in zip(queues, entry_ids, strict=True):
+            entry = StoredEntry(one, body, arrived_ms, expires_ms, 0, flags, payload_id)
+            self.entries[one] = (queue, entry)
+
+    def living(self) -> dict[int, int]:
+        """Payloads that entries refer to, and how many do."""
+        return dict(Counter(e.payload_id for _, e in self.entries.values() if e.payload_id))
+
     def dequeue(self, ids):  # type: ignore
         for one in ids:
             self.entries.pop(one, None)
@@ -95,24 +118,17 @@ class Model:
     def update(self, entry_id, delivery_count, encoded=None):  # type: ignore
         if entry_id in self.entries:
             queue, old = self.entries[entry_id]
-            body = old.encoded if encoded is None else encoded
+            changes = {} if encoded is None else {"encoded": encoded, "payload_id": 0}
             self.entries[entry_id] = (
                 queue,
-                StoredEntry(
-                    entry_id, body, old.arrived_ms, old.expires_ms, delivery_count, old.flags
-                ),
+                replace(old, delivery_count=delivery_count, **changes),
             )
 
     def move(self, entry_id, queue, new_id, encoded=None):  # type: ignore
         if entry_id in self.entries:
             _, old = self.entries.pop(entry_id)
-            body = old.encoded if encoded is None else encoded
-            self.entries[new_id] = (
-                queue,
-                StoredEntry(
-                    new_id, body, old.arrived_ms, old.expires_ms, old.delivery_count, old.flags
-                ),
-            )
+            changes = {} if encoded is None else {"encoded": encoded, "payload_id": 0}
+            self.entries[new_id] = (queue, replace(old, id=new_id, **changes))
 
     def mark_received(self, stream, ids):  # type: ignore
         self.received.setdefault(stream, set()).update(ids)

@@ -30,6 +30,7 @@ class KillTests(SynchronousTestCase):
         chance = random.Random(20)
         stored: set[int] = set()
         ended: set[int] = set()
+        shared: set[int] = set()
         rounds = highest = 0
         for _ in range(KILLS):
             lines = self.run_child(path, chance.randrange(20, 600))
@@ -47,17 +48,19 @@ class KillTests(SynchronousTestCase):
             house = House(path)
             recovery = house.open()
             held = {
-                entry.id: entry.encoded
+                entry.id: entry
                 for queue in recovery.queues
                 for entry in house.load(queue, limit=1_000_000)
             }
+            shared |= {entry.payload_id for entry in held.values()}
             next_id = house.store.next_id()
             house.close()
             self.assertEqual(check(path), [])
             self.assertNotIn("paged", recovery.queues)
             self.assertEqual(stored - ended - held.keys(), set(), "lost")
             self.assertEqual(ended & held.keys(), set(), "came back")
-            self.assertTrue(all(held[one] == body(one) for one in held))
+            for one in held.values():
+                self.assertEqual(one.encoded, body(one.payload_id or one.id))
             self.assertGreaterEqual(int(recovery.notes["round"]["last"]), rounds)
             self.assertGreater(next_id, max(highest, *stored, *held))
             # What was written and not reported may be there or not; from now on it stays so.
@@ -65,6 +68,7 @@ class KillTests(SynchronousTestCase):
             stored |= held.keys()
             highest = next_id
         self.assertGreater(len(stored), 100)
+        self.assertGreater(len(shared), 10)
 
     def run_child(self, path: str, transactions: int) -> list[bytes]:
         """Start the child, kill it after so many reports; return all reports that came."""
@@ -98,7 +102,7 @@ class CutTests(SynchronousTestCase):
         states = [model.copy()]
         ids: list[int] = []
         chance = random.Random(7)
-        for number in range(20):
+        for number in range(14):
             transaction = house.store.begin()
             for _ in range(chance.randrange(1, 6)):
                 entry_id = house.store.next_id()
@@ -106,7 +110,18 @@ class CutTests(SynchronousTestCase):
                 transaction.enqueue(*row)
                 model.enqueue(*row)
                 ids.append(entry_id)
-            ended = [ids.pop(chance.randrange(len(ids))) for _ in range(min(2, len(ids)))]
+            share = (house.store.next_id(), bytes([number]) * chance.randrange(6000))
+            topic = ["q", "r", "q"][: number % 4]
+            shared = [house.store.next_id() for _ in topic]
+            call = (topic, shared, share[0], len(share[1]), 1, 0, 0)
+            both = ((transaction.share, model.share), share)
+            many = ((transaction.enqueue_shared_many, model.enqueue_shared_many), call)
+            change = (chance.choice(ids), 3, b"own" if number % 2 else None)
+            for twins, arguments in (both, many, ((transaction.update, model.update), change)):
+                for twin in twins:
+                    twin(*arguments)
+            ids += shared
+            ended = [ids.pop(chance.randrange(len(ids))) for _ in range(min(4, len(ids)))]
             transaction.dequeue(ended)
             model.dequeue(ended)
             transaction.note("round", "last", b"%d" % number)
@@ -145,6 +160,8 @@ class CutTests(SynchronousTestCase):
         note = recovery.notes.get("round", {}).get("last")
         number = 0 if note is None else int(note) + 1
         self.assertEqual(recovery, states[number].recovery())
-        self.assertEqual(house.load("q"), states[number].queue("q"))
+        for queue in "qr":
+            self.assertEqual(house.load(queue), states[number].queue(queue))
         house.close()
+        self.assertEqual(check(path), [])
         return number

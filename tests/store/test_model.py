@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.store.fsck import check
 from amqproute.store.memory import MemoryStore
 from amqproute.store.transaction import Transaction
 from tests.store.rig import House, Model
@@ -28,6 +29,9 @@ PEER_IDS = st.integers(0, 60)
 OPERATION = st.one_of(
     st.tuples(st.just("enqueue"), QUEUES, BODIES, st.integers(0, 9), st.integers(0, 7)),
     st.tuples(st.just("enqueue"), QUEUES, BODIES, st.integers(0, 9), st.integers(0, 7)),
+    st.tuples(st.just("publish"), st.lists(QUEUES, max_size=4), BODIES, st.integers(0, 7)),
+    st.tuples(st.just("publish"), st.lists(QUEUES, max_size=4), BODIES, st.integers(0, 7)),
+    st.tuples(st.just("again"), BACK, QUEUES, st.integers(0, 9), st.integers(0, 7)),
     st.tuples(st.just("dequeue"), st.lists(BACK, max_size=6)),
     st.tuples(st.just("update"), BACK, st.integers(0, 99), st.none() | BODIES),
     st.tuples(st.just("move"), BACK, QUEUES, st.none() | BODIES),
@@ -63,6 +67,33 @@ class Script:
                 queue, body, expires, flags = args
                 self.last_id = next_id()
                 args = [queue, self.last_id, body, self.now_ms, expires, flags]
+            elif name == "publish":
+                queues, body, flags = args
+                payload_id = next_id()
+                transaction.share(payload_id, body)
+                self.model.share(payload_id, body)
+                ids = [next_id() for _ in queues]
+                self.last_id = ids[-1] if ids else payload_id
+                name, args = (
+                    "enqueue_shared_many",
+                    [queues, ids, payload_id, len(body), self.now_ms, 0, flags],
+                )
+            elif name == "again":
+                old = self.model.entries.get(self.last_id + 1 - args[0])
+                if old is None or not old[1].payload_id:
+                    continue
+                self.last_id = next_id()
+                name, args = (
+                    "enqueue_shared",
+                    [
+                        args[1],
+                        self.last_id,
+                        old[1].payload_id,
+                        len(old[1].encoded),
+                        self.now_ms,
+                        *args[2:],
+                    ],
+                )
             elif name == "dequeue":
                 args = [[self.last_id + 1 - back for back in args[0]]]
             elif name == "update":
@@ -118,6 +149,8 @@ class ModelTests(SynchronousTestCase):
                 script.step(house.store, step)
                 continue
             house.close()
+            # No payload without entries, and no entry without its payload.
+            self.assertEqual(check(path), [])
             script.model.reopened()
             house = House(path, checkpoint_bytes=1 << 16, remainder_bytes=1 << 14)
             self.assertEqual(house.open(), script.model.recovery())
@@ -138,4 +171,6 @@ class ModelTests(SynchronousTestCase):
                 clock.advance(0)
         clock.advance(0)
         self.assertEqual(script.fired, list(range(script.asked)))
+        holders = {one: payload.holders for one, payload in store._payloads.items()}
+        self.assertEqual(holders, script.model.living())
         self.assertEqual(clock.getDelayedCalls(), [])
