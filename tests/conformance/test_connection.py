@@ -7,6 +7,7 @@ import struct
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.conditions import CONNECTION_FORCED
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from tests.conformance.house import (
@@ -215,6 +216,35 @@ class OpenTests(SynchronousTestCase):
         self.assertTrue(self.client.none(spec.Close))
         self.assertFalse(self.client.is_cut)
 
+    def test_extended_header(self) -> None:
+        """§2.3.1: octets between the frame's header and its data offset are skipped."""
+        self.client.opened()
+        body = codec.encode(BEGIN)
+        octets = struct.pack(">IBBH", 16 + len(body), 4, 0, 0) + b"extended" + body
+        self.client.write(octets)
+        self.assertEqual(self.client.one(spec.Begin).remote_channel, 0)
+        self.client.write(struct.pack(">IBBH", 16, 4, 0, 0) + b"extended")
+        self.assertFalse(self.client.is_cut)
+
+    def test_no_idle_time_out(self) -> None:
+        """§2.4.5: an idle-time-out of 0 is none at all."""
+        self.client.opened(idle_time_out=0)
+        self.assertFalse(self.client.is_cut)
+        self.assertLess(self.client.empty, 5)
+
+    def test_forced(self) -> None:
+        """E-05: an operator who ends a connection says connection:forced."""
+        self.client.opened().begun()
+        self.client.fill([b"1"])
+        self.client.receiver(credit=1)
+        self.house.frontends[0].close(CONNECTION_FORCED, "maintenance")
+        self.client.run()
+        self.assertEqual(condition(self.client.one(spec.Close)), "amqp:connection:forced")
+        self.client.send(spec.Close())
+        other = self.house.client().ready("other")
+        other.receiver(credit=1)
+        self.assertEqual(other.bodies(), [b"1"])
+
     def test_max_frame_size(self) -> None:
         """§2.7.1: no frame is larger than the client's max-frame-size."""
         self.client.opened(max_frame_size=512).begun()
@@ -293,6 +323,32 @@ class FaultTests(SynchronousTestCase):
         """§2.5.1: a frame on a channel with no session is an error of the connection."""
         self.client.send(attach("sender", "x", 0, "q"), channel=5)
         self.assertIsNotNone(condition(self.client.one(spec.Close)))
+
+    def test_utf8(self) -> None:
+        """Part 1 §1.6.20: a string that is no UTF-8 is a decode error."""
+        begin = codec.encode(attach("sender", "name", 0, "q")).replace(b"name", b"\xff\xfe\xfd\xfc")
+        self.client.begun()
+        self.closed("amqp:decode-error", struct.pack(">IBBH", 8 + len(begin), 2, 0, 0) + begin)
+
+    def test_end_without_session(self) -> None:
+        """§2.5.1: an end on a channel without a session is an error of the connection."""
+        self.client.send(spec.End(), channel=3)
+        self.assertIsNotNone(condition(self.client.one(spec.Close)))
+
+    def test_answer_to_no_question(self) -> None:
+        """§2.5.1: a begin that answers a begin which we never sent is an error."""
+        answer = spec.Begin(
+            remote_channel=3, next_outgoing_id=0, incoming_window=9, outgoing_window=9
+        )
+        self.client.send(answer)
+        self.assertIsNotNone(condition(self.client.one(spec.Close)))
+
+    def test_after_close(self) -> None:
+        """§2.4.6: after its close nothing of a client's is read."""
+        self.client.begun().sender()
+        self.client.write(frame(spec.Close()), self.client.transfer(0), b"garbage")
+        self.assertIsNone(condition(self.client.one(spec.Close)))
+        self.assertEqual(self.house.depth(), 0)
 
     def test_nothing_after_the_fault(self) -> None:
         """E-11: what follows a malformed frame in the same segment is not executed."""

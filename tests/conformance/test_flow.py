@@ -190,6 +190,17 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual(condition(state), "amqp:resource-limit-exceeded")
         self.assertEqual(house.depth(), 3)
 
+    def test_beyond_capacity_settled(self) -> None:
+        """Q-15, E-03: where it came settled the link is detached, with the tag in the info."""
+        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=1))])
+        client = house.client().ready()
+        client.sender()
+        client.write(client.transfer(0, settled=True), client.transfer(1, settled=True))
+        detach = client.one(spec.Detach)
+        self.assertEqual(condition(detach), "amqp:resource-limit-exceeded")
+        self.assertEqual(detach.error.info["delivery-tag"], b"tag-1")
+        self.assertEqual(house.depth(), 1)
+
     def test_echo(self) -> None:
         """§2.7.4: a sender may ask for the state of its link."""
         client = World().house(limits={"link_credit": 50}).client().ready()

@@ -331,8 +331,7 @@ class SecondTests(OutcomeCase):
 
     def test_second(self) -> None:
         """§2.6.12: outcome by the receiver, settlement by the sender, then by the receiver."""
-        if self.answer.rcv_settle_mode != spec.RECEIVER_SECOND:
-            return  # refused to lie (E-01); then the first mode holds
+        self.assertEqual(self.answer.rcv_settle_mode, spec.RECEIVER_SECOND)
         self.take(1)
         self.client.dispose(0, settled=False)
         answer = self.client.one(spec.Disposition)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import World, attach, condition, frame, message
+from tests.conformance.house import World, attach, body_of, condition, frame, message
 
 BEGIN = spec.Begin(next_outgoing_id=0, incoming_window=1000, outgoing_window=1000)
 
@@ -115,6 +115,39 @@ class SessionTests(SynchronousTestCase):
         self.client.receiver("q", handle=2, credit=10)
         self.assertEqual(self.client.bodies(), [b"%d" % n for n in range(10)])
 
+    def test_fault_gives_back(self) -> None:
+        """O-06, §2.8.17: a session that ends for a fault gives back what its links held."""
+        self.client.begun().fill([b"1", b"2"])
+        self.client.receiver(credit=5)
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+        self.client.send(spec.Detach(handle=55))
+        self.client.one(spec.End)
+        other = self.house.client().ready("other")
+        other.receiver(credit=5)
+        self.assertEqual(other.bodies(), [b"1", b"2"])
+
+    def test_delivery_ids_are_of_the_session(self) -> None:
+        """§2.7.5: delivery-ids, and dispositions, belong to their session."""
+        self.client.begun(0)
+        self.client.begun(1)
+        self.client.fill([b"1", b"2"])
+        self.client.receiver(credit=1, channel=0)
+        self.client.receiver(credit=1, channel=1, name="other")
+        self.client.dispose(0, channel=1)
+        self.assertEqual(self.house.depth(), 1)
+        self.client.dispose(0, channel=0)
+        self.assertEqual(self.house.depth(), 0)
+
+    def test_range_over_links(self) -> None:
+        """§2.7.6: a disposition's range covers deliveries of all links of the session."""
+        self.client.begun()
+        self.client.fill([b"q"], "q")
+        self.client.fill([b"r"], "r")
+        self.client.receiver("q", handle=0, credit=1)
+        self.client.receiver("r", handle=1, credit=1)
+        self.client.dispose(0, 1)
+        self.assertEqual((self.house.depth("q"), self.house.depth("r")), (0, 0))
+
     def test_pipelined(self) -> None:
         """L-07: begin, attach, flow and transfer work before the peer's reply arrives."""
         self.client.write(
@@ -195,6 +228,40 @@ class WindowTests(SynchronousTestCase):
             )
         )
         self.assertEqual(self.client.bodies(), [b"3", b"4"])
+
+    def test_window_of_none(self) -> None:
+        """F-05, §2.5.6: an incoming-window of 0 holds everything back, in its order."""
+        self.client.begun(incoming_window=0).fill([b"1", b"2"])
+        self.client.receiver()
+        self.client.credit(5, incoming_window=0)
+        self.assertEqual(self.client.messages(), [])
+        self.client.credit(5, incoming_window=5)
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+
+    def test_window_counts_frames(self) -> None:
+        """§2.5.6: the window counts transfer frames: a large message comes bit by bit."""
+        house = World().house()
+        client = house.client().opened(max_frame_size=512).begun(incoming_window=2)
+        client.fill([b"x" * 3000])
+        client.receiver()
+        client.credit(1, incoming_window=2)
+        seen, payload = 0, b""
+        for _ in range(20):
+            came = client.payloads(spec.Transfer)
+            self.assertLessEqual(len(came), 2)
+            seen += len(came)
+            payload += b"".join(each for _, each in came)
+            if came and not came[-1][0].more:
+                break
+            client.send(
+                spec.Flow(
+                    next_incoming_id=seen,
+                    incoming_window=2,
+                    next_outgoing_id=0,
+                    outgoing_window=9,
+                )
+            )
+        self.assertEqual(body_of(payload), b"x" * 3000)
 
     def test_echo(self) -> None:
         """§2.7.4: a session flow with echo is answered."""
