@@ -230,44 +230,58 @@ class Daemon:
 
     # -- the process -------------------------------------------------------------------------------
 
-    def spawn(self, *, files: Sequence[int] = (), environ: Mapping[str, str] | None = None) -> None:
-        """Start the process and do not wait.
+    def spawn(self) -> None:
+        """Start the process and do not wait."""
+        self._spawn([sys.executable, "-c", RUN, str(self.file)], {}, ())
 
-        Args:
-            files: listening sockets to hand over as systemd does, from descriptor 3 on.
-            environ: for its environment.
-        """
+    def activate(self, sockets: Sequence[socket.socket]) -> Daemon:
+        """Start it as systemd does, with listening sockets, and wait until it is ready."""
+        # A shell in between: LISTEN_PID is the id of the very process that gets the sockets, and
+        # they have to stand at descriptor 3 and above.
+        script = "".join(
+            f"exec {3 + place}<&{each.fileno() + 100} {each.fileno() + 100}<&-; "
+            for place, each in enumerate(sockets)
+        )
+        copies = [os.dup2(each.fileno(), each.fileno() + 100) for each in sockets]
+        names = ":".join(f"socket{place}" for place in range(len(sockets)))
+        variables = {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": names}
+        command = ["/bin/bash", "-c", f'{script}LISTEN_PID=$$ exec "$@"', "bash"]
+        try:
+            self._spawn([*command, sys.executable, "-c", RUN, str(self.file)], variables, copies)
+        finally:
+            for each in copies:
+                os.close(each)
+        return self.wait_ready()
+
+    def _spawn(
+        self, command: Sequence[str], variables: Mapping[str, str], files: Sequence[int]
+    ) -> None:
         path = self.directory / "notify"
         path.unlink(missing_ok=True)
         self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notify.bind(str(path))
-        variables = {
+        environ = {
             **os.environ,
             "NOTIFY_SOCKET": str(path),
             "PYTHONPATH": str(Path(amqproute.__file__).parent.parent),
-            **(environ or {}),
+            **variables,
         }
-        variables.pop("WATCHDOG_USEC", None)
-        command = [sys.executable, "-c", RUN, str(self.file)]
+        environ.pop("WATCHDOG_USEC", None)
         with self.log_file.open("ab") as log:
-            if files:
-                variables.update(LISTEN_FDS=str(len(files)))
-                # LISTEN_PID is the receiver's own id: only a shell in between knows it.
-                command = ["/bin/sh", "-c", 'LISTEN_PID=$$ exec "$@"', "sh", *command]
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=variables,
+                env=environ,
                 pass_fds=tuple(files),
                 preexec_fn=_die_with_parent,
             )
         _alive.add(self)
 
-    def start(self, **options: Any) -> Daemon:
+    def start(self) -> Daemon:
         """Start, and wait until it is ready."""
-        self.spawn(**options)
+        self.spawn()
         return self.wait_ready()
 
     def wait_ready(self) -> Daemon:
