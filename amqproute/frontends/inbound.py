@@ -11,7 +11,14 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
-from amqproute.errors import AmqpError, DecodeError, NotImplementedHere, Unresolved
+from amqproute.broker.broker import RETURN_TO
+from amqproute.errors import (
+    AmqpError,
+    DecodeError,
+    NotImplementedHere,
+    UnauthorizedAccess,
+    Unresolved,
+)
 from amqproute.message import Message, annotations_of
 from amqproute.values import NextHop, Origin
 from amqproute.wire.amqp10 import spec
@@ -119,10 +126,27 @@ class Inbound:
         message = Message(delivery.payload).received()
         if message.offsets.message_annotations_end:
             # Read now, so that nobody stumbles over them later (M-24); most are remembered.
-            annotations_of(message.annotation_bytes)
+            annotations = annotations_of(message.annotation_bytes)
+            if RETURN_TO in annotations:
+                message = self._with_return(message, annotations[RETURN_TO])
         origin = self.origin
         origin.tag = delivery.tag
         self.target.put(message, batch, origin)
+
+    def _with_return(self, message: Message, address: object) -> Message:
+        """Look at a return address: without the right to it, nobody is sent anything (T-26).
+
+        A client is told. A peer's message is taken without the address: the peer is not its
+        author, and a message that cannot be returned is still worth delivering.
+        """
+        origin = self.origin
+        if self._frontend.shared.termini.may_return_to(address, origin):
+            return message
+        if origin.is_peer:
+            return message.with_annotations({}, drop=(RETURN_TO,))
+        raise UnauthorizedAccess(
+            f"{origin.principal} may not have messages returned to {str(address)[:256]!r}"
+        )
 
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""

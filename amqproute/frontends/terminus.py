@@ -21,7 +21,7 @@ from amqproute.errors import (
     NotImplementedHere,
     UnauthorizedAccess,
 )
-from amqproute.values import Local, Principal
+from amqproute.values import Local, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Described, Symbol
 
@@ -185,6 +185,10 @@ class Termini:
             raise NotAllowed(f"{route.node!r} is a service: it has nothing to receive")
         self._require(principal, (Verb.CONSUME,), route.node)
         return self._broker.source(route.node)
+
+    def may_return_to(self, address: object, origin: Origin) -> bool:
+        """Tell whether a sender may have its message returned there (T-26)."""
+        return bool(self._service.may_return_to(address, origin))
 
     # -- both --------------------------------------------------------------------------------------
 

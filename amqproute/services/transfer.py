@@ -139,6 +139,33 @@ class TransferService:
                 info={"code": "route.relay"},
             )
 
+    def may_return_to(self, address: object, origin: Origin) -> bool:
+        """Tell whether a sender may have its message returned there (T-26).
+
+        A return is a message that this broker sends for somebody: whoever asks for it must have
+        the right to send it there. A peer has that right for its own domains as well.
+        """
+        if not isinstance(address, str):
+            return False
+        rules = self.rules
+        try:
+            route = rules.router.route(address)
+        except InvalidField:
+            return False
+        if type(route) is Local:
+            verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
+            return (
+                bool(route.node)
+                and not is_reserved(route.node)
+                and rules.allows(origin.principal, verb, route.node)
+            )
+        if not origin.is_peer:
+            return rules.allows(origin.principal, Verb.PUBLISH, address)
+        domain = parse(address).domain or ""
+        return domain in origin.principal.names or any(
+            fnmatchcase(domain, pattern) for pattern in rules.relay_for(origin.principal)
+        )
+
     def alias(self, text: str, address: Address, hop: NextHop) -> AliasTarget:
         """Return the target of a link to ``x@y`` or ``@y`` (T-12, A-04).
 

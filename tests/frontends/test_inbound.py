@@ -7,6 +7,7 @@ from typing import Any
 
 from amqproute import conditions
 from amqproute.auth.policy import Rule
+from amqproute.broker.broker import RETURN_TO
 from amqproute.errors import ResolveError
 from amqproute.frontends.inbound import FLOOR
 from amqproute.frontends.limits import FrontendLimits
@@ -316,6 +317,33 @@ class RefusalTests(InboundCase):
             )
             self.assertIsNone(client.closed)
             self.assertEqual(self.house.depth("q"), number + 1)
+
+    def test_return_address(self) -> None:
+        """Nobody has messages sent, by way of a return, where it may not send (T-26)."""
+        self.build(
+            rules=[
+                Rule.of(who="*", node="full", deny=["publish", "transfer"]),
+                Rule.of(who="*", node="*", allow=["publish", "transfer"]),
+            ]
+        )
+        link = self.client.sender("q")
+        self.run_now()
+        for address in ("full", "q"):
+            self.client.send(link, message(annotations={RETURN_TO: address}))
+            self.run_now()
+        self.assertOutcomes(self.client, "Rejected", "Accepted")
+        error = self.client.updates[0][1].error
+        self.assertEqual(error.condition, "amqp:unauthorized-access")
+        peer = self.house.client(BETA, container_id="ct-beta")
+        link = peer.sender("amqp$transfer")
+        self.run_now()
+        for address in ("full", "x@third.example", "x@beta.example"):
+            peer.send(link, message(to="q", annotations={RETURN_TO: address, "x-opt-a": 1}))
+            self.run_now()
+        self.assertOutcomes(peer, *["Accepted"] * 3)
+        kept = [Message(row.encoded).annotations for row in self.house.store.rows("q")][1:]
+        self.assertEqual([each.get(RETURN_TO) for each in kept], [None, None, "x@beta.example"])
+        self.assertEqual([each["x-opt-a"] for each in kept], [1, 1, 1])
 
     def test_formats(self) -> None:
         """A message-format that nobody knows here is refused (T-03)."""

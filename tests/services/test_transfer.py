@@ -214,6 +214,39 @@ class RightsTests(TransferCase):
         self.assertEqual((self.depth("gamma.example"), self.depth("a.friends.example")), (1, 1))
 
 
+class ReturnTests(TransferCase):
+    """Where a message may be returned to (T-26): where its sender might send it itself."""
+
+    def test_clients(self) -> None:
+        """A client's own rights count, for nodes here and for addresses elsewhere."""
+        for address, may in (
+            ("q", True),
+            ("q@alpha.example", True),
+            ("ann@beta.example", True),
+            ("secret", False),
+            ("x@forbidden.example", False),
+            ("$management", False),
+            ("amqp$transfer@alpha.example", False),
+            ("@alpha.example", False),
+            ("x@", False),
+            ("", False),
+            (7, False),
+            (None, False),
+        ):
+            self.assertEqual(self.service.may_return_to(address, CLIENT), may, address)
+
+    def test_peers(self) -> None:
+        """A peer's messages go back to itself, or where it is relayed, or where it may transfer."""
+        for address, may in (
+            ("x@beta.example", True),
+            ("x@gamma.example", True),
+            ("x@third.example", False),
+            ("q", True),
+            ("secret", False),
+        ):
+            self.assertEqual(self.service.may_return_to(address, peer()), may, address)
+
+
 class TrailTests(TransferCase):
     """Loops (T-27)."""
 
