@@ -127,6 +127,8 @@ class Reader:
                 pos += 2 + encoded[pos + 1]
             else:
                 pos = sections.skip(encoded, pos, end)
+        if pos > end:
+            raise DecodeError("amqp:application-properties:map is cut short")
 
     def _read_properties(self, message: Message, row: Row) -> None:
         encoded = message.encoded

@@ -363,6 +363,34 @@ class SelectorTests(SynchronousTestCase):
                     subject = message({"a": a, "b": 2, "c": c})
                     self.assertEqual(*(each.matches(subject) for each in both), text)
 
+    def test_normalized_text(self) -> None:
+        """Parentheses stay where they mean something, and go where they do not."""
+        for text, normal in (
+            ("x1-(x2-x3) = (x1-x2)-x3", "x1 - (x2 - x3) = (x1 - x2) - x3"),
+            ("x1/(x2*x3) > ((x1))", "x1 / (x2 * x3) > x1"),
+            ("(x1+x2)*x3 != -(x1+1)", "(x1 + x2) * x3 <> -(x1 + 1)"),
+            ("(x1 or x2) and not (x1 and x2)", "(x1 OR x2) AND NOT (x1 AND x2)"),
+            ("(x1 and x2) or (not x3)", "x1 AND x2 OR NOT x3"),
+            ("(x1 = x2) = (not x3)", "(x1 = x2) = (NOT x3)"),
+            ("(x1 in (1,'a''b',tRUE)) is null", "(x1 IN (1, 'a''b', TRUE)) IS NULL"),
+            ("- - 5 + +x1 < -0.5e1", "--5 + +x1 < -5.0"),
+            ("x1 not like 'a' escape '!'", "x1 NOT LIKE 'a' ESCAPE '!'"),
+            ("x1 not between 1 and 2*x2", "x1 NOT BETWEEN 1 AND 2 * x2"),
+            ("[x]]y] = x'0f'", "[x]]y] = X'0F'"),
+        ):
+            selector = compile_selector(text)
+            self.assertEqual(str(selector).replace("application.", ""), normal)
+            self.assertEqual(str(compile_selector(str(selector))), str(selector))
+
+    def test_maps_that_overrun(self) -> None:
+        """A key or a value that reaches beyond its section breaks the section."""
+        whole = message({"k": "v"})
+        start = whole.offsets.application_properties_start
+        for at, length in ((6, 4), (9, 9)):
+            encoded = bytearray(whole.encoded[:-1] + b"\x09" + b"\xa1\x00" * 4 + b"x")
+            encoded[start + at + 1] = length
+            self.assertFalse(compile_selector("absent IS NULL").matches(Message(bytes(encoded))))
+
     def test_broken_sections_do_not_match(self) -> None:
         """What cannot be decoded is not selected, whatever is asked of it."""
         whole = message({"color": "red", "x": 1}, properties={"subject": "s", "to": "t"})
