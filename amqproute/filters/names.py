@@ -18,7 +18,10 @@ Fields of the standard are spelled with hyphens, as the standard does, or with u
 Without a domain the two dialects differ. A *selector* infers it (revision 200 §5.3): a JMS header
 name, the exact name of a standard field, a known extension, else an application property.
 ``user-id`` is the standard's field, ``user_id`` is not its name and so an application property.
-The *SQL filter* of the OASIS draft takes every name without a domain as an application property.
+The *SQL filter* of the OASIS draft takes every name without a domain as an application property,
+and so does Apache's own definition of the selector filter: an application property that is named
+as a standard field (``to``, ``subject``, ``priority``, ``durable``, ``ttl``) is reached with its
+domain in either.
 """
 
 from __future__ import annotations

@@ -290,6 +290,8 @@ class NameTests(SynchronousTestCase):
             "user-id = 'ann' AND user-id = X'616E6E' AND user-id IN (x'00', X'616e6e')",
             "amqp.user-id LIKE 'a%' AND user-id > X'61' AND user-id BETWEEN X'60' AND X'7F'",
         )
+        selector = compile_selector("JMSMessageID IN (x'00', 'ID:AMQP_NO_PREFIX:x')")
+        self.assertTrue(selector.matches(message(properties={"message_id": "x"})))
         broken = message(properties={"user_id": b"\xff"})
         self.assertIs(outcome("user-id <> 'ann'", broken), None)
 
@@ -371,6 +373,8 @@ class SelectorTests(SynchronousTestCase):
             ("(x1+x2)*x3 != -(x1+1)", "(x1 + x2) * x3 <> -(x1 + 1)"),
             ("(x1 or x2) and not (x1 and x2)", "(x1 OR x2) AND NOT (x1 AND x2)"),
             ("(x1 and x2) or (not x3)", "x1 AND x2 OR NOT x3"),
+            ("(x1 or x2 or (x3 or x4)) and x5", "(x1 OR x2 OR (x3 OR x4)) AND x5"),
+            ("x1 and (x2 and x3)", "x1 AND (x2 AND x3)"),
             ("(x1 = x2) = (not x3)", "(x1 = x2) = (NOT x3)"),
             ("(x1 in (1,'a''b',tRUE)) is null", "(x1 IN (1, 'a''b', TRUE)) IS NULL"),
             ("- - 5 + +x1 < -0.5e1", "--5 + +x1 < -5.0"),
