@@ -31,6 +31,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.states import State
 from amqproute.wire.amqp10.types import Symbol
 from amqproute.wire.mechanisms import Verify
 
@@ -406,9 +407,9 @@ class Frontend:
                 )
             found = self._find(link, event.attach)
         except Unresolved as unresolved:
-            link.context = _Waiting()
+            link.context = waiting = _Waiting()
             self._links.add(link)
-            self.admit(unresolved.hop).addBoth(self._found_out, link, event.attach)
+            self.admit(unresolved.hop).addBoth(self._found_out, link, event.attach, waiting)
         except AmqpError as error:
             self._refuse(link, error)
         else:
@@ -426,15 +427,10 @@ class Frontend:
             return termini.source(attach, self.principal)
         return termini.target(attach, self.principal)
 
-    def _found_out(self, _: object, link: Link, attach: spec.Attach) -> None:
+    def _found_out(self, _: object, link: Link, attach: spec.Attach, waiting: _Waiting) -> None:
         """The DNS has been asked about an attach's domain, or did not answer in time."""
-        if self._pump is None:
-            return
-        waiting = link.context
-        if not isinstance(waiting, _Waiting):
-            # Detached meanwhile; an attach is answered nevertheless.
-            link.refuse(conditions.LINK_DETACH_FORCED, "detached before it was attached")
-            self.flush()
+        if link.context is not waiting:
+            self._put_left(link, attach, waiting)  # the link is gone
             return
         try:
             found = self._find(link, attach)
@@ -447,6 +443,36 @@ class Frontend:
             if waiting.deliveries and isinstance(link.context, Inbound):
                 self.put_now(link.context, waiting.deliveries)
         self.flush()
+
+    @staticmethod
+    def _answer_gone(link: Link, waiting: _Waiting) -> None:
+        """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
+        if link.state not in (State.OFFERED, State.LAPSED):
+            return
+        if any(delivery.settled for delivery in waiting.deliveries):
+            link.accept()
+        else:
+            link.refuse(conditions.LINK_DETACH_FORCED, "detached before it was attached")
+
+    def _put_left(self, link: Link, attach: spec.Attach, waiting: _Waiting) -> None:
+        """Take what was sent settled before the link went: nobody would send it again (P-03)."""
+        settled = [delivery for delivery in waiting.deliveries if delivery.settled]
+        if not settled:
+            return
+        try:
+            found = self._find(link, attach)
+        except (AmqpError, Unresolved) as error:
+            self.log.warn(
+                "{connection} ({principal}) link {link}: {count} settled messages dropped: {error}",
+                connection=self.facts.remote,
+                principal=str(self.principal),
+                count=len(settled),
+                link=link.name,
+                error=str(error),
+            )
+            return
+        window = self.limits.link_credit
+        self.put_now(Inbound(self, link, found.node, self._origin(attach), window), settled)
 
     def admit(self, hop: NextHop) -> Deferred[Any]:
         """Have a next hop looked up. See `IHops.admit`."""
@@ -573,7 +599,9 @@ class Frontend:
             del self.shared.links[key]
         self._tell_refusals(link)
         context, link.context = link.context, None
-        if isinstance(context, Outbound):
+        if isinstance(context, _Waiting):
+            self._answer_gone(link, context)
+        elif isinstance(context, Outbound):
             context.gone(deliveries)
         elif isinstance(context, Inbound) and context.target in self._dynamic:
             self.delete_dynamic(context.target)

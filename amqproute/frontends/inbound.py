@@ -97,6 +97,7 @@ class Inbound:
             Those that were put: to be settled when the batch is committed.
         """
         taken = []
+        was_active = self.link.is_active
         self._uncommitted += len(deliveries)
         for delivery in deliveries:
             try:
@@ -112,7 +113,7 @@ class Inbound:
             except AmqpError as error:
                 self._uncommitted -= 1
                 self._refuse(delivery, error)
-                if not self.link.is_active:
+                if was_active and not self.link.is_active:
                     break
             else:
                 taken.append(delivery)
@@ -178,6 +179,8 @@ class Inbound:
 
     def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
         self._frontend.note_refusal(self, error)
+        if not self.link.is_active:
+            return  # nobody is left to be told
         details = spec.Error(
             condition=error.condition,
             description=error.description,
@@ -198,6 +201,8 @@ class Inbound:
     def _malformed(self, error: DecodeError) -> None:
         """A message that misrepresents its sections ends the session (M-24, K-10)."""
         self._frontend.note_refusal(self, error)
+        if not self.link.is_active:
+            return
         self._frontend.end_session(
             self.link.session,
             spec.Error(
@@ -221,8 +226,10 @@ class Inbound:
 
     def _admitted(self, _: object, hop: NextHop) -> None:
         line = self._held.pop(hop, None)
-        if line is None or not self.link.is_active:
+        if line is None:
             return
+        # Also if the link is gone by now: these came before its end (P-03), and what was sent
+        # settled nobody would send again (O-08).
         self._uncommitted -= len(line)
         self._frontend.put_now(self, list(line))
 

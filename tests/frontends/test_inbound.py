@@ -509,6 +509,24 @@ class AdmissionTests(InboundCase):
         self.assertTrue(all(not each._links for each in self.house.shared.frontends))
         self.assertIsNone(self.client.closed)
 
+    def test_settled_and_gone(self) -> None:
+        """What was sent settled to a name that is being asked about is taken, sender or not."""
+        self.network.silent.add("slow.example")
+        self.network.errors["gone.example"] = ResolveError("dns.nxdomain", "no", permanent=True)
+        peer = self.client.wire.right  # type: ignore[attr-defined]
+        for number, domain in enumerate(("slow.example", "gone.example")):
+            link = self.client.sender(f"x@{domain}", f"out{number}")
+            self.step(6)
+            for each in range(2):
+                given = transfer_of(2 * number + each, handle=link.handle, settled=not each)
+                peer.receive(frame(given, message(b"%d" % each).encoded))
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_for(6)
+        self.assertEqual(self.house.bodies("amqp$out/slow.example"), [b"0"])
+        self.assertEqual(self.house.depth("gone.example"), 0)
+        self.assertEqual(self.house.shared.frontends, set())
+        self.assertEqual(self.flushLoggedErrors(), [])
+
     def test_messages_wait(self) -> None:
         """On the anonymous node single messages wait, and those behind them keep their place."""
         self.network.silent.add("slow.example")
