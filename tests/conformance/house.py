@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.error import ConnectionAborted, ConnectionDone
-from twisted.internet.task import Clock
+from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
@@ -199,6 +199,7 @@ class World:
         clock: monotonic seconds.
         houses: by the host name at which they are reached.
         domains: what the DNS knows: a domain's hosts, in order; or the ResolveError to give.
+        dns_seconds: how long the DNS takes; None: it answers at once.
         asked: every domain that was looked up.
         connects: every (host, domain) to which a connection was tried.
     """
@@ -208,6 +209,7 @@ class World:
         self.houses: dict[str, House] = {}
         self.domains: dict[str, Sequence[str] | ResolveError] = {}
         self.down: set[str] = set()
+        self.dns_seconds: float | None = None
         self.asked: list[str] = []
         self.connects: list[tuple[str, str]] = []
         self.wires: list[tuple[End, End]] = []
@@ -263,6 +265,8 @@ class World:
     async def resolve(self, domain: str) -> Resolution:
         """As `SrvResolver.resolve`."""
         self.asked.append(domain)
+        if self.dns_seconds is not None:
+            await deferLater(self.clock, self.dns_seconds)
         found = self.domains.get(domain)
         if found is None:
             raise ResolveError("dns.nxdomain", f"{domain} does not exist", permanent=True)

@@ -25,6 +25,7 @@ from tests.conformance.house import (
     bare,
     condition,
     data,
+    frame,
     header_of,
     message,
     section,
@@ -386,6 +387,113 @@ class AliasTests(AddressCase):
             [section_of(each, spec.SECTION_DATA) for each in self.take(self.other)],
             [b"%d" % n for n in range(5)],
         )
+
+
+class SlowDnsTests(AddressCase):
+    """A DNS that takes its time, and clients that do not wait for it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.other = self.world.house("b.test", nodes=["q", "r"])
+        self.world.dns_seconds = 2.0
+
+    def arrived(self) -> list[bytes]:
+        self.world.advance(5)
+        return [section_of(each, spec.SECTION_DATA) for each in self.take(self.other)]
+
+    def test_attach_waits(self) -> None:
+        """T-12, E-02: the answer to an attach waits for the DNS; other links do not."""
+        self.client.send(attach("sender", "s", 5, "q@b.test"))
+        self.client.sender("q", handle=6)
+        self.client.publish(0, handle=6)
+        self.assertEqual(self.house.depth(), 1)
+        self.client.run(2.5)
+        self.assertEqual(self.client.one(spec.Attach).target.address, "q@b.test")
+
+    def test_pipelined_behind_the_attach(self) -> None:
+        """L-07, P-03: transfers behind an attach that waits are taken, in their order."""
+        self.client.send(attach("sender", "s", 5, "q@b.test"))
+        self.client.write(
+            *(self.client.transfer(n, message(b"%d" % n), handle=5) for n in range(3))
+        )
+        self.client.run(2.5)
+        self.assertEqual(self.arrived(), [b"0", b"1", b"2"])
+
+    def test_refused_in_the_end(self) -> None:
+        """T-25, L-34: a domain that does not exist refuses the attach when that is known."""
+        self.client.send(attach("sender", "s", 5, "q@nowhere.test"))
+        self.client.write(self.client.transfer(0, handle=5))
+        self.client.run(2.5)
+        self.assertIsNone(self.client.one(spec.Attach).target)
+        self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:not-found")
+        self.client.send(spec.Detach(handle=5, closed=True))
+        self.assertTrue(self.client.none(spec.End))
+
+    def test_detached_while_waiting(self) -> None:
+        """L-31: who detaches before the answer gets both answers, and nothing else later."""
+        self.client.send(attach("sender", "s", 5, "q@b.test"))
+        self.client.send(spec.Detach(handle=5, closed=True))
+        self.client.run(3)
+        names = self.client.names()
+        self.assertEqual([name for name in names if name == "Detach"], ["Detach"])
+        self.client.sender("q", handle=5)
+        self.client.publish(0, handle=5)
+        self.assertEqual(self.house.depth(), 1)
+
+    def test_gone_while_waiting(self) -> None:
+        """L-31: a client that is gone before the answer leaves nothing behind."""
+        self.client.send(attach("sender", "s", 5, "q@b.test"))
+        self.client.hang_up()
+        self.client.run(3)
+        self.assertEqual(self.house.shared.links, {})
+
+    def test_order_behind_a_question(self) -> None:
+        """T-24, D-12: what follows a message whose domain is asked for stays behind it."""
+        self.client.sender("amqp$transfer", handle=5)
+        for number, to in enumerate(("q@b.test", "q", "q@b.test", "q")):
+            self.client.publish(number, message(b"%d" % number, to=to), handle=5)
+        self.client.run(2.5)
+        self.assertEqual(self.arrived(), [b"0", b"2"])
+        states = [each.state for each in self.client.all(spec.Disposition)]
+        self.assertTrue(all(isinstance(each, spec.Accepted) for each in states))
+        self.assertEqual(self.house.depth(), 2)
+
+    def test_no_answer_at_all(self) -> None:
+        """T-25: a DNS that does not answer delays a message, and refuses none."""
+        self.world.dns_seconds = 1000.0
+        self.client.sender("amqp$transfer", handle=5)
+        self.client.publish(0, message(to="q@b.test"), handle=5)
+        self.client.run(10)
+        self.assertIsInstance(self.client.one(spec.Disposition).state, spec.Accepted)
+
+    def test_settled_and_gone(self) -> None:
+        """P-03, P-10: a one-off publisher's settled message is not lost while we ask."""
+        self.once("amqp$transfer")
+        self.assertEqual(self.arrived(), [b"once", b"twice"])
+
+    def once(self, address: str) -> spec.Attach:
+        """Attach, publish, and go, all in one segment; return the answer to the attach."""
+        client = self.house.client(ALICE).ready("once")
+        client.write(
+            frame(attach("sender", "s", 0, address)),
+            client.transfer(0, message(b"once", to="q@b.test"), settled=True),
+            client.transfer(1, message(b"bad", to="@@"), settled=False),
+            client.transfer(2, message(b"twice", to="q@b.test"), settled=False),
+            frame(spec.Detach(handle=0, closed=True)),
+            frame(spec.End()),
+            frame(spec.Close()),
+        )
+        client.run(2.5)
+        self.assertTrue(client.is_cut)
+        return client.one(spec.Attach)
+
+    def test_settled_and_gone_by_an_alias(self) -> None:
+        """E-01, P-03: so it is by an alias, or the answer to the attach says that it was not."""
+        answer = self.once("q@b.test")
+        if answer.target is None:
+            self.assertEqual(self.arrived(), [])
+        else:
+            self.assertEqual(self.arrived()[:1], [b"once"])
 
 
 class AccessTests(AddressCase):
