@@ -91,6 +91,7 @@ class Link:
 
     __slots__ = (
         "_allow_new",
+        "_drain_told",
         "_drain_waits",
         "_echo_due",
         "_errant_from",
@@ -161,6 +162,7 @@ class Link:
         self._settle_rule: bool | None = None
         self._allow_new = True
         self._queued = 0
+        self._drain_told = False
         self._drain_waits = False
         # Receiver.
         self._grace = 0
@@ -572,19 +574,21 @@ class Link:
         """Give up what is left of the credit and tell the receiver (§2.6.7).
 
         Call it when `drain` is set and there is nothing more to send. While deliveries wait for
-        the session window the answer waits behind them.
+        the session window the answer waits behind them. Each drain is answered once: further
+        calls do nothing until the receiver's next flow.
 
         Raises:
             LocalProtocolError: the link is a receiver.
         """
         if self.role != "sender":
             raise LocalProtocolError(f"link {self.name!r} is a receiver")
-        if self._state is not State.OPEN:
+        if self._state is not State.OPEN or self._drain_told:
             return
         if self._queued:
             self._drain_waits = True
             return
         self._drain_waits = False
+        self._drain_told = self.drain
         self.delivery_count = (self.delivery_count + self.credit) & SERIAL_MASK
         self.credit = 0
         self._echo_due = False
@@ -677,6 +681,7 @@ class Link:
                     counted = 0
                 self.credit = max(0, counted + flow.link_credit - self._queued)
             self.drain = flow.drain
+            self._drain_told = False
         else:
             self.available = flow.available
             if flow.delivery_count is not None:

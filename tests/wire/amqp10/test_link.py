@@ -333,6 +333,17 @@ class Credit(_Case):
         (flowed,) = of_type(pair.server_events, LinkFlowed)
         self.assertEqual(flowed.flow.link_credit, 0)
 
+    def test_drain_is_answered_once(self) -> None:
+        """However often the user says that there is nothing; a new drain has a new answer."""
+        peer = self.peer()
+        link = peer.attached("receiver")
+        for _ in range(2):
+            peer.send(flow(handle=0, link_credit=5, drain=True))
+            for _ in range(3):
+                link.drained()
+            (told,) = peer.read()
+            self.assertEqual((told.link_credit, told.drain), (0, True))
+
     def test_drain_behind_the_queue(self) -> None:
         """What waits for the window is sent before the credit is given back."""
         peer = self.peer()
