@@ -25,6 +25,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.BareMessageTests.test_body_of_data",
         "tests.conformance.test_messages.BareMessageTests.test_body_of_sequences",
         "tests.conformance.test_messages.ToleranceTests.test_message_format",
+        "tests.frontends.test_inbound.RefusalTests.test_formats",
     ),
     "T-04": ("tests.conformance.test_addresses.ServiceTests.test_local",),
     "T-05": (
@@ -61,7 +62,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_addresses.RelayTests.test_static_route",
         "tests.conformance.test_addresses.RelayTests.test_three_hops",
     ),
-    "T-12": ("tests.conformance.test_addresses.AliasTests.test_attach",),
+    "T-12": (
+        "tests.conformance.test_addresses.AliasTests.test_attach",
+        "tests.conformance.test_addresses.SlowDnsTests.test_attach_waits",
+    ),
     "T-13": ("tests.conformance.test_addresses.AliasTests.test_attach",),
     "T-14": (
         "tests.conformance.test_addresses.AliasTests.test_equal_to",
@@ -82,6 +86,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "T-16": (
         "tests.conformance.test_addresses.AccessTests.test_only_an_alias",
         "tests.conformance.test_addresses.AccessTests.test_per_message",
+        "tests.frontends.test_inbound.AttachTests.test_rights",
     ),
     "T-17": ("tests.conformance.test_addresses.ResolutionTests.test_reserved",),
     "T-18": (
@@ -117,6 +122,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "T-24": (
         "tests.conformance.test_addresses.AliasTests.test_order_while_asking",
         "tests.conformance.test_addresses.RelayTests.test_order",
+        "tests.conformance.test_addresses.SlowDnsTests.test_order_behind_a_question",
     ),
     "T-25": (
         "tests.conformance.test_addresses.AliasTests.test_no_answer",
@@ -126,13 +132,14 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_addresses.ServiceTests.test_rejected_not_allowed",
         "tests.conformance.test_addresses.ServiceTests.test_settled_failure",
         "tests.conformance.test_addresses.ServiceTests.test_without_to",
-        "tests.integration.test_federation.FederationTests.test_no_service",
+        "tests.conformance.test_addresses.SlowDnsTests.test_no_answer_at_all",
     ),
     "T-26": (
         "tests.conformance.test_addresses.RelayTests.test_forbidden_there",
         "tests.conformance.test_addresses.RelayTests.test_rejected_there",
         "tests.conformance.test_addresses.RelayTests.test_reply_to_is_not_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
+        "tests.frontends.test_inbound.RefusalTests.test_return_address",
         "tests.integration.test_federation.FederationTests.test_rejected_over_there",
         "tests.integration.test_federation.FederationTests.test_returned_across",
     ),
@@ -265,7 +272,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.test_address.CompatibilityTests.test_accepted",
     ),
     "L-01": ("tests.conformance.test_link.AttachTests.test_sender",),
-    "L-02": ("tests.conformance.test_link.RefusalTests.test_unknown_filter",),
+    "L-02": (
+        "tests.conformance.test_link.RefusalTests.test_selector",
+        "tests.conformance.test_link.RefusalTests.test_unknown_filter",
+    ),
     "L-03": ("tests.conformance.test_link.DetachTests.test_deleted_node",),
     "L-04": (
         "tests.conformance.test_session.SessionTests.test_handle_max",
@@ -276,7 +286,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_addresses.AliasTests.test_order_while_asking",
         "tests.conformance.test_session.SessionTests.test_order",
     ),
-    "L-07": ("tests.conformance.test_session.SessionTests.test_pipelined",),
+    "L-07": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_pipelined_behind_the_attach",
+        "tests.conformance.test_session.SessionTests.test_pipelined",
+    ),
     "L-08": (
         "tests.conformance.test_link.DetachTests.test_frames_behind_our_detach",
         "tests.conformance.test_link.RefusalTests.test_pipelined_transfers_to_a_refused_link",
@@ -287,6 +300,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.StolenTests.test_on_another_connection",
         "tests.conformance.test_link.StolenTests.test_on_the_same_session",
         "tests.conformance.test_link.StolenTests.test_other_container",
+        "tests.frontends.test_inbound.AttachTests.test_stolen",
         "tests.integration.test_proton.OutcomeTests.test_reattach_by_name",
         "tests.wire.amqp10.test_link.Attaching.test_stolen",
     ),
@@ -304,7 +318,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_outcomes.OutcomeTests.test_acquired",
     ),
     "L-30": ("tests.conformance.test_link.AttachTests.test_sender",),
-    "L-31": ("tests.conformance.test_link.DetachTests.test_close",),
+    "L-31": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_detached_while_waiting",
+        "tests.conformance.test_addresses.SlowDnsTests.test_gone_while_waiting",
+        "tests.conformance.test_link.DetachTests.test_close",
+    ),
     "L-32": (
         "tests.conformance.test_link.AttachTests.test_unsettled_map_is_not_kept",
         "tests.conformance.test_link.DetachTests.test_close",
@@ -314,6 +332,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.RefusalTests.test_null_source",
     ),
     "L-34": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_refused_in_the_end",
         "tests.conformance.test_link.RefusalTests.test_pipelined_transfers_to_a_refused_link",
         "tests.wire.amqp10.test_link.Attaching.test_refuse",
     ),
@@ -427,6 +446,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.ScopeTests.test_other_links_of_an_ended_session",
         "tests.conformance.test_link.DetachTests.test_releases",
         "tests.conformance.test_session.SessionTests.test_end_releases",
+        "tests.conformance.test_session.SessionTests.test_fault_gives_back",
+        "tests.frontends.test_outbound.LinkTests.test_detached",
         "tests.integration.test_proton.OutcomeTests.test_lost_connection",
     ),
     "O-07": "transactions are not offered",
@@ -455,6 +476,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "O-14": (
         "tests.conformance.test_outcomes.DefaultTests.test_settled_without_state",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_without_state",
+        "tests.frontends.test_outbound.OutcomeTests.test_settled_without_outcome",
     ),
     "O-15": (
         "tests.conformance.test_outcomes.AgreedTests.test_range",
@@ -462,6 +484,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_outcomes.DispositionTests.test_contradiction",
         "tests.conformance.test_outcomes.DispositionTests.test_outcome_then_settlement",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_contradiction",
+        "tests.frontends.test_outbound.OutcomeTests.test_contradiction",
     ),
     "O-17": (
         "tests.conformance.test_link.DetachTests.test_default_outcome_of_an_orphan",
@@ -513,6 +536,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "F-05": (
         "tests.conformance.test_flow.ReceiverTests.test_credit",
         "tests.conformance.test_session.WindowTests.test_remote_window",
+        "tests.conformance.test_session.WindowTests.test_window_of_none",
         "tests.integration.test_proton.LinkTests.test_credit",
     ),
     "F-06": ("tests.conformance.test_flow.SenderTests.test_grace_is_for_new_links",),
@@ -531,6 +555,9 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "P-01": ("tests.conformance.test_link.AttachTests.test_sender",),
     "P-02": ("tests.conformance.test_transfer.OneOffTests.test_continuous",),
     "P-03": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_pipelined_behind_the_attach",
+        "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone",
+        "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone_by_an_alias",
         "tests.conformance.test_connection.SaslTests.test_all_in_one_segment",
         "tests.conformance.test_transfer.OneOffTests.test_everything_at_once",
         "tests.wire.amqp10.test_connection.Opening.test_one_segment",
@@ -547,6 +574,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "P-08": ("tests.conformance.test_session.WindowTests.test_never_stalls",),
     "P-09": ("tests.conformance.test_transfer.SettlementTests.test_explicit_outcome",),
     "P-10": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone",
         "tests.conformance.test_transfer.SettlementTests.test_settled",
         "tests.conformance.test_transfer.SettlementTests.test_settled_mode",
     ),
@@ -593,17 +621,20 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.LifetimeTests.test_ttl_zero",
     ),
     "D-12": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_order_behind_a_question",
         "tests.conformance.test_messages.OrderTests.test_durability_does_not_part_them",
         "tests.conformance.test_messages.OrderTests.test_in_order",
         "tests.conformance.test_transfer.FramesTests.test_cut_off",
     ),
     "E-01": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone_by_an_alias",
         "tests.conformance.test_connection.OpenTests.test_capabilities",
         "tests.conformance.test_errors.ScopeTests.test_error_mode_detach",
         "tests.conformance.test_link.AttachTests.test_does_not_lie_about_durability",
         "tests.conformance.test_transfer.SizeTests.test_too_large_for_the_receiver",
     ),
     "E-02": (
+        "tests.conformance.test_addresses.SlowDnsTests.test_attach_waits",
         "tests.conformance.test_errors.TableTests.test_transactional_outcome",
         "tests.conformance.test_errors.TableTests.test_transactional_transfer",
         "tests.conformance.test_link.RefusalTests.test_distribution_mode",
@@ -614,6 +645,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.ScopeTests.test_detached_links_are_forgotten",
         "tests.conformance.test_errors.ScopeTests.test_others_do_not_notice",
         "tests.conformance.test_errors.ScopeTests.test_session",
+        "tests.conformance.test_flow.SenderTests.test_beyond_capacity_settled",
         "tests.conformance.test_session.SessionTests.test_sessions_are_independent",
     ),
     "E-04": (
@@ -626,6 +658,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "E-05": (
         "tests.conformance.test_addresses.AccessTests.test_dynamic",
+        "tests.conformance.test_connection.OpenTests.test_forced",
         "tests.conformance.test_errors.ScopeTests.test_words",
         "tests.conformance.test_link.RefusalTests.test_too_many_links",
         "tests.conformance.test_link.RefusalTests.test_unknown_node",
@@ -684,6 +717,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "W-22": (
         "tests.conformance.test_examples.ExampleTests.test_w22_one_off_publish",
         "tests.conformance.test_transfer.OneOffTests.test_everything_at_once",
+        "tests.frontends.test_inbound.AcceptanceTests.test_one_off",
         "tests.integration.test_handshakes.HeaderTests.test_at_once",
     ),
     "W-23": ("tests.conformance.test_examples.ExampleTests.test_w23_error_scope",),
