@@ -14,7 +14,8 @@ hands (acquired), nowhere (archived).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from amqproute.message import Message
@@ -35,7 +36,8 @@ class Entry:
         expires_ms: wall clock after which it must not be delivered; 0 means never.
         delivery_count: earlier attempts that failed (header.delivery-count, part 3 §3.2.1).
         attempted: it has been handed to a consumer before (clears header.first-acquirer).
-        barred: consumers that said undeliverable-here (part 3 §3.4.5), or None.
+        barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
+            that those who come, bar themselves and go leave nothing behind.
     """
 
     __slots__ = (
@@ -68,7 +70,7 @@ class Entry:
         self.expires_ms = expires_ms
         self.delivery_count = delivery_count
         self.attempted = False
-        self.barred: set[object] | None = None
+        self.barred: WeakSet[Any] | None = None
 
     def __lt__(self, other: Entry) -> bool:
         return self.id < other.id

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakMethod
+from weakref import WeakMethod, WeakSet
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -650,7 +650,7 @@ class Queue:
             changed = True
         if outcome.undeliverable_here and consumer is not None:
             if entry.barred is None:
-                entry.barred = set()
+                entry.barred = WeakSet()
             entry.barred.add(consumer)
         encoded = None
         if outcome.message_annotations:

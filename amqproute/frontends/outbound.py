@@ -38,6 +38,7 @@ class Outbound:
     """
 
     __slots__ = (
+        "__weakref__",
         "_agreed",
         "_bytes",
         "_frontend",

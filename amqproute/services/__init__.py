@@ -18,6 +18,10 @@ a local node           `publish` on the node           `transfer` on the node
 another domain         `publish` on the address        only domains in the peer's `relay-for`
 a service              only by attaching to it         never (T-32)
 =====================  ==============================  =======================================
+
+A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so
+it takes the same rights, and a peer may name its own domains besides. A client without them is
+refused; a peer's message loses the address and goes on, since the peer is not its author (T-26).
 """
 
 __all__: list[str] = []

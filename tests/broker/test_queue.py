@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -215,6 +216,19 @@ class SharesTests(QueueCase):
         other.take(5)
         self.assertEqual(other.seen, [b"0", b"1"])
         self.assertEqual([entry.delivery_count for entry in other.held], [0, 0])
+
+    def test_barred_consumers_are_forgotten(self) -> None:
+        """Consumers that bar themselves and go are not remembered."""
+        self.put(b"0")
+        for _ in range(20):
+            taker = Taker(self.queue)
+            taker.take(1)
+            (entry,) = taker.held
+            self.settle(taker, [entry], spec.Modified(undeliverable_here=True))
+            self.queue.detach(taker)
+            del taker
+        gc.collect()
+        self.assertEqual(len(entry.barred or ()), 0)
 
     def test_barred_entries_exhaust(self) -> None:
         """Who is barred from all that is left is told that there is nothing for it (F-10)."""
