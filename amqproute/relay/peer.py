@@ -30,6 +30,7 @@ from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.states import State
 from amqproute.wire.amqp10.types import Symbol
 
 TRANSFER: Final = "amqp$transfer"
@@ -255,6 +256,8 @@ class PeerSession:
         self._attach()
 
     def _attach(self) -> None:
+        if self.connection.state is not State.OPEN:
+            return  # refused by open and close in one go: the close, which follows, says why
         session = self.connection.begin()
         address: str | None = self._target
         if address == ANONYMOUS:
