@@ -15,9 +15,9 @@ function fail(words) {
 }
 
 function done(answer, connection) {
-    process.stdout.write(JSON.stringify(answer) + '\n');
     connection.once('connection_close', () => process.exit(0));
-    connection.close();
+    // Not before the answer is out: the exit would cut it.
+    process.stdout.write(JSON.stringify(answer) + '\n', () => connection.close());
 }
 
 function outcome_of(name, delivery) {

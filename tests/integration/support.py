@@ -128,7 +128,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
 
 
-RUN = "import sys; from amqproute.daemon.service import run; sys.exit(run(sys.argv[1]))"
+RUN = (sys.executable, "-m", "amqproute", "serve", "--config")
 
 
 class Daemon:
@@ -232,7 +232,7 @@ class Daemon:
 
     def spawn(self) -> None:
         """Start the process and do not wait."""
-        self._spawn([sys.executable, "-c", RUN, str(self.file)], {}, ())
+        self._spawn([*RUN, str(self.file)], {}, ())
 
     def activate(self, sockets: Sequence[socket.socket]) -> Daemon:
         """Start it as systemd does, with listening sockets, and wait until it is ready."""
@@ -247,7 +247,7 @@ class Daemon:
         variables = {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": names}
         command = ["/bin/bash", "-c", f'{script}LISTEN_PID=$$ exec "$@"', "bash"]
         try:
-            self._spawn([*command, sys.executable, "-c", RUN, str(self.file)], variables, copies)
+            self._spawn([*command, *RUN, str(self.file)], variables, copies)
         finally:
             for each in copies:
                 os.close(each)

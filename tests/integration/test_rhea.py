@@ -49,8 +49,8 @@ class RheaTests(DaemonTestCase):
             raise SkipTest("Node.js is not installed")
         if rhea() is None:
             raise SkipTest(
-                "rhea is not installed (npm install --no-save --prefix tests/integration rhea, or let "
-                "AMQPROUTE_RHEA point to it)"
+                "rhea is not installed (npm install --no-save --prefix tests/integration rhea, or "
+                "let AMQPROUTE_RHEA point to it)"
             )
         super().setUp()
 
