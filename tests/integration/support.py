@@ -60,7 +60,10 @@ T = TypeVar("T")
 
 
 def until(
-    condition: Callable[[], T], what: str = "", seconds: float = PATIENCE, detail: Any = None
+    condition: Callable[[], T | None],
+    what: str = "",
+    seconds: float = PATIENCE,
+    detail: Callable[[], str] | None = None,
 ) -> T:
     """Wait until a condition is true, and return what it returned.
 
