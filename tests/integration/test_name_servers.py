@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import socket
+import tempfile
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, ClassVar
@@ -304,8 +305,9 @@ class DaemonTestCase(NameServerTestCase):
         if binary is None:
             raise SkipTest(f"{self.program} is not installed")
         await self.prepare()
-        self.directory = Path(self.mktemp()).absolute()
-        self.directory.mkdir(parents=True)
+        # Not trial's own directory: a path of a unix socket has at most 107 octets.
+        self.directory = Path(tempfile.mkdtemp(prefix="amqproute-dns-"))
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
         for origin, text in ZONES.items():
             (self.directory / f"{origin}.zone").write_text(text)
         self.port = free_port()
