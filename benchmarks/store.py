@@ -2,7 +2,7 @@
 """Measure the store: CPU for each message (enqueue and dequeue), and the latency of commits.
 
 Run as ``python benchmarks/store.py [--directory DIR] [--messages N]``; the directory has to be on
-the kind of disk the store will live on. Three parts:
+the kind of disk the store will live on. The parts:
 
 * closed loop: for batches of 1, 10, 100 and 400 messages, `WINDOW` transactions on their way,
   each batch dequeued once its enqueue is durable. CPU is user and system time of the whole
@@ -10,6 +10,8 @@ the kind of disk the store will live on. Three parts:
 * open loop: 1,000 transactions a second for some seconds, as a server sees them;
 * the same beside a reactor thread that computes all the time, which is the worst neighbor that
   the writer's thread can have;
+* topics (``--topics`` for these alone): messages for 1, 10, 100 and 1,000 queues, the body shared
+  or copied, each queue ending its entries in transactions of its own;
 * opening with a backlog of a million messages (``--backlog``).
 """
 
@@ -152,6 +154,66 @@ def open_loop(store: SqliteStore, loop: Loop, batch: int, seconds: float, busy: 
     )
 
 
+class Topic:
+    """Publishes each message to many queues; each queue ends its part of `WINDOW` messages."""
+
+    def __init__(self, store: SqliteStore, subscribers: int, shared: bool) -> None:
+        self.store = store
+        self.queues = [f"topic/{number}" for number in range(subscribers)]
+        self.shared = shared
+        self.ended = 0
+        self.parts = 0
+        self._stored: list[list[int]] = []
+
+    def publish(self) -> None:
+        """One message, to every queue, in a transaction."""
+        store = self.store
+        ids = [store.next_id() for _ in self.queues]
+        transaction = store.begin()
+        if self.shared:
+            payload = store.next_id()
+            transaction.share(payload, BODY)
+            transaction.enqueue_shared_many(self.queues, ids, payload, len(BODY), 1, 0, 0)
+        else:
+            for queue, one in zip(self.queues, ids, strict=True):
+                transaction.enqueue(queue, one, BODY, 1, 0, 0)
+        transaction.commit().addCallback(self._end, ids)
+
+    def _end(self, _: None, ids: list[int]) -> None:
+        self._stored.append(ids)
+        if len(self._stored) == WINDOW:
+            for part in zip(*self._stored, strict=True):
+                transaction = self.store.begin()
+                transaction.dequeue(part)
+                transaction.commit().addCallback(self._gone)
+            self._stored = []
+
+    def _gone(self, _: None) -> None:
+        self.parts += 1
+        if self.parts % len(self.queues) == 0:
+            self.ended += WINDOW
+
+
+def topic(store: SqliteStore, loop: Loop, subscribers: int, shared: bool, entries: int) -> None:
+    """As fast as two windows of messages on their way allow."""
+    load = Topic(store, subscribers, shared)
+    messages = -(-entries // subscribers // WINDOW) * WINDOW
+    started, used = time.perf_counter(), cpu()
+    begun = 0
+    while load.ended < messages:
+        while begun < messages and begun - load.ended < 2 * WINDOW:
+            load.publish()
+            begun += 1
+        loop.calls.get()()
+    wall, used = time.perf_counter() - started, cpu() - used
+    count = messages * subscribers
+    print(
+        f"topic, {subscribers:4} queues, body {'shared' if shared else 'copied'}: "
+        f"{used / count * 1e6:6.2f} us CPU/entry, {used / messages * 1e6:8.0f} us CPU/message, "
+        f"{count / wall:7.0f} entries/s"
+    )
+
+
 def backlog(path: str, loop: Loop, entries: int) -> None:
     """How long a store with a large backlog takes to open, and in how much memory."""
     store = SqliteStore(path, loop, clock_ms=lambda: time.time_ns() // 1_000_000)
@@ -190,6 +252,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--backlog", type=int, default=0, metavar="ENTRIES")
+    parser.add_argument("--topics", action="store_true", help="only these")
     parser.add_argument("--switch-interval", type=float, default=sys.getswitchinterval())
     arguments = parser.parse_args()
     sys.setswitchinterval(arguments.switch_interval)
@@ -201,10 +264,14 @@ def main() -> None:
         path = os.path.join(directory, "queues.db")
         store = SqliteStore(path, loop, clock_ms=lambda: time.time_ns() // 1_000_000)
         loop.wait(store.open())
-        for batch in (1, 10, 100, 400):
-            closed_loop(store, loop, batch, min(arguments.messages, batch * 4000))
-        for batch, busy in ((1, False), (20, False), (1, True), (20, True)):
-            open_loop(store, loop, batch, arguments.seconds, busy)
+        if not arguments.topics:
+            for batch in (1, 10, 100, 400):
+                closed_loop(store, loop, batch, min(arguments.messages, batch * 4000))
+            for batch, busy in ((1, False), (20, False), (1, True), (20, True)):
+                open_loop(store, loop, batch, arguments.seconds, busy)
+        for subscribers in (1, 10, 100, 1000):
+            for shared in (True, False):
+                topic(store, loop, subscribers, shared, arguments.messages // 2)
         loop.wait(store.close())
 
 

@@ -13,7 +13,7 @@ from zope.interface import implementer
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore
 from amqproute.store.records import QueueNumbers, Recovery, StoredEntry
-from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Stage, Transaction, merge
+from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Shared, Stage, Transaction, merge
 
 
 class Clock(Protocol):
@@ -186,15 +186,22 @@ class MemoryStore:
         self._transactions += 1
 
     def _check(self, stage: Stage) -> None:
-        for entry_id in (*stage.rows[::WIDTH], *stage.shared[::SHARED_WIDTH]):
+        self._check_new(stage.rows[::WIDTH])
+        shared = stage.shared
+        if shared is None:
+            return
+        self._check_new(shared.rows[::SHARED_WIDTH])
+        twice = shared.payloads.keys() & self._payloads.keys()
+        if twice:
+            raise StoreError(f"payloads {sorted(twice)[:9]} exist already")
+        gone = shared.references() - shared.payloads.keys() - self._payloads.keys()
+        if gone:
+            raise StoreError(f"an entry refers to a payload that is gone ({sorted(gone)[:9]})")
+
+    def _check_new(self, ids: Sequence[int]) -> None:
+        for entry_id in ids:
             if entry_id in self._where:
                 raise StoreError(f"entry {entry_id} exists already")
-        for payload_id in stage.payloads:
-            if payload_id in self._payloads:
-                raise StoreError(f"payload {payload_id} exists already")
-        for payload_id in stage.shared[SHARED_WIDTH - 1 :: SHARED_WIDTH]:
-            if payload_id not in stage.payloads and payload_id not in self._payloads:
-                raise StoreError(f"an entry refers to a payload that is gone ({payload_id})")
 
     def _write(self, stage: Stage, left: list[int]) -> None:
         """Apply a stage; add to `left` the payloads that entries gave up."""
@@ -205,17 +212,8 @@ class MemoryStore:
                 start : start + WIDTH
             ]
             self._add(number, StoredEntry(entry_id, encoded, arrived, expires, count, flags))
-        for payload_id, encoded in stage.payloads.items():
-            self._payloads[payload_id] = _Payload(encoded)
-        shared = stage.shared
-        for start in range(0, len(shared), SHARED_WIDTH):
-            entry_id, number, arrived, expires, flags, _, payload_id = shared[
-                start : start + SHARED_WIDTH
-            ]
-            payload = self._payloads[payload_id]
-            payload.holders += 1
-            entry = StoredEntry(entry_id, payload.encoded, arrived, expires, 0, flags, payload_id)
-            self._add(number, entry)
+        if stage.shared is not None:
+            self._write_shared(stage.shared)
         for entry_id, (count, body) in stage.updates.items():
             if entry_id in self._where:
                 entry = self._where[entry_id].entries[entry_id]
@@ -247,6 +245,19 @@ class MemoryStore:
         for entry_id in stage.dequeued:
             if entry_id in self._where:
                 self._leave(self._where.pop(entry_id).remove(entry_id), left)
+
+    def _write_shared(self, shared: Shared) -> None:
+        for payload_id, encoded in shared.payloads.items():
+            self._payloads[payload_id] = _Payload(encoded)
+        rows = shared.rows
+        for start in range(0, len(rows), SHARED_WIDTH):
+            entry_id, number, arrived, expires, flags, _, payload_id = rows[
+                start : start + SHARED_WIDTH
+            ]
+            payload = self._payloads[payload_id]
+            payload.holders += 1
+            entry = StoredEntry(entry_id, payload.encoded, arrived, expires, 0, flags, payload_id)
+            self._add(number, entry)
 
     def _leave(self, entry: StoredEntry, left: list[int]) -> int:
         """Take an entry from the holders of its payload, if it has one; return 0."""

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
 from amqproute.errors import StoreError
 from amqproute.store.records import Receipt, StoredEntry
-from amqproute.store.transaction import SHARED_WIDTH, Facts, Stage
+from amqproute.store.transaction import Facts, Shared, Stage
 
 LARGEST: Final = 256
 """Rows in the largest statement."""
@@ -41,13 +41,17 @@ class Bulk:
 
     def run(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> int:
         """Execute it for `flat`, the rows' values one after the other; count what changed."""
-        return sum(connection.execute(text, part).rowcount for text, part in self._parts(flat))
+        done = 0
+        for text, part in self._parts(flat):
+            done += connection.execute(text, part).rowcount
+        return done
 
     def ask(self, connection: sqlite3.Connection, flat: Sequence[Any]) -> list[Any]:
         """Execute a query that answers one row with one column, for each part of `flat`."""
         return [connection.execute(text, part).fetchone()[0] for text, part in self._parts(flat)]
 
-    def _parts(self, flat: Sequence[Any]) -> Iterator[tuple[str, Sequence[Any]]]:
+    def _parts(self, flat: Sequence[Any]) -> list[tuple[str, Sequence[Any]]]:
+        parts = []
         start, width = 0, self._width
         rows = len(flat) // width
         while rows:
@@ -56,8 +60,9 @@ class Bulk:
                 size -= size % GRAIN
             stop = start + size * width
             part = flat if size * width == len(flat) else flat[start:stop]
-            yield self._texts[size], part
+            parts.append((self._texts[size], part))
             start, rows = stop, rows - size
+        return parts
 
 
 INSERT = Bulk(
@@ -129,8 +134,8 @@ def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage]) -> Non
 def _write_stage(connection: sqlite3.Connection, stage: Stage, touched: set[int]) -> None:
     if stage.rows:
         INSERT.run(connection, stage.rows)
-    if stage.shared:
-        _insert_shared(connection, stage)
+    if stage.shared is not None:
+        _insert_shared(connection, stage.shared)
     if stage.updates:
         counts: list[Any] = []
         bodies: list[Any] = []
@@ -151,14 +156,14 @@ def _write_stage(connection: sqlite3.Connection, stage: Stage, touched: set[int]
         _delete(connection, sorted(stage.dequeued), touched)
 
 
-def _insert_shared(connection: sqlite3.Connection, stage: Stage) -> None:
+def _insert_shared(connection: sqlite3.Connection, shared: Shared) -> None:
     # Not a foreign key: SQLite would look for each entry's payload, and only the payloads of
     # earlier transactions can be missing.
-    known = set(stage.shared[SHARED_WIDTH - 1 :: SHARED_WIDTH]) - stage.payloads.keys()
+    known = shared.references() - shared.payloads.keys()
     if known and sum(PRESENT.ask(connection, sorted(known))) < len(known):
         raise StoreError(f"an entry refers to a payload that is gone (one of {sorted(known)[:9]})")
-    SHARE.run(connection, list(chain.from_iterable(stage.payloads.items())))
-    INSERT_SHARED.run(connection, stage.shared)
+    SHARE.run(connection, list(chain.from_iterable(shared.payloads.items())))
+    INSERT_SHARED.run(connection, shared.rows)
 
 
 def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: set[int]) -> int:

@@ -26,9 +26,33 @@ from amqproute.store.records import QueueNumbers, Receipt
 WIDTH: Final = 8
 """Columns of a row in `Stage.rows`: id, queue, arrived, expires, flags, count, size, encoded."""
 SHARED_WIDTH: Final = 7
-"""Columns of a row in `Stage.shared`: id, queue, arrived, expires, flags, size, payload."""
+"""Columns of a row in `Shared.rows`: id, queue, arrived, expires, flags, size, payload."""
 
 Move = tuple[int, int, bytes | None]
+
+
+class Shared:
+    """New payloads, and new entries that refer to these or to older ones.
+
+    Attributes:
+        rows: the entries, `SHARED_WIDTH` values each, one after the other in a flat list.
+        payloads: id -> the encoded message.
+    """
+
+    __slots__ = ("payloads", "rows")
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.payloads: dict[int, bytes] = {}
+
+    def references(self) -> set[int]:
+        """The payloads to which the entries refer."""
+        return set(self.rows[SHARED_WIDTH - 1 :: SHARED_WIDTH])
+
+    def drop_unreferenced(self) -> None:
+        """Forget payloads to which no entry refers."""
+        references = self.references()
+        self.payloads = {one: self.payloads[one] for one in self.payloads if one in references}
 
 
 class Stage:
@@ -36,20 +60,18 @@ class Stage:
 
     Attributes:
         rows: new entries, `WIDTH` values each, one after the other in a flat list.
-        shared: new entries with a shared payload, `SHARED_WIDTH` values each, likewise.
-        payloads: new payloads: id -> the encoded message.
+        shared: what has to do with shared payloads; None, as in most stages, for nothing.
         dequeued: ids that end here.
         updates: id -> delivery count and, if it changes, the encoded message.
         moves: id -> new id, queue number and, if it changes, the encoded message.
         arrivals: the new ids of `moves`.
     """
 
-    __slots__ = ("arrivals", "dequeued", "moves", "payloads", "rows", "shared", "updates")
+    __slots__ = ("arrivals", "dequeued", "moves", "rows", "shared", "updates")
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
-        self.shared: list[int] = []
-        self.payloads: dict[int, bytes] = {}
+        self.shared: Shared | None = None
         self.dequeued: set[int] = set()
         self.updates: dict[int, tuple[int, bytes | None]] = {}
         self.moves: dict[int, Move] = {}
@@ -57,16 +79,29 @@ class Stage:
 
     def is_busy(self) -> bool:
         """True if there is anything to write."""
-        return bool(self.rows or self.shared or self.dequeued or self.updates or self.moves)
+        return bool(
+            self.rows or self.dequeued or self.updates or self.moves or self.shared is not None
+        )
 
     def born(self) -> int:
         """How many entries begin here."""
-        return len(self.rows) // WIDTH + len(self.shared) // SHARED_WIDTH
+        count = len(self.rows) // WIDTH
+        if self.shared is not None:
+            count += len(self.shared.rows) // SHARED_WIDTH
+        return count
 
     def born_bytes(self) -> int:
         """How many bytes of encoded messages begin here, shared ones counted once."""
-        plain: int = sum(self.rows[WIDTH - 2 :: WIDTH])
-        return plain + sum(map(len, self.payloads.values()))
+        size: int = sum(self.rows[WIDTH - 2 :: WIDTH])
+        if self.shared is not None:
+            size += sum(map(len, self.shared.payloads.values()))
+        return size
+
+    def sharing(self) -> Shared:
+        """Return `shared`, which begins here at the latest."""
+        if self.shared is None:
+            self.shared = Shared()
+        return self.shared
 
     def clashes(self, updates: Iterable[int], moves: Iterable[int]) -> bool:
         """True if these later updates and moves cannot join: the fixed order would differ.
@@ -96,9 +131,10 @@ class Stage:
     def join(self, later: Stage) -> None:
         """Take over the work of a later stage that does not clash."""
         self.rows += later.rows
-        if later.shared:
-            self.shared += later.shared
-            self.payloads.update(later.payloads)
+        if later.shared is not None:
+            shared = self.sharing()
+            shared.rows += later.shared.rows
+            shared.payloads.update(later.shared.payloads)
         self.dequeued |= later.dequeued
         for entry_id, (count, encoded) in later.updates.items():
             self.update(entry_id, count, encoded)
@@ -116,15 +152,9 @@ class Stage:
             return
         if self.rows:
             self.rows = self._born_to_stay(self.rows, WIDTH)
-        if self.shared:
-            self.shared = self._born_to_stay(self.shared, SHARED_WIDTH)
-            self.drop_unshared()
-
-    def drop_unshared(self) -> None:
-        """Forget payloads to which no new entry refers."""
-        if self.payloads:
-            shared = set(self.shared[SHARED_WIDTH - 1 :: SHARED_WIDTH])
-            self.payloads = {one: self.payloads[one] for one in self.payloads if one in shared}
+        if self.shared is not None:
+            self.shared.rows = self._born_to_stay(self.shared.rows, SHARED_WIDTH)
+            self.shared.drop_unreferenced()
 
     def _born_to_stay(self, flat: list[Any], width: int) -> list[Any]:
         """Take rows that are dequeued here out of a flat list, and out of `dequeued`."""
@@ -250,7 +280,7 @@ class Transaction:
         """
         if self._hand_over is None:
             raise _too_late()
-        payloads = self.stages[0].payloads
+        payloads = self.stages[0].sharing().payloads
         if payload_id in payloads:
             raise LocalProtocolError(f"payload {payload_id} is shared twice")
         payloads[payload_id] = encoded
@@ -302,17 +332,17 @@ class Transaction:
         """
         if self._hand_over is None:
             raise _too_late()
-        first = self.stages[0]
-        encoded = first.payloads.get(payload_id)
+        shared = self.stages[0].sharing()
+        encoded = shared.payloads.get(payload_id)
         if encoded is not None and len(encoded) != size:
             raise LocalProtocolError(
                 f"payload {payload_id} has {len(encoded)} bytes, its entry says {size}"
             )
         if len(queues) != len(entry_ids):
             raise LocalProtocolError(f"{len(queues)} queues and {len(entry_ids)} ids")
-        numbers, shared = self._numbers, first.shared
+        numbers, rows = self._numbers, shared.rows
         for queue, entry_id in zip(queues, entry_ids, strict=True):
-            shared += (
+            rows += (
                 entry_id,
                 numbers[queue],
                 arrived_ms,
@@ -388,7 +418,9 @@ class Transaction:
         hand_over, self._hand_over = self._hand_over, None
         if hand_over is None:
             raise _too_late()
-        self.stages[0].drop_unshared()
+        shared = self.stages[0].shared
+        if shared is not None:
+            shared.drop_unreferenced()
         self.is_patient = patient
         return hand_over(self)
 

@@ -204,7 +204,8 @@ class Writer:
                     group.append(job)
                     for stage in job.stages:
                         entries -= stage.born() + len(stage.dequeued)
-                        room -= stage.born_bytes()
+                        if stage.rows or stage.shared is not None:
+                            room -= stage.born_bytes()
                     if entries > 0 and room > 0:
                         continue
                 self._write(group)
