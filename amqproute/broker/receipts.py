@@ -20,8 +20,9 @@ from typing import Any
 
 MAX_IDS = 200_000
 """Receipts kept of one stream; a peer that never tells its floor loses the oldest ones."""
-MAX_STREAMS = 64
-"""Streams kept of one peer: one for each store it has ever had; the oldest goes."""
+MAX_STREAMS = 256
+"""Streams kept of one peer: one for each of its hops to here, in each store it has ever had; the
+oldest goes."""
 HIGHEST_FLOOR = (1 << 63) - 1
 """What a store can keep as an id."""
 PRUNE_EVERY = 256

@@ -52,7 +52,7 @@ from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
 from amqproute.services import relay_operations
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
-from amqproute.services.transfer import TRANSFER, ReturnTarget, TransferRules, TransferService
+from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import NextHop, Principal, RouteRule, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
@@ -342,7 +342,8 @@ class House:
         assert self.relay is not None
         route = self.transfer.rules.router.route(address)
         if isinstance(route, NextHop):
-            return ReturnTarget(self.relay.take_on_trust(route), address)
+            # By a link to that very node: the message keeps its `to`, which leads elsewhere.
+            return self.relay.take_on_trust(self.transfer.rules.router.direct(address))
         if is_reserved(route.node):
             raise NotAllowed(f"messages are not returned to the service {route.node!r}")
         return self.broker.target(route.node)

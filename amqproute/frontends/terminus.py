@@ -109,7 +109,8 @@ class Termini:
             if is_reserved(route.node):
                 raise NotAllowed(f"the service {route.node!r} has no alias")
             self._require(principal, (Verb.PUBLISH, Verb.TRANSFER), route.node)
-            return self._broker.target(route.node)
+            node = self._broker.target(route.node)
+            return self._service.direct(node) if principal.kind == "peer" else node
         if principal.kind == "peer":
             raise UnauthorizedAccess(
                 f"{principal} may not relay by an alias; it has {TRANSFER_NODE}",

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -142,7 +143,8 @@ class Agent:
                 engine,
                 hop,
                 own_id=self._own_id,
-                stream=self._stream,
+                # Each hop has a floor of its own, and so a stream of its own.
+                stream=str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self._stream}/{hop.key}")),
                 floor=told.floor,
                 now_ms=self._now_ms,
                 attached=attached,

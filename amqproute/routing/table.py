@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from amqproute.address import Address, normalize_domain, parse
+from amqproute.address import TRANSFER_NODE, Address, normalize_domain, parse
+from amqproute.errors import InvalidField
 from amqproute.values import Local, NextHop, RouteRule
 
 _ADDRESS = re.compile(r"[0-9.]+|[0-9a-fA-F:]*:[0-9a-fA-F:.]*")
@@ -75,6 +76,24 @@ class Router:
             return NextHop(domain, domain)
         return self._by_rule(rule, node, domain)
 
+    def direct(self, text: str) -> NextHop:
+        """Return the hop to one node of another organization, by a link to that node.
+
+        For messages whose ``to`` does not say where they go now: those on their way back (T-26).
+        A route with a target of its own decides as it does for any message.
+
+        Raises:
+            InvalidField: it is not an address of another organization's node.
+        """
+        address = parse(text)
+        if address.domain is None or not address.node:
+            raise InvalidField(f"{text!r} names no node of another organization")
+        hop = self.hop(address.domain, address.node)
+        if hop.target != TRANSFER_NODE:
+            return hop
+        target = f"{address.node}@{address.domain}"
+        return replace(hop, key=f"{hop.key}/{target}", target=target)
+
     def hop_of_key(self, key: str) -> NextHop:
         """Return the next hop that a relay queue was made for in an earlier run.
 
@@ -82,6 +101,8 @@ class Router:
         so it is asked as it was.
         """
         place, slash, node = key.partition("/")
+        if "@" in node:
+            return replace(self.direct(node), key=key)
         if ":" not in place:
             # Under the name it has: a route made since leads it elsewhere, to the same queue.
             return replace(self.hop(place, node), key=key)

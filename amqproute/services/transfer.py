@@ -176,6 +176,10 @@ class TransferService:
         self.hops.target(hop)
         return AliasTarget(self, text, address, hop)
 
+    def direct(self, node: Any) -> DirectTarget:
+        """Return the target of a peer's link straight to a local node."""
+        return DirectTarget(self, node)
+
     def relay(self, hop: NextHop, message: Message, batch: Batch, origin: Origin) -> None:
         """Put a message on the relay queue of its next hop, within the batch.
 
@@ -277,34 +281,35 @@ class AliasTarget:
 
 
 @implementer(ITarget)
-class ReturnTarget:
-    """The way back to a sender at another organization (T-26).
+class DirectTarget:
+    """A local node that a peer has attached to by name, instead of by ``amqp$transfer``.
 
-    What goes back is a new message of this broker's, with the content of the old one. Its ``to``
-    has to be the return address: every broker on the way routes by it and by nothing else (T-04),
-    and the old one would lead it here again.
+    This is how a message comes back whose ``to`` names another organization (T-26): the link
+    says where it goes, and the message stays as it is. The trail and the receipts count here as
+    they do in the transfer service.
 
     Args:
-        queue: the relay queue of the next hop.
-        address: the return address.
+        service: the transfer service.
+        node: the local node.
     """
 
-    def __init__(self, queue: Any, address: str) -> None:
-        self.name = address
-        self._queue = queue
+    def __init__(self, service: TransferService, node: Any) -> None:
+        self.name = node.name
+        self._service = service
+        self._node = node
 
     def space(self) -> int:
         """See `ITarget.space`."""
-        room: int = self._queue.space()
+        room: int = self._node.space()
         return room
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """See `ITarget.when_space`."""
-        self._queue.when_space(tell)
+        self._node.when_space(tell)
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
-        """Address the message to where it goes. See `ITarget.put`."""
-        self._queue.put(message.with_to(self.name), batch, origin)
+        """Keep the message once. See `ITarget.put`."""
+        self._service.keep(self._node, message, batch, origin)
 
 
 def _trail_check(own_id: str, max_hops: int) -> Callable[[bytes], None]:

@@ -421,7 +421,7 @@ class House:
     def _return_target(self, address: str) -> Any:
         route = self.transfer.rules.router.route(address)
         if isinstance(route, NextHop):
-            return self.relay.take_on_trust(route)
+            return self.relay.take_on_trust(self.transfer.rules.router.direct(address))
         return self.broker.target(route.node)
 
     def connect(self, *args: Any, **extra: Any) -> Deferred[EngineProtocol]:

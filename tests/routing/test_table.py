@@ -74,6 +74,19 @@ class RouterTests(SynchronousTestCase):
         self.assertEqual((hop.key, hop.target), ("gw:5671/orders", "/queues/orders"))
         self.assertEqual(router.hop_of_key(hop.key), hop)
 
+    def test_direct(self) -> None:
+        """What goes back goes by a link to the very node, and finds it after a restart (T-26)."""
+        for rules in ((), (RouteRule("*", "amqps://gw"),)):
+            router = self.router(*rules)
+            hop = router.direct("replies@beta.example")
+            self.assertEqual(hop.target, "replies@beta.example")
+            self.assertNotEqual(hop.key, router.hop("beta.example").key)
+            self.assertEqual(router.hop_of_key(hop.key), hop)
+        templated = self.router(RouteRule("*", "amqps://gw", "/queues/{node}"))
+        self.assertEqual(templated.direct("replies@beta.example").target, "/queues/replies")
+        for text in ("replies", "@beta.example"):
+            self.assertRaises(InvalidField, router.direct, text)
+
     def test_container(self) -> None:
         """A peer may be named by the container-id that the operator wrote down (A-17)."""
         self.assertEqual(self.router().route("a@ct-7"), NextHop("beta.example", "beta.example"))
