@@ -20,6 +20,9 @@ from typing import Any
 from amqproute import conditions
 from amqproute.conditions import Condition
 
+LONGEST_DESCRIPTION = 1000
+"""Characters of an `AmqpError.description`; what is longer is cut."""
+
 
 class AmqprouteError(Exception):
     """The root of all errors of this package."""
@@ -34,7 +37,8 @@ class AmqpError(AmqprouteError):
 
     Attributes:
         condition: the symbol; subclasses fix it, `AmqpError` itself takes it as an argument.
-        description: the cause in words, for the person at the other end.
+        description: the cause in words, for the person at the other end; never longer than
+            `LONGEST_DESCRIPTION`, however much of the other side's text it quotes.
         info: the error's info map, symbol keys to encodable values.
     """
 
@@ -47,6 +51,9 @@ class AmqpError(AmqprouteError):
         condition: Condition | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
+        if len(description) > LONGEST_DESCRIPTION:
+            # A stranger's text, quoted: it fits neither into a frame nor into a log.
+            description = f"{description[:LONGEST_DESCRIPTION]}..."
         super().__init__(description)
         self.description = description
         self.info = dict(info) if info else {}

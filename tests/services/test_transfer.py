@@ -264,6 +264,14 @@ class TrailTests(TransferCase):
         self.put("q", peer(), annotations={TRACE: ["a", "b"]})
         self.assertRefused(NotAllowed, "q", peer(), annotations={TRACE: ["a", "b", "c"]})
 
+    def test_long(self) -> None:
+        """What a stranger wrote does not make the refusal as long as the message was."""
+        long = "x" * 100_000
+        for to, trace in (("q", ["alpha-1", long]), ("q", [long] * 4), (f"amqp${long}", [])):
+            error = self.assertRefused(NotAllowed, to, peer(), annotations={TRACE: trace})
+            self.assertLess(len(error.description), 1100)
+            self.assertLess(len(str(error)), 1200)
+
     def test_unreadable(self) -> None:
         """So is one whose path cannot be read, large or small."""
         for trace in (7, ["a", 7], "a", ["a" * 600, 7]):

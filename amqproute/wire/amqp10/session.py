@@ -680,11 +680,12 @@ class Session:
         self, receiver: bool, first: int, last: int, settled: bool, state: Any
     ) -> None:
         connection = self.connection
-        connection._sink.append(
-            write_disposition(
-                self.channel, receiver, first, None if last == first else last, settled, state
-            )
-        )
+        end = None if last == first else last
+        frame = write_disposition(self.channel, receiver, first, end, settled, state)
+        if len(frame) > connection.remote_max_frame_size:
+            # Better a short reason than a frame that the peer has to choke on, again and again.
+            frame = write_disposition(self.channel, receiver, first, end, settled, _cut(state))
+        connection._sink.append(frame)
         connection.frames_out += 1
 
     def _on_disposition(self, disposition: spec.Disposition) -> None:
@@ -795,6 +796,18 @@ def _check_mode(delivery: Delivery, mode: int) -> None:
             "rcv-settle-mode second on a link whose receiver settles first",
         )
     delivery.rcv_settle_mode = mode
+
+
+def _cut(state: Any) -> Any:
+    """Return a delivery state without what may be long: the verdict is what counts."""
+    if isinstance(state, spec.Rejected) and state.error is not None:
+        words = (state.error.description or "")[:80]
+        return spec.Rejected(error=spec.Error(condition=state.error.condition, description=words))
+    if isinstance(state, spec.Modified):
+        return spec.Modified(
+            delivery_failed=state.delivery_failed, undeliverable_here=state.undeliverable_here
+        )
+    return state
 
 
 def _too_large(link: Link) -> LinkFaultError:

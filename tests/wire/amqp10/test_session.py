@@ -20,6 +20,7 @@ from amqproute.wire.amqp10.events import (
 )
 from amqproute.wire.amqp10.numbers import Numbers
 from amqproute.wire.amqp10.states import State
+from amqproute.wire.amqp10.types import Symbol
 from tests.support.wire import Pair, Peer, attach, flow, frame, of_type, settings, transfer
 
 
@@ -28,6 +29,25 @@ class _Case(SynchronousTestCase):
 
     def peer(self, **changes: Any) -> Peer:
         return Peer(Connection(settings("server", **changes)), self.chunk).opened().begun()
+
+
+class LongReasons(_Case):
+    """An outcome with a reason that is longer than a frame (part 2 §2.3.1)."""
+
+    def test_cut(self) -> None:
+        """The peer agreed to frames of a size; a long reason is cut, not sent in a larger one."""
+        peer = Peer(Connection(settings("server"))).opened(max_frame_size=512).begun()
+        link = peer.attached()
+        link.flow(1)
+        peer.send(transfer(0), b"body")
+        info = {Symbol("key"): "x" * 600}
+        error = spec.Error(condition="amqp:not-allowed", description="y" * 600, info=info)
+        peer.read()
+        link.session.settle(list(link.unsettled.values()), spec.Rejected(error=error))
+        written = peer.raw()
+        self.assertLessEqual(len(written), 512)
+        self.assertIn(b"amqp:not-allowed", written)
+        self.assertIn(b"y" * 60, written)
 
 
 class Life(_Case):
