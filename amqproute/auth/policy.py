@@ -106,6 +106,9 @@ class Rule:
             raise ValueError(f"{min(both)!s} is both allowed and denied")
         if not node:
             raise ValueError("'node' is empty (write \"*\" for every node)")
+        name, at, domain = node.rpartition("@")
+        if at:  # a domain has one spelling in rules and addresses
+            node = f"{name}@{domain.lower().removesuffix('.')}"
         return cls(_checked_who(who), node, granted, refused)
 
     def __str__(self) -> str:

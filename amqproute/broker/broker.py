@@ -11,7 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.address import from_compatibility, is_reserved
+from amqproute.address import is_reserved
 from amqproute.broker.batch import Batch
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.queue import Queue
@@ -180,8 +180,7 @@ class Broker:
     # -- directory -----------------------------------------------------------------------------
 
     def resolve(self, name: str) -> str:
-        """Return the node name behind an alias or a compatibility address (A-04, A-22)."""
-        name = from_compatibility(name) or name
+        """Return the node name behind an alias (A-04)."""
         return self.aliases.get(name, name)
 
     def target(self, name: str) -> Any:

@@ -116,8 +116,9 @@ class Termini:
                 f"{principal} may not relay by an alias; it has {TRANSFER_NODE}",
                 info={"code": "route.relay"},
             )
-        self._require(principal, (Verb.PUBLISH,), text)
+        text = from_compatibility(text) or text
         address = parse(text)
+        self._require(principal, (Verb.PUBLISH,), str(address))
         if is_reserved(address.node):
             raise NotAllowed(f"messages for the service {address.node!r} are not transferred")
         return self._service.alias(text, address, route)
@@ -194,7 +195,6 @@ class Termini:
     # -- both --------------------------------------------------------------------------------------
 
     def _route(self, text: str) -> Any:
-        text = from_compatibility(text) or text
         return self._service.rules.router.route(text)
 
     def _require(self, principal: Principal, verbs: tuple[Verb, ...], node: str) -> None:

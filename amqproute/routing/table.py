@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
-from amqproute.address import TRANSFER_NODE, Address, normalize_domain, parse
+from amqproute.address import (
+    TRANSFER_NODE,
+    Address,
+    from_compatibility,
+    normalize_domain,
+    parse,
+)
 from amqproute.errors import InvalidField
 from amqproute.values import Local, NextHop, RouteRule
 
@@ -45,12 +51,15 @@ class Router:
     def route(self, text: str) -> Local | NextHop:
         """Return where a message for this address goes.
 
+        The spelling of clients made for RabbitMQ 4 is read here, once, and nowhere below: access
+        is granted to the node that comes out (A-22).
+
         Raises:
             InvalidField: the address is not one (A-13).
         """
         known = self._known.get(text)
         if known is None:
-            known = self.decide(parse(text))
+            known = self.decide(parse(from_compatibility(text) or text))
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             self._known[text] = known

@@ -37,12 +37,12 @@ from typing import Any, Final
 from zope.interface import implementer
 
 from amqproute import conditions
-from amqproute.address import is_reserved
+from amqproute.address import from_compatibility, is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
-from amqproute.errors import AmqpError, DecodeError, NotFound, PreconditionFailed
+from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, PreconditionFailed
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
@@ -215,6 +215,7 @@ class ManagementService:
     def _reply_target(self, reply_to: str | None, principal: Principal) -> Any:
         if not reply_to:
             raise PreconditionFailed("the request has no reply-to: the answer has nowhere to go")
+        reply_to = _plain(reply_to)
         if is_reserved(reply_to):
             raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
         try:
@@ -332,6 +333,14 @@ class ManagementService:
 
 
 # -- requests and replies ----------------------------------------------------------------------
+
+
+def _plain(reply_to: str) -> str:
+    """Read a reply-to of a client made for RabbitMQ 4 (A-22)."""
+    try:
+        return from_compatibility(reply_to) or reply_to
+    except InvalidField as error:
+        raise PreconditionFailed(f"reply-to: {error.description}") from None
 
 
 def _read_request(message: Message, principal: Principal) -> Request:

@@ -11,7 +11,7 @@ from typing import Any
 
 from zope.interface import implementer
 
-from amqproute.address import Address, is_reserved, parse
+from amqproute.address import Address, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
@@ -119,6 +119,8 @@ class TransferService:
     def _put_here(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
         if not node:
             raise PreconditionFailed("`to` names no node")
+        if is_reserved(node):  # spelled so that it did not begin like one
+            raise NotAllowed(f"messages for the service {node!r} are not transferred")
         verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
         if not self.rules.allows(origin.principal, verb, node):
             raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
@@ -126,11 +128,12 @@ class TransferService:
         self.tally.local += 1
 
     def _authorize_relay(self, hop: NextHop, to: str, origin: Origin) -> None:
+        address = _address(to)
         if not origin.is_peer:
-            if not self.rules.allows(origin.principal, Verb.PUBLISH, to):
+            if not self.rules.allows(origin.principal, Verb.PUBLISH, str(address)):
                 raise UnauthorizedAccess(f"{origin.principal} may not publish to {to!r}")
             return
-        domain = parse(to).domain or ""
+        domain = address.domain or ""
         patterns = self.rules.relay_for(origin.principal)
         if not any(fnmatchcase(domain, pattern) for pattern in patterns):
             raise UnauthorizedAccess(
@@ -160,8 +163,8 @@ class TransferService:
                 and rules.allows(origin.principal, verb, route.node)
             )
         if not origin.is_peer:
-            return rules.allows(origin.principal, Verb.PUBLISH, address)
-        domain = parse(address).domain or ""
+            return rules.allows(origin.principal, Verb.PUBLISH, str(_address(address)))
+        domain = _address(address).domain or ""
         return domain in origin.principal.names or any(
             fnmatchcase(domain, pattern) for pattern in rules.relay_for(origin.principal)
         )
@@ -310,6 +313,11 @@ class DirectTarget:
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Keep the message once. See `ITarget.put`."""
         self._service.keep(self._node, message, batch, origin)
+
+
+def _address(text: str) -> Address:
+    """Read an address in any spelling; access rules know it by its one normal form (A-01)."""
+    return parse(from_compatibility(text) or text)
 
 
 def _trail_check(own_id: str, max_hops: int) -> Callable[[bytes], None]:

@@ -406,6 +406,23 @@ class AttachTests(InboundCase):
         self.run_now()
         self.assertEqual(self.client.detached.get(link.name), None)
 
+    def test_rights_by_any_name(self) -> None:
+        """Another spelling of an address has no other rights (A-01, A-22)."""
+        self.build(
+            rules=[
+                Rule.of(who="*", node="q", deny=["publish", "consume"]),
+                Rule.of(who="*", node="*@Beta.example", deny=["publish"]),
+                Rule.of(who="*", node="*", allow=["publish", "consume"]),
+            ]
+        )
+        for address in ("/queues/q", "q@ALPHA.example.", "x@BETA.example", "x@beta.example.",
+                        "/queues/x%40Beta.example"):  # fmt: skip
+            self.assertRefused(conditions.UNAUTHORIZED_ACCESS, address)
+        self.assertRefused(conditions.NOT_FOUND, "/queues/%2Fqueues%2Fq")
+        link = self.client.receiver("/queues/%2Fqueues%2Fq")
+        self.run_now()
+        self.assertDetached(self.client, link, conditions.NOT_FOUND)
+
     def test_limits(self) -> None:
         """Links and dynamic nodes of a connection are counted."""
         self.build(limits=FrontendLimits(links=3, dynamic_nodes=1))

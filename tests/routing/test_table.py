@@ -26,6 +26,13 @@ class RouterTests(SynchronousTestCase):
         self.assertEqual(router.route("a@b@alpha.example"), Local("a@b"))
         self.assertEqual(router.route("@alpha.example"), Local(""))
 
+    def test_compatibility(self) -> None:
+        """What RabbitMQ 4's clients write is read once, and what comes out is not read again."""
+        router = self.router()
+        self.assertEqual(router.route("/queues/a%20b"), Local("a b"))
+        self.assertEqual(router.route("/queues/a%40beta.example"), router.route("a@beta.example"))
+        self.assertEqual(router.route("/queues/%2Fqueues%2Fa"), Local("/queues/a"))
+
     def test_dns(self) -> None:
         """Any other domain is its own next hop (T-08)."""
         hop = NextHop("beta.example", "beta.example")

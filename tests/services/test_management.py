@@ -209,7 +209,8 @@ class ManagementTests(SynchronousTestCase):
 
     def test_reply_to_has_to_be_usable(self) -> None:
         """No reply-to, no such node, a service, or a node the asker may not publish to."""
-        for reply_to in (None, "nowhere", "$management", "amqp$transfer", "orders"):
+        for reply_to in (None, "nowhere", "$management", "amqp$transfer", "orders",
+                         "/queues/orders", "/queues/%24management", "/queues/%"):  # fmt: skip
             with self.subTest(reply_to=reply_to):
                 asked = request(operation="QUERY", properties={"reply_to": reply_to})
                 error = self.assertRaises(

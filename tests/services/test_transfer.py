@@ -198,6 +198,22 @@ class RightsTests(TransferCase):
         self.assertRefused(UnauthorizedAccess, "x@forbidden.example")
         self.assertRefused(UnauthorizedAccess, "q", Origin(Principal("user", "bob")))
 
+    def test_spellings(self) -> None:
+        """Another spelling of an address has no other rights (A-01, A-22)."""
+        for to in ("/queues/secret", "/queues/s%65cret", "/queues/secret%40alpha.example"):
+            self.assertRefused(UnauthorizedAccess, to)
+            self.assertRefused(UnauthorizedAccess, to, peer())
+        self.assertRefused(NotFound, "/queues/%2Fqueues%2Fsecret")
+        self.assertRefused(NotAllowed, "/queues/amqp%24transfer")
+        self.assertRefused(NotAllowed, "/queues/%24management")
+        for to in ("x@FORBIDDEN.example", "x@forbidden.example.", "/queues/x%40forbidden.example"):
+            self.assertRefused(UnauthorizedAccess, to)
+            self.assertFalse(self.service.may_return_to(to, CLIENT), to)
+        self.assertRefused(UnauthorizedAccess, "/queues/x%40third.example", peer())
+        self.put("/queues/q")
+        self.put("/queues/x%40Gamma.example", peer())
+        self.assertEqual((self.depth("q"), self.depth("gamma.example")), (1, 1))
+
     def test_peers_deliver(self) -> None:
         """A peer may transfer to local nodes that the rules name."""
         self.put("q@alpha.example", peer())

@@ -11,7 +11,13 @@ from typing import Any
 
 import click
 
-from amqproute.address import Address, is_reserved, normalize_domain, parse
+from amqproute.address import (
+    Address,
+    from_compatibility,
+    is_reserved,
+    normalize_domain,
+    parse,
+)
 from amqproute.cli import render, runner
 from amqproute.cli.commands.options import config_option, json_option, load_config
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
@@ -215,7 +221,7 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
 def _explain(config: Config, text: str) -> Explanation:
     found = Explanation(text)
     try:
-        address = parse(text)
+        address = parse(from_compatibility(text) or text)
     except InvalidField as error:
         return found.stop(error.condition, error.description)
     found.steps.append(
