@@ -16,6 +16,7 @@ in a relay queue, and a margin).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heappop, heappush
 from typing import Any
 
 MAX_IDS = 200_000
@@ -39,7 +40,7 @@ class Stream:
         duplicates: arrivals that a receipt answered.
     """
 
-    __slots__ = ("duplicates", "floor", "ids", "key", "pending")
+    __slots__ = ("_above", "_below", "duplicates", "floor", "ids", "key", "pending")
 
     def __init__(self, key: str, ids: Sequence[int] = ()) -> None:
         self.key = key
@@ -47,6 +48,10 @@ class Stream:
         self.pending: set[int] = set()
         self.floor = 0
         self.duplicates = 0
+        # The same ids again: a heap of those above the floor, and those that may go when they are
+        # many. A peer tells floors as often as it likes; each may cost only what it forgets.
+        self._above = sorted(self.ids)
+        self._below: list[int] = []
 
     def seen(self, entry_id: int) -> bool:
         """Tell whether the message with this id was taken before."""
@@ -59,6 +64,8 @@ class Stream:
         """These are durable."""
         self.pending.difference_update(ids)
         self.ids.update(ids)
+        for entry_id in ids:
+            heappush(self._above, entry_id)
 
     def unmark(self, ids: Sequence[int]) -> None:
         """Take back receipts whose commit failed."""
@@ -68,7 +75,12 @@ class Stream:
         """Keep the number of receipts bounded; True if something was put into the transaction."""
         if len(self.ids) <= MAX_IDS:
             return False
-        return self.forget_below(sorted(self.ids)[len(self.ids) // 2], transaction)
+        kept = sorted(self.ids)[len(self.ids) // 2 :]
+        self.ids = set(kept)
+        self._above = kept
+        self._below = []
+        transaction.forget_received(self.key, kept[0])
+        return True
 
     def forget_below(self, floor: int, transaction: Any) -> bool:
         """Drop receipts below the floor; True if something was put into the transaction."""
@@ -76,12 +88,15 @@ class Stream:
         if floor <= self.floor:
             return False
         self.floor = floor
-        gone = [entry_id for entry_id in self.ids if entry_id < floor]
-        if len(gone) < PRUNE_EVERY and len(gone) < len(self.ids):
+        above, below = self._above, self._below
+        while above and above[0] < floor:
+            below.append(heappop(above))
+        if not below or (len(below) < PRUNE_EVERY and len(below) < len(self.ids)):
             return False
-        self.ids.difference_update(gone)
+        self.ids.difference_update(below)
+        below.clear()
         transaction.forget_received(self.key, floor)
-        return bool(gone)
+        return True
 
 
 class Receipts:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from timeit import timeit
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -440,10 +441,22 @@ class ReceiptTests(TransferCase):
         stream.forget_below(1 << 64, transaction)
         self.assertLess(stream.floor, 1 << 63)
 
+    def test_many_floors(self) -> None:
+        """A floor costs what it forgets, however many receipts there are."""
+        stream = Stream("k", [0, *range(1_000_000, 1_000_000 + MAX_IDS - 1)])
+        transaction = self.store.begin()
+        seconds = timeit(lambda: stream.forget_below(stream.floor + 100, transaction), number=5000)
+        self.assertEqual(len(stream.ids), MAX_IDS)
+        self.assertLess(seconds, 1.0)  # milliseconds; ten seconds if all were looked at
+
     def test_bounds(self) -> None:
         """A peer cannot fill the memory with receipts or with streams."""
         stream = Stream("k", range(MAX_IDS + 1))
         stream.trim(self.store.begin())
+        self.assertLessEqual(len(stream.ids), MAX_IDS)
+        stream.forget_below(1 << 62, self.store.begin())
+        stream.confirm(range(MAX_IDS + 1))  # its word on the floor is worth nothing
+        self.assertTrue(stream.trim(self.store.begin()))
         self.assertLessEqual(len(stream.ids), MAX_IDS)
         for number in range(MAX_STREAMS + 5):
             self.receipts.stream("gamma.example", f"{number}", self.forgotten.append)
