@@ -57,6 +57,8 @@ _NEXT_STEPS: Final = {
     "tls.untrusted": "name the right authorities with --trust or tls.trust",
     "tls.name": "use the host name that stands in the certificate",
     "tls.file": "check the path and who may read the file",
+    "tls.handshake": "is this a port with TLS? amqps:// and amqp:// have ports of their own; the "
+    "log of the broker may say more",
     "tls.exists": "nothing was changed",
 }
 
@@ -112,4 +114,9 @@ def by_condition(error: Any, doing: str) -> ClientError:
     words = f"the broker refused {doing}"
     if error.description:
         words += f": {error.description}"
-    return ClientError(NEGATIVE, str(error.condition), words)
+    # A code of our own in the info map says more than the condition: who has to do something.
+    code = (error.info or {}).get("code")
+    next_step = None
+    if isinstance(code, str) and (code in _NEXT_STEPS or code.startswith("dns.")):
+        next_step = next_step_for(code)
+    return ClientError(NEGATIVE, str(error.condition), words, next_step)

@@ -43,6 +43,13 @@ DETACH = Symbol("detach")
 END = Symbol("end")
 
 
+MOST_COMPLAINTS = 10
+"""Refusals of one connection that are logged within `COMPLAINT_SECONDS`; others are counted."""
+COMPLAINT_SECONDS = 60.0
+LONGEST_QUOTED = 256
+"""Characters of the other side's names and words that a log line repeats."""
+
+
 @dataclass(slots=True)
 class Shared:
     """What all frontends of a daemon have in common.
@@ -125,6 +132,8 @@ class Frontend:
         self._dynamic: set[Any] = set()
         self._refusals: dict[tuple[str, str], int] = {}
         self._is_open = False
+        self._complaints = 0
+        self._complaints_until = 0.0
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.CredentialsPresented: self._credentials_presented,
             ev.Authenticated: self._authenticated,
@@ -212,6 +221,7 @@ class Frontend:
             self.drop(link, list(link.unsettled.values()))
         for node in list(self._dynamic):
             self.delete_dynamic(node)
+        self._tell_silence()
         self._pump = None
 
     # -- batches: one for everything that happens in one go ---------------------------------------
@@ -318,7 +328,7 @@ class Frontend:
             "{connection} opened by {principal}, container {container}{tls}",
             connection=self.facts.remote,
             principal=str(self.principal),
-            container=event.open.container_id,
+            container=_short(event.open.container_id),
             tls=f", {self.facts.tls_version}" if self.facts.tls_version else "",
         )
         if self.principal.kind == "peer":
@@ -335,8 +345,8 @@ class Frontend:
             connection=self.facts.remote,
             principal=str(self.principal),
             why=" by us for its fault" if event.by_fault else " by the other side",
-            condition=event.error.condition,
-            description=event.error.description,
+            condition=_short(event.error.condition),
+            description=_short(event.error.description),
         )
 
     def _session_begun(self, event: ev.SessionBegun) -> None:
@@ -345,13 +355,11 @@ class Frontend:
 
     def _session_ended(self, event: ev.SessionEnded) -> None:
         if event.error is not None and event.by_fault:
-            self.log.warn(
+            self._complain(
                 "{connection} ({principal}) session ended for its fault: "
                 "{condition}: {description}",
-                connection=self.facts.remote,
-                principal=str(self.principal),
                 condition=event.error.condition,
-                description=event.error.description,
+                description=_short(event.error.description),
             )
 
     def close(self, condition: conditions.Condition, words: str) -> None:
@@ -486,12 +494,11 @@ class Frontend:
             words = spec.Error(condition=error.condition, description=error.description)
             self.end_session(link.session, words)
         else:
-            link.refuse(error.condition, error.description, error.info or None)
-        self.log.warn(
+            info: dict[str, Any] = {Symbol(key): value for key, value in error.info.items()}
+            link.refuse(error.condition, error.description, info or None)
+        self._complain(
             "{connection} ({principal}) link {link} refused: {error}",
-            connection=self.facts.remote,
-            principal=str(self.principal),
-            link=link.name,
+            link=_short(link.name),
             error=str(error),
         )
 
@@ -552,14 +559,12 @@ class Frontend:
 
     def _link_detached(self, event: ev.LinkDetached) -> None:
         if event.error is not None and event.by_fault:
-            self.log.warn(
+            self._complain(
                 "{connection} ({principal}) link {link} detached for its fault: "
                 "{condition}: {description}",
-                connection=self.facts.remote,
-                principal=str(self.principal),
-                link=event.link.name,
+                link=_short(event.link.name),
                 condition=event.error.condition,
-                description=event.error.description,
+                description=_short(event.error.description),
             )
         self.drop(event.link, event.deliveries)
         if event.by_fault and _error_mode(event.link) == END:
@@ -691,16 +696,41 @@ class Frontend:
 
     # -- what goes wrong -------------------------------------------------------------------------
 
+    def _complain(self, text: str, **fields: Any) -> None:
+        """Log what the other side has done wrong; beyond a few in a while, only how many.
+
+        A client that attaches in a loop and is refused each time must not fill the disk.
+        """
+        now = self.shared.seconds()
+        if now >= self._complaints_until:
+            self._tell_silence()
+            self._complaints_until = now + COMPLAINT_SECONDS
+        self._complaints += 1
+        if self._complaints <= MOST_COMPLAINTS:
+            self.log.warn(
+                text, connection=self.facts.remote, principal=str(self.principal), **fields
+            )
+
+    def _tell_silence(self) -> None:
+        """Say how many complaints were not logged since the last time."""
+        silenced = self._complaints - MOST_COMPLAINTS
+        self._complaints = 0
+        if silenced > 0:
+            self.log.warn(
+                "{connection} ({principal}) {count} more refusals like these were not logged",
+                connection=self.facts.remote,
+                principal=str(self.principal),
+                count=silenced,
+            )
+
     def note_refusal(self, inbound: Inbound, error: AmqpError) -> None:
         """Log the first refusal of a kind on a link; count the others."""
         key = (inbound.link.name, str(error.condition))
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         if count == 1:
-            self.log.warn(
+            self._complain(
                 "{connection} ({principal}) message on link {link} to {node} refused: {error}",
-                connection=self.facts.remote,
-                principal=str(self.principal),
-                link=inbound.link.name,
+                link=_short(inbound.link.name),
                 node=inbound.target.name,
                 error=str(error),
             )
@@ -709,10 +739,10 @@ class Frontend:
         for key in [key for key in self._refusals if key[0] == link.name]:
             count = self._refusals.pop(key)
             if count > 1:
-                self.log.warn(
-                    "{connection} link {link}: {count} messages refused with {condition}",
-                    connection=self.facts.remote,
-                    link=link.name,
+                self._complain(
+                    "{connection} ({principal}) link {link}: {count} messages refused with "
+                    "{condition}",
+                    link=_short(link.name),
                     count=count,
                     condition=key[1],
                 )
@@ -728,6 +758,12 @@ def _error_mode(link: Link) -> Symbol:
     attach = link.remote_attach
     properties = attach.properties if attach is not None else None
     return END if properties and properties.get(ERROR_MODE) == END else DETACH
+
+
+def _short(text: str | None) -> str:
+    """Return a stranger's text as it goes into the log."""
+    text = text or ""
+    return text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
 
 
 def _nothing(_: object) -> None:

@@ -150,7 +150,8 @@ class Destination:
         """Why messages for this hop are refused at admission, if they are (T-25)."""
         if self.state is State.REFUSED:
             if self._clock.seconds() < self._refused_until:
-                return NotFound(self.last_error)
+                code = self.last_error.partition(":")[0]
+                return NotFound(self.last_error, info={"code": code})
             self.state = State.IDLE
         return None
 

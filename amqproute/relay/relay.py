@@ -133,7 +133,8 @@ class Relay:
         error = failure.value
         if isinstance(error, ResolveError) and error.permanent:
             until = self._clock.seconds() + REFUSED_SECONDS
-            self._refusals[hop.key] = (until, NotFound(f"{error.code}: {error}"))
+            refusal = NotFound(f"{error.code}: {error}", info={"code": error.code})
+            self._refusals[hop.key] = (until, refusal)
             if len(self._refusals) > REMEMBERED_REFUSALS:
                 self._refusals.popitem(last=False)
             return
@@ -155,7 +156,7 @@ class Relay:
             return
         until, error = known
         if self._clock.seconds() < until:
-            raise NotFound(error.description)
+            raise NotFound(error.description, info=error.info)
         del self._refusals[key]
 
     def _make(self, hop: NextHop) -> Destination:

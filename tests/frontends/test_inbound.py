@@ -5,10 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+
 from amqproute import conditions
 from amqproute.auth.policy import Rule
 from amqproute.broker.broker import RETURN_TO
 from amqproute.errors import ResolveError
+from amqproute.frontends.amqp10 import COMPLAINT_SECONDS, MOST_COMPLAINTS
 from amqproute.frontends.inbound import FLOOR
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.message import Message
@@ -406,6 +409,37 @@ class AttachTests(InboundCase):
         self.run_now()
         self.assertEqual(self.client.detached.get(link.name), None)
 
+    def logged(self) -> list[str]:
+        """Return the warnings from now on, as they come."""
+        lines: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            if event["log_level"] is LogLevel.warn:
+                lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return lines
+
+    def test_log(self) -> None:
+        """A client that attaches in a loop does not fill the log."""
+        lines = self.logged()
+        for _ in range(MOST_COMPLAINTS + 20):
+            self.assertRefused(conditions.NOT_FOUND, "nowhere")
+        self.assertEqual(len(lines), MOST_COMPLAINTS)
+        self.run_for(COMPLAINT_SECONDS)
+        self.assertRefused(conditions.NOT_FOUND, "somewhere")
+        self.assertEqual(len(lines), MOST_COMPLAINTS + 2)
+        self.assertIn("20 more refusals like these were not logged", lines[-2])
+        self.assertIn("'somewhere'", lines[-1])
+        for number in range(MOST_COMPLAINTS):
+            self.client.sender("nowhere", f"{number}" * 10_000)
+        self.run_now()
+        self.assertLess(max(map(len, lines)), 600)
+        self.client.pump.abort()
+        self.run_now()
+        self.assertIn("1 more refusals", lines[-1])
+
     def test_rights_by_any_name(self) -> None:
         """Another spelling of an address has no other rights (A-01, A-22)."""
         self.build(
@@ -475,7 +509,9 @@ class AdmissionTests(InboundCase):
         for name in ("one", "two"):
             link = self.client.sender("x@gone.example", name)
             self.run_now()
-            self.assertDetached(self.client, link, conditions.NOT_FOUND)
+            error = self.assertDetached(self.client, link, conditions.NOT_FOUND)
+            self.assertEqual(error.info, {"code": "dns.nxdomain"})
+            self.assertIsInstance(next(iter(error.info)), Symbol)
         self.assertEqual(self.network.lookups, ["gone.example"])
         self.assertEqual(self.house.broker.internal, {})
 
