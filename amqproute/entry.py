@@ -36,6 +36,11 @@ class Entry:
         expires_ms: wall clock after which it must not be delivered; 0 means never.
         delivery_count: earlier attempts that failed (header.delivery-count, part 3 §3.2.1).
         attempted: it has been handed to a consumer before (clears header.first-acquirer).
+        origin: the container-id of the connection it came in on, for filters; not kept in the
+            store, so None after it was paged out.
+        line: the line of the queue it stands in, or stood in before it was taken.
+        taken: it cannot be had from its line: a consumer holds it, or it is gone.
+        has_seat: it was taken out of the middle of its line, and its place is kept.
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
             that those who come, bar themselves and go leave nothing behind.
     """
@@ -47,9 +52,13 @@ class Entry:
         "delivery_count",
         "durable",
         "expires_ms",
+        "has_seat",
         "id",
+        "line",
         "message",
+        "origin",
         "stored",
+        "taken",
     )
 
     def __init__(
@@ -70,7 +79,17 @@ class Entry:
         self.expires_ms = expires_ms
         self.delivery_count = delivery_count
         self.attempted = False
+        self.taken = False
+        self.has_seat = False
+        self.line: Any = None
+        self.origin: str | None = None
         self.barred: WeakSet[Any] | None = None
+
+    def bar(self, consumer: object) -> None:
+        """Keep it from a consumer that has said undeliverable-here."""
+        if self.barred is None:
+            self.barred = WeakSet()
+        self.barred.add(consumer)
 
     def __lt__(self, other: Entry) -> bool:
         return self.id < other.id

@@ -17,7 +17,7 @@ inside the call that returned it, so deliver, settle and dispatch cannot recurse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zope.interface import Attribute, Interface
@@ -191,8 +191,18 @@ class ITarget(INode):
 class ISource(INode):
     """A node that entries come from."""
 
-    def attach(consumer: IConsumer) -> None:
-        """Add an `IConsumer`; entries come as soon as it has credit and `dispatch` is called."""
+    def attach(
+        consumer: IConsumer,
+        selects: Callable[[Entry], bool] | None = None,
+        copies: bool = False,
+    ) -> None:
+        """Add an `IConsumer`; entries come as soon as it has credit and `dispatch` is called.
+
+        Args:
+            consumer: who takes.
+            selects: its filter; None for everything.
+            copies: it browses: entries are shown to it and stay (distribution-mode copy).
+        """
 
     def detach(consumer: IConsumer) -> None:
         """Remove a consumer. What it still holds it has to settle first."""
@@ -219,6 +229,9 @@ class IConsumer(Interface):
 
     def deliver(entries: Sequence[Entry]) -> None:
         """Take these entries, at most `capacity`; it holds them until it settles them."""
+
+    def holds() -> Iterable[Entry]:
+        """Return the entries it holds: delivered and not settled."""
 
     def exhausted() -> None:
         """Called when the source has nothing more for it although it has capacity left."""

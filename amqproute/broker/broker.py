@@ -14,7 +14,7 @@ from zope.interface import implementer
 from amqproute.address import is_reserved
 from amqproute.broker.batch import Batch
 from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.broker.queue import Queue
+from amqproute.broker.queue import HIGHEST_PRIORITY, Queue, line_key, queue_of_key
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, ConfigError, NotFound
 from amqproute.interfaces import IBroker, ITarget
@@ -151,9 +151,11 @@ class Broker:
             force_transient=force_transient,
             log=self.log,
         )
-        left = self._left.pop(name, None)
-        if left is not None:
-            queue.recovered(left.count, left.bytes)
+        for level in range(HIGHEST_PRIORITY + 1):
+            left = self._left.pop(line_key(name, level), None)
+            if left is None:
+                continue
+            queue.recovered(left.count, left.bytes, level)
             self.log.info(
                 "{node} recovered {count} messages", node=name, count=left.count, bytes=left.bytes
             )
@@ -173,9 +175,13 @@ class Broker:
             queue.delete()
 
     @property
-    def unclaimed(self) -> dict[str, Any]:
-        """Queues in the store that nothing has claimed: name to summary."""
-        return self._left
+    def unclaimed(self) -> dict[str, int]:
+        """Queues in the store that nothing has claimed: name to messages."""
+        counts: dict[str, int] = {}
+        for key, summary in self._left.items():
+            name = queue_of_key(key)
+            counts[name] = counts.get(name, 0) + summary.count
+        return counts
 
     # -- directory -----------------------------------------------------------------------------
 

@@ -16,6 +16,8 @@ class QueueLimits:
         capacity: most messages held, available and acquired (Q-15); 0 means no bound.
         ttl_ms: lifetime given to messages that state none; 0 means for ever.
         max_deliveries: failed attempts after which an entry is dead-lettered; 0 means no bound.
+        priorities: how many priorities are told apart (D-06); 1 makes the queue first in, first
+            out whatever the headers say.
     """
 
     resident_messages: int = 20_000
@@ -23,6 +25,7 @@ class QueueLimits:
     capacity: int = 0
     ttl_ms: int = 0
     max_deliveries: int = 0
+    priorities: int = 10
 
 
 @dataclass(slots=True)

@@ -1,32 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queue: first in, first out, one consumer for each message (topics Q and D).
+"""A queue: each message to one consumer, in order of priority and arrival (topics Q and D).
 
-The line of a queue has three parts, in id order::
-
-    returned (sorted list)  <  resident (deque)  <  paged (only a count here, rows in the store)
-
-`returned` holds what consumers gave back; it is served first, which puts an entry back into its
-old place (Q-05). `resident` is the head of the line in memory. `paged` is the rest; see the
-package docstring for when entries are paged and why the order holds.
+The entries stand in `broker.line.Line` objects, one for each priority in use; plain consumers
+take from the head of the highest, consumers with a filter and browsers have a head of their own
+(`broker.feed.Feed`). The queue deals: who has room gets a fair share, one entry at a time, and is
+handed all of it in one call.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from weakref import WeakMethod, WeakSet
+from weakref import WeakMethod
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.batch import Batch
+from amqproute.broker.feed import Feed, Selects
 from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.line import Line
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
@@ -34,8 +33,6 @@ from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 
-LOAD_MESSAGES = 500
-LOAD_BYTES = 4 * 1024 * 1024
 RELOAD_SECONDS = 1.0
 """After what time a page that could not be read is asked for again."""
 UNBOUNDED = 1 << 31
@@ -43,8 +40,24 @@ MOST_COUNTED = 0xFFFFFFFF
 """Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
 EXPIRY_GRAIN_SECONDS = 0.05
 """Expiry timers are not set finer than this, so that many short lives cost few timers."""
+USUAL_PRIORITY = 4
+"""header.priority of a message that does not say (part 3 §3.2.1)."""
+HIGHEST_PRIORITY = 9
+PRIORITY_PREFIX = "amqp$priority/"
 
 DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
+
+
+def line_key(name: str, level: int) -> str:
+    """Return the name under which the store keeps the entries of one priority of a queue."""
+    return name if level == USUAL_PRIORITY else f"{PRIORITY_PREFIX}{level}/{name}"
+
+
+def queue_of_key(key: str) -> str:
+    """Return the queue's name behind a key of `line_key`."""
+    if key.startswith(PRIORITY_PREFIX):
+        return key[len(PRIORITY_PREFIX) :].partition("/")[2]
+    return key
 
 
 @dataclass(slots=True)
@@ -105,25 +118,16 @@ class Queue:
         self._dead_letter = dead_letter or discard
         self._force_transient = force_transient
         self._log = log or Logger()
-        self._returned: list[Entry] = []
-        self._resident: deque[Entry] = deque()
-        self._resident_bytes = 0
-        self._paged = 0
-        self._paged_bytes = 0
-        self._cursor = 0
-        self._loading = False
-        self._paging = False
-        self._pending = 0
-        self._pending_paged = 0
-        self._pending_bytes = 0
-        self._pending_from = 0
+        self._usual = Line(line_key(name, USUAL_PRIORITY), USUAL_PRIORITY, store, self._budget)
+        self._levels: dict[int, Line] = {USUAL_PRIORITY: self._usual}
+        self._lines: list[Line] = [self._usual]  # the highest priority first
         self._acquired = 0
         self._consumers: deque[Any] = deque()
+        self._feeds: dict[Any, Feed] = {}
         self._deferred: list[tuple[float, Entry]] = []
         self._dispatching = False
         self._dispatch_again = False
         self._expiry_call: IDelayedCall | None = None
-        self._paged_expiry_ms = 0
         self._deferral_call: IDelayedCall | None = None
         self._reload_call: IDelayedCall | None = None
         self._deleted = False
@@ -134,7 +138,7 @@ class Queue:
     @property
     def available(self) -> int:
         """Entries that a consumer could take now."""
-        return len(self._returned) + len(self._resident) + self._paged
+        return sum([line.available for line in self._lines])
 
     @property
     def acquired(self) -> int:
@@ -154,79 +158,66 @@ class Queue:
     @property
     def resident(self) -> int:
         """Available entries in memory."""
-        return len(self._returned) + len(self._resident)
+        return sum(line.in_memory for line in self._lines)
 
     @property
     def resident_bytes(self) -> int:
-        """Bytes of their messages."""
-        return self._resident_bytes
+        """Bytes of their messages, and of those that are deferred."""
+        return sum(line.resident_bytes for line in self._lines)
 
     @property
     def paged_bytes(self) -> int:
         """Bytes of the entries that stand in the store only."""
-        return self._paged_bytes
+        return sum(line.paged_bytes for line in self._lines)
 
     @property
     def consumers(self) -> int:
-        """Consumers attached."""
+        """Consumers attached, browsers among them."""
         return len(self._consumers)
 
     @property
     def is_settled(self) -> bool:
         """Nothing of this queue is on its way to the store."""
-        return self._pending == 0 and self._acquired == 0
+        return self._acquired == 0 and not any(line.pending for line in self._lines)
 
     @property
     def lowest_id(self) -> int:
         """A lower bound of the ids of entries that are or will be on this queue."""
-        lows = [self.next_id]
-        lows.extend(entry.id for _, entry in self._deferred)
-        return min(lows)
+        return min([self.next_id, *(entry.id for _, entry in self._deferred)])
 
     @property
     def next_id(self) -> int:
         """A lower bound of the ids of entries that are or will be available (not deferred)."""
-        lows = [line[0].id for line in (self._returned, self._resident) if line]
-        if self._paged or self._pending_paged:
-            lows.append(self._cursor + 1)
-        if self._pending:
-            lows.append(self._pending_from)
+        lows = [low for line in self._lines if (low := line.next_id) is not None]
         return min(lows) if lows else int(self._store.next_id())
 
     @property
     def oldest_arrival_ms(self) -> int | None:
         """When the oldest resident available entry arrived, or None without one."""
-        heads = [line[0].arrived_ms for line in (self._returned, self._resident) if line]
-        return min(heads) if heads else None
+        return min((ms for line in self._lines if (ms := line.oldest_ms) is not None), default=None)
 
     def __repr__(self) -> str:
+        paged = sum(line.paged for line in self._lines)
         return (
             f"<Queue {self.name} available={self.available} acquired={self._acquired} "
-            f"paged={self._paged} consumers={len(self._consumers)}>"
+            f"paged={paged} consumers={len(self._consumers)}>"
         )
 
     # -- recovery and end ----------------------------------------------------------------------
 
-    def recovered(self, count: int, size_bytes: int) -> None:
-        """Take over what an earlier run of the daemon left in the store."""
-        self._paged = count
-        self._paged_bytes = size_bytes
-        self._paging = count > 0
+    def recovered(self, count: int, size_bytes: int, level: int = USUAL_PRIORITY) -> None:
+        """Take over what an earlier run of the daemon left in the store, of one priority."""
+        self._line(level).recovered(count, size_bytes)
         if count:
-            self._paged_expiry_ms = 1
             self._arm_expiry(0)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
         self._deleted = True
         batch = self._begin()
-        entries = [*self._returned, *self._resident, *(entry for _, entry in self._deferred)]
-        self._archive(entries, batch)
-        self._forget_resident(sum(len(entry.message.encoded) for entry in entries))
-        self._returned.clear()
-        self._resident.clear()
-        self._deferred.clear()
+        self._archive(self._clear(), batch)
         self._consumers.clear()
+        self._feeds.clear()
         self.stop()
         batch.commit().addErrback(self._commit_failed)
 
@@ -237,6 +228,24 @@ class Queue:
                 call.cancel()
         self._expiry_call = self._deferral_call = self._reload_call = None
 
+    def _clear(self) -> list[Entry]:
+        """Take everything available and deferred out of memory."""
+        entries = [entry for _, entry in self._deferred]
+        for entry in entries:
+            entry.line.forget(len(entry.message.encoded))
+        self._deferred.clear()
+        for line in self._lines:
+            entries += line.clear()
+        return entries
+
+    def _line(self, level: int) -> Line:
+        line = self._levels.get(level)
+        if line is None:
+            line = Line(line_key(self.name, level), level, self._store, self._budget)
+            self._levels[level] = line
+            self._lines = sorted(self._levels.values(), key=lambda each: -each.level)
+        return line
+
     # -- publish -------------------------------------------------------------------------------
 
     def space(self) -> int:
@@ -244,6 +253,10 @@ class Queue:
         if not self.limits.capacity:
             return UNBOUNDED
         return max(0, self.limits.capacity - self.depth - self._pending)
+
+    @property
+    def _pending(self) -> int:
+        return sum([line.pending for line in self._lines])
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again.
@@ -280,45 +293,28 @@ class Queue:
         if limits.ttl_ms:
             latest = now_ms + limits.ttl_ms
             expires_ms = min(expires_ms, latest) if expires_ms else latest
-        durable = message.durable and not self._force_transient
+        header = message.header
+        durable = header.durable and not self._force_transient
+        line = self._usual
+        if header.priority != USUAL_PRIORITY and limits.priorities > 1:
+            line = self._line(level_of(header.priority, limits.priorities))
         size = len(message.encoded)
-        stored = durable
-        starts_paging = False
-        if self._paging:
-            stored = True
-        elif (
-            self._resident_bytes + self._pending_bytes + size > limits.resident_bytes
-            or len(self._resident) + self._pending >= limits.resident_messages
-            or self._budget.used_bytes + size > self._budget.limit_bytes
-        ):
-            if self._force_transient:
-                raise ResourceLimitExceeded(
-                    f"queue {self.name} is full: it lives in memory only",
-                    info={"limiter": "memory"},
-                )
-            self._paging = stored = True
-            starts_paging = True
+        pages = line.must_page(size, limits)
+        if pages and self._force_transient:
+            raise ResourceLimitExceeded(
+                f"queue {self.name} is full: it lives in memory only", info={"limiter": "memory"}
+            )
         store_id = self._store.next_id()
-        if starts_paging:
-            # Everything before this entry is resident, acquired or about to be.
-            self._cursor = store_id - 1
-        entry = Entry(
-            store_id, message, durable, stored, now_ms, expires_ms, message.delivery_count
-        )
+        stored = durable or pages
+        entry = Entry(store_id, message, durable, stored, now_ms, expires_ms, header.delivery_count)
+        entry.line = line
+        entry.origin = origin.container_id
         if stored:
             flags = 0 if durable else TRANSIENT
             batch.transaction.enqueue(
-                self.name, store_id, message.encoded, now_ms, expires_ms, flags
+                line.key, store_id, message.encoded, now_ms, expires_ms, flags
             )
-        if not self._pending:
-            self._pending_from = store_id
-        self._pending += 1
-        if self._paging:
-            self._pending_paged += 1
-            # The mark by which `arrived` knows that this entry goes to the paged part.
-            entry.attempted = True
-        else:
-            self._pending_bytes += size
+        line.put(entry, size, pages)
         try:
             batch.arrivals[self].append(entry)
         except KeyError:
@@ -330,63 +326,42 @@ class Queue:
             self._discard(entries)
             return
         self.tally.enqueued += len(entries)
-        self._pending -= len(entries)
-        resident = self._resident
-        resident_bytes = 0
         earliest = 0
+        feeds = self._feeds
         for entry in entries:
-            size = len(entry.message.encoded)
             expires_ms = entry.expires_ms
             if expires_ms and (not earliest or expires_ms < earliest):
                 earliest = expires_ms
-            if entry.attempted:
-                self._pending_paged -= 1
-                if entry.id <= self._cursor:
-                    # A batch that was begun later was committed, and loaded, first: nobody
-                    # would read this row any more.
-                    entry.attempted = False
-                    insort(self._returned, entry)
-                    self._remember_resident(size)
-                    continue
-                self._paged += 1
-                self._paged_bytes += size
-                if expires_ms and (not self._paged_expiry_ms or expires_ms < self._paged_expiry_ms):
-                    self._paged_expiry_ms = expires_ms
-            else:
-                if resident and entry.id < resident[-1].id:
-                    insort(self._returned, entry)
-                else:
-                    resident.append(entry)
-                resident_bytes += size
-        if resident_bytes:
-            self._pending_bytes -= resident_bytes
-            self._resident_bytes += resident_bytes
-            self._budget.used_bytes += resident_bytes
+            line = entry.line
+            if line.arrived(entry, len(entry.message.encoded)) and feeds:
+                for feed in feeds.values():
+                    feed.offer(line, entry)
         if earliest:
             self._arm_expiry(earliest)
         self.dispatch()
 
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
-        self._pending -= len(entries)
         for entry in entries:
-            if entry.attempted:
-                self._pending_paged -= 1
-            else:
-                self._pending_bytes -= len(entry.message.encoded)
-        if not self._paged:
-            self._leave_paging()
+            entry.line.not_arrived(entry, len(entry.message.encoded))
         if self._waiting_for_space:
             self._clock.callLater(0, self._tell_space)
 
     # -- deliver -------------------------------------------------------------------------------
 
-    def attach(self, consumer: IConsumer) -> None:
-        """Add a consumer at the end of the rotation."""
+    def attach(
+        self, consumer: IConsumer, selects: Selects | None = None, copies: bool = False
+    ) -> None:
+        """Add a consumer at the end of the rotation. See `ISource.attach`."""
+        if selects is not None or copies:
+            held = [entry.id for each in self._consumers for entry in each.holds()]
+            feed = self._feeds[consumer] = Feed(consumer, selects, copies)
+            feed.join(self._lines, [*held, *(entry.id for _, entry in self._deferred)])
         self._consumers.append(consumer)
 
     def detach(self, consumer: IConsumer) -> None:
         """Remove a consumer."""
+        self._feeds.pop(consumer, None)
         if consumer in self._consumers:
             self._consumers.remove(consumer)
 
@@ -407,47 +382,65 @@ class Queue:
     def _dispatch_once(self) -> None:
         if not self._consumers:
             return
-        if not self._returned and not self._resident and not self._paged:
-            self._tell_exhausted()
+        if not any(line.available for line in self._lines):
+            self._tell_exhausted(self._consumers)
             return
         for consumer, entries in self._deal():
             consumer.deliver(entries)
-        if self._paged and self._refill():
+        is_loading = self._refill()
+        if self._feeds:
+            is_loading = self._scan() or is_loading
+        if is_loading:
             return
-        if not self._returned and not self._resident:
-            self._tell_exhausted()
+        if not any(line.in_memory for line in self._lines):
+            self._tell_exhausted(self._consumers)
             return
-        # What is left is not for those who still have room: they are barred from it.
-        for consumer in tuple(self._consumers):
-            if consumer.capacity() > 0:
-                consumer.exhausted()
+        # What is left is not for those who still have room: they are barred from it, or it is
+        # not what they select.
+        self._tell_exhausted([each for each in self._consumers if each.capacity() > 0])
 
     def _deal(self) -> list[tuple[Any, list[Entry]]]:
-        """Take entries off the line and deal them to the consumers that have room."""
-        rooms = [(consumer, consumer.capacity()) for consumer in self._consumers]
-        rooms = [(consumer, room) for consumer, room in rooms if room > 0]
-        if not rooms:
+        """Take entries off the lines and deal them to the consumers that have room."""
+        shares = [
+            _Share(consumer, room)
+            for consumer in self._consumers
+            if (room := consumer.capacity()) > 0
+        ]
+        if not shares:
             return []
-        if len(rooms) == 1 and not self._returned:
-            consumer, room = rooms[0]
-            entries = self._take(room)
-            return [(consumer, entries)] if entries else []
-        shares = [_Share(consumer, room) for consumer, room in rooms]
-        turn = self._deal_returned(shares) if self._returned else 0
-        for entry in self._take(sum(share.left for share in shares)):
-            turn = _give(shares, turn, entry)
-        # Whoever comes after the last one served is the first to be served next time.
-        last = shares[(turn - 1) % len(shares)].consumer
-        self._consumers.rotate(-self._consumers.index(last) - 1)
+        if self._feeds:
+            self._deal_each(shares)
+        else:
+            turn = 0
+            for line in self._lines:
+                if line.in_memory:
+                    turn = self._deal_line(line, shares, turn)
+            if len(shares) > 1:
+                # Whoever comes after the last one served is the first to be served next time.
+                last = shares[(turn - 1) % len(shares)].consumer
+                self._consumers.rotate(-self._consumers.index(last) - 1)
         return [(share.consumer, share.entries) for share in shares if share.entries]
 
-    def _deal_returned(self, shares: list[_Share]) -> int:
-        """Deal from the returned line, passing over what nobody with room may have."""
-        returned = self._returned
+    def _deal_line(self, line: Line, shares: list[_Share], turn: int) -> int:
+        if line.returned:
+            turn = self._deal_returned(line, shares, turn)
+        if len(shares) == 1:
+            share = shares[0]
+            entries = self._take(line, share.left)
+            share.left -= len(entries)
+            share.entries = share.entries + entries if share.entries else entries
+            return turn
+        for entry in self._take(line, sum([share.left for share in shares])):
+            turn = _give(shares, turn, entry)
+        return turn
+
+    def _deal_returned(self, line: Line, shares: list[_Share], turn: int) -> int:
+        """Deal from the returned entries, passing over what nobody with room may have."""
+        returned = line.returned
         now_ms = self._now_ms()
         expired: list[Entry] = []
         stay: list[Entry] = []
-        size = seen = turn = dealt = 0
+        size = seen = dealt = 0
         left = sum(share.left for share in shares)
         for entry in returned:
             if dealt == left:
@@ -462,26 +455,60 @@ class Queue:
                     continue
                 turn = place
                 dealt += 1
+            entry.taken = True
             size += len(entry.message.encoded)
         returned[:seen] = stay
         self._acquired += dealt
-        self._forget_resident(size)
+        line.forget(size)
         if expired:
             self._expire_now(expired)
         return turn
 
-    def _take(self, count: int) -> list[Entry]:
+    def _take(self, line: Line, count: int) -> list[Entry]:
         """Take up to ``count`` entries from the resident line, leaving out expired ones."""
-        resident = self._resident
         taken: list[Entry] = []
-        while resident and len(taken) < count:
-            wanted = min(count - len(taken), len(resident))
-            entries = [resident.popleft() for _ in range(wanted)]
-            self._forget_resident(sum([len(entry.message.encoded) for entry in entries]))
+        while len(taken) < count:
+            entries = line.take(count - len(taken))
+            if not entries:
+                break
             entries = self._without_expired(entries)
             taken = taken + entries if taken else entries
         self._acquired += len(taken)
         return taken
+
+    def _deal_each(self, shares: list[_Share]) -> None:
+        """Deal where consumers have heads of their own: one entry for each in turn."""
+        now_ms = self._now_ms()
+        expired: list[Entry] = []
+        line_of_waiting = deque(shares)
+        while line_of_waiting:
+            share = line_of_waiting.popleft()
+            feed = self._feeds.get(share.consumer)
+            entry = self._head_for(share.consumer) if feed is None else feed.pop()
+            if entry is None:
+                continue
+            if 0 < entry.expires_ms <= now_ms:
+                entry.line.pluck(entry)
+                expired.append(entry)
+                line_of_waiting.appendleft(share)
+                continue
+            if feed is None or not feed.copies:
+                entry.line.pluck(entry)
+                self._acquired += 1
+            share.entries.append(entry)
+            share.left -= 1
+            if share.left:
+                line_of_waiting.append(share)
+        self._consumers.rotate(-1)
+        if expired:
+            self._expire_now(expired)
+
+    def _head_for(self, consumer: Any) -> Entry | None:
+        for line in self._lines:
+            for entry in line.entries():
+                if not (entry.barred and consumer in entry.barred):
+                    return entry
+        return None
 
     def _without_expired(self, entries: list[Entry]) -> list[Entry]:
         now_ms = self._now_ms()
@@ -497,79 +524,43 @@ class Queue:
         self._expire(expired, batch)
         batch.commit().addErrback(self._commit_failed)
 
-    def _tell_exhausted(self) -> None:
-        for consumer in tuple(self._consumers):
-            consumer.exhausted()
+    def _tell_exhausted(self, consumers: Sequence[Any] | deque[Any]) -> None:
+        for consumer in tuple(consumers):
+            feed = self._feeds.get(consumer)
+            if feed is None or not feed:
+                consumer.exhausted()
 
     # -- paging --------------------------------------------------------------------------------
 
     def _refill(self) -> bool:
-        """Load the next paged entries once little is left in memory; True if some are coming."""
-        if self._loading:
-            return True
-        if self._deleted or len(self._resident) > LOAD_MESSAGES // 2:
-            return False
-        if self._resident and self._resident_bytes > LOAD_BYTES // 2:
-            return False
-        if self._returned and (
-            len(self._returned) >= self.limits.resident_messages
-            or self._resident_bytes >= self.limits.resident_bytes
-        ):
-            # Entries that every consumer has barred itself from: more would only fill the memory.
-            return False
-        self._loading = True
-        loaded = self._store.load(self.name, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
-        loaded.addCallback(self._loaded)
-        loaded.addErrback(self._load_failed)
-        return True
-
-    def _loaded(self, rows: Sequence[Any]) -> None:
-        self._loading = False
+        """Load next pages where little is left in memory; True if some are coming."""
         if self._deleted:
+            return False
+        for line in self._lines:
+            if line.wants_refill(self.limits):
+                loaded = line.load(line.cursor)
+                loaded.addCallback(self._loaded, line)
+                loaded.addErrback(self._load_failed, line)
+        return any(line.is_busy for line in self._lines)
+
+    def _loaded(self, rows: Sequence[Any], line: Line) -> None:
+        if self._deleted:
+            line.is_busy = False
             return
-        size = 0
-        earliest = 0
-        for row in rows:
-            message = Message(row.encoded)
-            entry = Entry(
-                row.id,
-                message,
-                not row.flags & TRANSIENT,
-                True,
-                row.arrived_ms,
-                row.expires_ms,
-                # The row counts from its first change on, the header from its sender's.
-                max(row.delivery_count, message.delivery_count),
-            )
-            message.forget()
-            self._resident.append(entry)
-            size += len(row.encoded)
-            if row.expires_ms and (not earliest or row.expires_ms < earliest):
-                earliest = row.expires_ms
-        self.tally.loaded += len(rows)
-        if rows:
-            self._cursor = rows[-1].id
-            self._paged = max(0, self._paged - len(rows))
-            self._paged_bytes = max(0, self._paged_bytes - size)
-            self._remember_resident(size)
-            self._log.debug("{queue} loaded {count} entries", queue=self.name, count=len(rows))
-        else:
-            # Rows that the count promised and the store has not: expired in the store meanwhile.
-            self._paged = 0
-            self._paged_bytes = 0
-        if not self._paged:
-            self._paged_expiry_ms = 0
-            self._leave_paging()
-        if earliest:
-            self._arm_expiry(earliest)
+        entries = line.refilled(rows)
+        self.tally.loaded += len(entries)
+        if entries:
+            self._log.debug("{queue} loaded {count} entries", queue=self.name, count=len(entries))
+        for feed in self._feeds.values():
+            for entry in entries:
+                feed.offer(line, entry)
+        lives = [entry.expires_ms for entry in entries if entry.expires_ms]
+        if lives:
+            self._arm_expiry(min(lives))
         self.dispatch()
 
-    def _leave_paging(self) -> None:
-        if self._pending_paged == 0:
-            self._paging = False
-
-    def _load_failed(self, failure: Failure) -> None:
-        self._loading = False
+    def _load_failed(self, failure: Failure, line: Line) -> None:
+        line.is_busy = False
         self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
         if not self._deleted and self._reload_call is None:
             self._reload_call = self._clock.callLater(RELOAD_SECONDS, self._reload)
@@ -578,13 +569,51 @@ class Queue:
         self._reload_call = None
         self.dispatch()
 
-    def _remember_resident(self, size: int) -> None:
-        self._resident_bytes += size
-        self._budget.used_bytes += size
+    def _scan(self) -> bool:
+        """Let a feed with room look at the paged part; True if one does."""
+        for feed in self._feeds.values():
+            if feed or feed.consumer.capacity() <= 0:
+                continue
+            for line in self._lines:
+                after = feed.scan_from(line)
+                if after is None or self._is_scanned(feed, line):
+                    continue
+                if not line.is_busy:
+                    scanned = line.load(after)
+                    scanned.addCallback(self._scanned, line, feed)
+                    scanned.addErrback(self._load_failed, line)
+                return True
+        return False
 
-    def _forget_resident(self, size: int) -> None:
-        self._resident_bytes -= size
-        self._budget.used_bytes -= size
+    def _is_scanned(self, feed: Feed, line: Line) -> bool:
+        """The feed has come to the end, and nothing has been paged since."""
+        return feed.ends.get(line) == (line.paged, self.tally.enqueued)
+
+    def _scanned(self, rows: Sequence[Any], line: Line, feed: Feed) -> None:
+        entries = line.scanned(rows)
+        if self._deleted or self._feeds.get(feed.consumer) is not feed:
+            self.dispatch()
+            return
+        room = feed.consumer.capacity()
+        now_ms = self._now_ms()
+        found: list[Entry] = []
+        stopped = False
+        for entry in entries:
+            if len(found) >= room:
+                stopped = True
+                break
+            if feed.scanned(line, entry) and not 0 < entry.expires_ms <= now_ms:
+                found.append(entry)
+                if not feed.copies:
+                    line.pluck_paged(entry)
+                    self._acquired += 1
+        if rows and not stopped:
+            feed.reached(line, rows[-1].id)
+        if not rows:
+            feed.ends[line] = (line.paged, self.tally.enqueued)
+        if found:
+            feed.consumer.deliver(found)
+        self.dispatch()
 
     # -- settle --------------------------------------------------------------------------------
 
@@ -594,7 +623,10 @@ class Queue:
         """Act on an outcome (O-10 to O-13). See `ISource.settle`."""
         if self._deleted:
             return
-        if type(outcome) is spec.Accepted:
+        feed = self._feeds.get(consumer) if self._feeds else None
+        if feed is not None and feed.copies:
+            self._settle_copies(feed, entries, outcome)
+        elif type(outcome) is spec.Accepted:
             self._acquired -= len(entries)
             self._archive(entries, batch)
             self.tally.dequeued += len(entries)
@@ -607,24 +639,37 @@ class Queue:
         else:
             self.release(entries)
 
+    def _settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
+        """A browser's outcomes concern its own link only (S-04, L-24 to L-28)."""
+        again = type(outcome) is spec.Released or (
+            type(outcome) is spec.Modified and not outcome.undeliverable_here
+        )
+        if again:
+            for entry in entries:
+                feed.show_again(entry.line, entry)
+            self.dispatch()
+
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
         if self._deleted:
             return
         self._acquired -= len(entries)
         self.tally.released += len(entries)
-        size = 0
         earliest = 0
         for entry in entries:
             entry.attempted = True
-            insort(self._returned, entry)
-            size += len(entry.message.encoded)
+            self._back(entry)
             if entry.expires_ms and (not earliest or entry.expires_ms < earliest):
                 earliest = entry.expires_ms
-        self._remember_resident(size)
         if earliest:
             self._arm_expiry(earliest)
         self.dispatch()
+
+    def _back(self, entry: Entry) -> None:
+        line = entry.line
+        line.back(entry)
+        for feed in self._feeds.values():
+            feed.offer_again(line, entry)
 
     def _modify(
         self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object
@@ -649,9 +694,7 @@ class Queue:
             entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
             changed = True
         if outcome.undeliverable_here and consumer is not None:
-            if entry.barred is None:
-                entry.barred = WeakSet()
-            entry.barred.add(consumer)
+            entry.bar(consumer)
         encoded = None
         if outcome.message_annotations:
             entry.message = entry.message.with_annotations(outcome.message_annotations)
@@ -689,6 +732,9 @@ class Queue:
             batch.transaction.dequeue(ids)
         if self._waiting_for_space:
             self._clock.callLater(0, self._tell_space)
+        if self._feeds:
+            for feed in self._feeds.values():
+                feed.gone(entry.id for entry in entries)
 
     def _discard(self, entries: Sequence[Entry]) -> None:
         """Archive entries that arrived after the queue was deleted."""
@@ -702,44 +748,35 @@ class Queue:
     def purge(self) -> Deferred[int]:
         """Archive every available and deferred entry.
 
+        What is being loaded at this moment stays; it is purged by asking again.
+
         Returns:
             A Deferred of how many, when that is durable.
         """
+        before = self.tally.purged
         batch = self._begin()
-        entries = [*self._returned, *self._resident, *(entry for _, entry in self._deferred)]
-        self._returned.clear()
-        self._resident.clear()
-        self._deferred.clear()
-        self._forget_resident(sum(len(entry.message.encoded) for entry in entries))
+        entries = self._clear()
         self._archive(entries, batch)
         self.tally.purged += len(entries)
-        if self._loading:
-            # What is being loaded now arrives in a moment; it is purged by asking again.
-            return batch.commit().addCallback(lambda _: len(entries))
-        return batch.commit().addCallback(self._purge_paged, len(entries))
+        done: Deferred[Any] = batch.commit()
+        for line in self._lines:
+            done.addCallback(self._purge_line, line)
+        return done.addCallback(lambda _: self.tally.purged - before)
 
-    def _purge_paged(self, _: object, count: int) -> int | Deferred[int]:
-        """Go on with what stands in the store only, a piece at a time."""
-        if not self._paged or self._deleted:
-            return count
-        # Under the same mark as a refill, so that no entry is loaded and purged at once.
-        self._loading = True
-        loaded = self._store.load(self.name, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
-        return loaded.addCallback(self._purge_loaded, count)  # type: ignore[no-any-return]
+    def _purge_line(self, _: object, line: Line) -> Deferred[Any]:
+        """Delete what stands in the store only, a page at a time."""
+        if not line.paged or line.is_busy or self._deleted:
+            return succeed(None)
+        return line.load(line.cursor).addCallback(self._purge_page, line)
 
-    def _purge_loaded(self, rows: Sequence[Any], count: int) -> int | Deferred[int]:
-        self._loading = False
+    def _purge_page(self, rows: Sequence[Any], line: Line) -> Any:
+        ids = line.purged(rows)
         if not rows:
-            return count
+            return None
         batch = self._begin()
-        batch.transaction.dequeue([row.id for row in rows])
-        self._cursor = rows[-1].id
-        self._paged = max(0, self._paged - len(rows))
-        self._paged_bytes = max(0, self._paged_bytes - sum(len(row.encoded) for row in rows))
-        self.tally.purged += len(rows)
-        if not self._paged:
-            self._leave_paging()
-        return batch.commit().addCallback(self._purge_paged, count + len(rows))
+        batch.transaction.dequeue(ids)
+        self.tally.purged += len(ids)
+        return batch.commit().addCallback(self._purge_line, line)
 
     # -- deferral: entries that have to wait for their next attempt -----------------------------
 
@@ -753,7 +790,7 @@ class Queue:
         for entry in entries:
             entry.attempted = True
             insort(self._deferred, (due, entry))
-            self._remember_resident(len(entry.message.encoded))
+            entry.line.remember(len(entry.message.encoded))
         lives = [entry.expires_ms for entry in entries if entry.expires_ms]
         if lives:
             self._arm_expiry(min(lives))
@@ -776,7 +813,8 @@ class Queue:
                 break
             count += 1
         for _, entry in self._deferred[:count]:
-            insort(self._returned, entry)
+            entry.line.forget(len(entry.message.encoded))
+            self._back(entry)
         del self._deferred[:count]
         self._arm_deferral()
         if count:
@@ -798,61 +836,49 @@ class Queue:
         self._expiry_call = None
         batch = self._begin()
         now_ms = batch.now_ms
-        expired = [
-            entry
-            for line in (self._returned, self._resident)
-            for entry in line
-            if 0 < entry.expires_ms <= now_ms
-        ]
-        expired += [entry for _, entry in self._deferred if 0 < entry.expires_ms <= now_ms]
+        expired = self._sweep_deferred(now_ms)
+        for line in self._lines:
+            gone = {entry for entry in line.entries() if 0 < entry.expires_ms <= now_ms}
+            if gone:
+                line.remove(gone)
+                expired += sorted(gone)
         if expired:
-            gone = set(expired)
-            self._returned = [entry for entry in self._returned if entry not in gone]
-            self._resident = deque(entry for entry in self._resident if entry not in gone)
-            self._deferred = [pair for pair in self._deferred if pair[1] not in gone]
-            self._forget_resident(sum(len(entry.message.encoded) for entry in expired))
             self._expire(expired, batch)
             batch.commit().addErrback(self._commit_failed)
-        if self._paged_expiry_ms and self._paged_expiry_ms <= now_ms and not self._loading:
-            self._sweep_paged(now_ms)
+        for line in self._lines:
+            if 0 < line.paged_expiry_ms <= now_ms and not line.is_busy:
+                swept = line.find_expired(now_ms)
+                swept.addCallback(self._swept, line, now_ms)
+                swept.addErrback(self._load_failed, line)
         self._arm_next_expiry()
 
+    def _sweep_deferred(self, now_ms: int) -> list[Entry]:
+        expired = [entry for _, entry in self._deferred if 0 < entry.expires_ms <= now_ms]
+        if expired:
+            for entry in expired:
+                entry.line.forget(len(entry.message.encoded))
+            gone = set(expired)
+            self._deferred = [pair for pair in self._deferred if pair[1] not in gone]
+        return expired
+
     def _arm_next_expiry(self) -> None:
-        lives = [
-            entry.expires_ms
-            for line in (self._returned, self._resident)
-            for entry in line
-            if entry.expires_ms
-        ]
-        lives += [entry.expires_ms for _, entry in self._deferred if entry.expires_ms]
-        if self._paged_expiry_ms:
-            lives.append(self._paged_expiry_ms)
+        lives = [entry.expires_ms for entry in self._in_memory() if entry.expires_ms]
+        lives += [line.paged_expiry_ms for line in self._lines if line.paged_expiry_ms]
         if lives:
             self._arm_expiry(min(lives))
 
-    def _sweep_paged(self, now_ms: int) -> None:
-        # A load and a sweep of the same rows must not overlap, or an entry would live twice.
-        self._loading = True
-        swept = self._store.expired(self.name, now_ms, self._cursor, LOAD_MESSAGES)
-        swept.addCallback(self._swept, now_ms)
-        swept.addErrback(self._load_failed)
+    def _in_memory(self) -> Iterator[Entry]:
+        for line in self._lines:
+            yield from line.entries()
+        for _, entry in self._deferred:
+            yield entry
 
-    def _swept(self, rows: Sequence[Any], now_ms: int) -> None:
-        self._loading = False
+    def _swept(self, rows: Sequence[Any], line: Line, now_ms: int) -> None:
         if self._deleted:
+            line.is_busy = False
             return
-        # Full page: there may be more. Otherwise look again in a while: later arrivals that
-        # expire earlier lower the mark themselves.
-        self._paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
-        if not self._paged:
-            self._paged_expiry_ms = 0
-        entries = [
-            Entry(row.id, Message(row.encoded), True, True, row.arrived_ms, row.expires_ms)
-            for row in rows
-        ]
+        entries = line.swept(rows, now_ms)
         if entries:
-            self._paged -= len(entries)
-            self._paged_bytes -= sum(len(entry.message.encoded) for entry in entries)
             batch = self._begin()
             self._expire(entries, batch)
             batch.commit().addErrback(self._commit_failed)
@@ -888,6 +914,19 @@ def _give(shares: list[_Share], turn: int, entry: Entry) -> int:
             share.left -= 1
             return place + 1
     return -1
+
+
+def level_of(priority: int, levels: int) -> int:
+    """Return the level of a priority where a node tells only so many apart (D-06).
+
+    The lowest are equivalent, and the highest are: with ``n`` levels those up to
+    ``5 - ceil(n / 2)`` and those from ``4 + floor(n / 2)`` on.
+    """
+    if levels <= 1:
+        return USUAL_PRIORITY
+    low = max(0, 5 - (levels + 1) // 2)
+    high = min(HIGHEST_PRIORITY, 4 + levels // 2)
+    return min(max(int(priority), low), high)
 
 
 def discard(

@@ -381,11 +381,11 @@ class House:
         transaction.commit().addErrback(_log_failure, "forgetting old receipts")
 
     def _warn_of_unclaimed(self) -> None:
-        for name, summary in self.broker.unclaimed.items():
+        for name, count in self.broker.unclaimed.items():
             log.warn(
                 "the store holds {count} messages for node {node}, which the configuration does "
                 "not name: they are kept; declare the node to get at them",
-                count=summary.count,
+                count=count,
                 node=name,
             )
 

@@ -118,6 +118,10 @@ class Outbound:
             self._frontend.settle(self, sent, ACCEPTED)
         self._frontend.flush()
 
+    def holds(self) -> list[Entry]:
+        """See `IConsumer.holds`."""
+        return [delivery.context for delivery in self.link.unsettled.values() if delivery.context]
+
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: answer a drain (F-10)."""
         link = self.link

@@ -188,6 +188,10 @@ class Destination:
             self._settle([entry], spec.Rejected(error=refusal))
         self._commit()
 
+    def holds(self) -> list[Entry]:
+        """See `IConsumer.holds`."""
+        return [] if self._session is None else self._session.holds()
+
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: nothing to send."""
 

@@ -129,6 +129,12 @@ class PeerSession:
         """Deliveries without an outcome."""
         return len(self.link.unsettled) if self.link is not None else 0
 
+    def holds(self) -> list[Entry]:
+        """Return the entries without an outcome."""
+        if self.link is None:
+            return []
+        return [delivery.context for delivery in self.link.unsettled.values()]
+
     @property
     def lowest_in_flight(self) -> int | None:
         """The lowest entry id without an outcome, or None."""

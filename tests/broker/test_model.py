@@ -17,7 +17,7 @@ from hypothesis.stateful import (
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker import queue as queue_module
+from amqproute.broker import line as line_module
 from amqproute.wire.amqp10 import spec
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
@@ -199,7 +199,7 @@ class QueueModelTests(SynchronousTestCase):
 
     def test_against_a_list(self) -> None:
         """Whatever happens, the queue and the list agree."""
-        self.patch(queue_module, "LOAD_MESSAGES", 2)
+        self.patch(line_module, "LOAD_MESSAGES", 2)
         run_state_machine_as_test(
             QueueMachine,
             settings=settings(

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from amqproute.broker import queue as queue_module
+from amqproute.broker import line as line_module
 from amqproute.errors import StoreError
 from amqproute.wire.amqp10 import spec
 from tests.broker.test_queue import ACCEPTED, RELEASED, QueueCase
@@ -76,7 +76,7 @@ class PagingTests(QueueCase):
             self.turn()
             outcome = spec.Modified(undeliverable_here=True)
             self.settle(taker, list(taker.held), outcome)
-        self.assertLess(self.queue.resident, 3 + 2 * queue_module.LOAD_MESSAGES)
+        self.assertLess(self.queue.resident, 3 + 2 * line_module.LOAD_MESSAGES)
         self.queue.detach(taker)
         other = Taker(self.queue)
         other.take(2000)
@@ -102,7 +102,7 @@ class PagingTests(QueueCase):
         taker = Taker(self.queue)
         taker.take(1)
         self.turn()
-        self.assertLess(self.queue.resident_bytes, queue_module.LOAD_BYTES + 4 * 1024 * 1024)
+        self.assertLess(self.queue.resident_bytes, line_module.LOAD_BYTES + 4 * 1024 * 1024)
         taker.take(11)
         self.turn()
         self.assertEqual(len(taker.seen), 12)

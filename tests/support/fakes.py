@@ -172,6 +172,10 @@ class Taker:
             entry.message.forget()
         self.held.extend(entries)
 
+    def holds(self) -> list[Entry]:
+        """See `IConsumer.holds`."""
+        return list(self.held)
+
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`."""
         self.exhaustions += 1

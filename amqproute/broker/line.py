@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entries of one priority of one queue, in id order: in memory at the head, then in the store.
+
+::
+
+    returned (sorted list)  <  resident (deque)  <  paged (only a count here, rows in the store)
+
+`returned` holds what consumers gave back; it is served first, which puts an entry back into its
+old place (Q-05). `resident` is the head of the line in memory. `paged` is the rest; see the
+package docstring for when entries are paged and why the order holds.
+
+A consumer with a filter takes entries out of the middle. One that stood in the resident deque
+leaves its *seat* there: the entry stays in the deque marked as taken, is passed over, and has its
+old place again when it comes back. One that was found among the paged ones is *plucked*: its id
+is remembered, so that the row is not loaded a second time.
+
+One thing at a time is done with the paged part (`is_busy`): refill, scan, sweep or purge. A row
+can therefore never be handed out twice.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.entry import TRANSIENT, Entry
+from amqproute.message import Message
+
+LOAD_MESSAGES = 500
+LOAD_BYTES = 4 * 1024 * 1024
+
+
+class Line:
+    """The entries of one priority.
+
+    Args:
+        key: the name of its rows in the store.
+        level: the priority; higher levels are served first.
+        store: the `IStore`.
+        budget: the memory budget shared by all queues.
+
+    Attributes:
+        returned: what consumers gave back, sorted by id.
+        resident: the head of the line, in id order, seats of taken entries among them.
+        resident_bytes: bytes of the messages available in memory.
+        paged: entries that stand in the store only.
+        paged_bytes: their bytes.
+        paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
+        cursor: the highest id that is or was in memory, once the line pages.
+        is_paging: new entries go to the store only.
+        is_busy: something is being done with the paged part.
+        pending: entries put and not committed yet.
+    """
+
+    __slots__ = (
+        "_budget",
+        "_pending_bytes",
+        "_pending_from",
+        "_pending_paged",
+        "_plucked",
+        "_seats",
+        "_store",
+        "cursor",
+        "is_busy",
+        "is_paging",
+        "key",
+        "level",
+        "paged",
+        "paged_bytes",
+        "paged_expiry_ms",
+        "pending",
+        "resident",
+        "resident_bytes",
+        "returned",
+    )
+
+    def __init__(self, key: str, level: int, store: Any, budget: MemoryBudget) -> None:
+        self.key = key
+        self.level = level
+        self.returned: list[Entry] = []
+        self.resident: deque[Entry] = deque()
+        self.resident_bytes = 0
+        self.paged = 0
+        self.paged_bytes = 0
+        self.paged_expiry_ms = 0
+        self.cursor = 0
+        self.is_paging = False
+        self.is_busy = False
+        self.pending = 0
+        self._pending_paged = 0
+        self._pending_bytes = 0
+        self._pending_from = 0
+        self._seats = 0
+        self._plucked: set[int] = set()
+        self._store = store
+        self._budget = budget
+
+    def __repr__(self) -> str:
+        return f"<Line {self.key} available={self.available} paged={self.paged}>"
+
+    # -- what there is -------------------------------------------------------------------------
+
+    @property
+    def in_memory(self) -> int:
+        """Available entries in memory."""
+        return len(self.returned) + len(self.resident) - self._seats
+
+    @property
+    def available(self) -> int:
+        """Available entries."""
+        return len(self.returned) + len(self.resident) - self._seats + self.paged
+
+    @property
+    def next_id(self) -> int | None:
+        """A lower bound of the ids that are or will be available; None when nothing is here."""
+        lows = [entry.id for entry in self.returned[:1]]
+        lows += [entry.id for entry in self._heads()]
+        if self.paged or self._pending_paged:
+            lows.append(self.cursor + 1)
+        if self.pending:
+            lows.append(self._pending_from)
+        return min(lows) if lows else None
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest entry in memory arrived, or None without one."""
+        heads = [*self.returned[:1], *self._heads()]
+        return min(entry.arrived_ms for entry in heads) if heads else None
+
+    def _heads(self) -> list[Entry]:
+        head = next((entry for entry in self.resident if not entry.taken), None)
+        return [] if head is None else [head]
+
+    def entries(self) -> Iterator[Entry]:
+        """Iterate over the available entries in memory, in order."""
+        yield from self.returned
+        for entry in self.resident:
+            if not entry.taken:
+                yield entry
+
+    def recovered(self, count: int, size_bytes: int) -> None:
+        """Take over what an earlier run of the daemon left in the store."""
+        self.paged = count
+        self.paged_bytes = size_bytes
+        self.is_paging = count > 0
+        self.paged_expiry_ms = 1 if count else 0
+
+    # -- in ------------------------------------------------------------------------------------
+
+    def must_page(self, size: int, limits: QueueLimits) -> bool:
+        """Tell whether one more entry of this size has to go to the store only."""
+        return (
+            self.is_paging
+            or self.resident_bytes + self._pending_bytes + size > limits.resident_bytes
+            or len(self.resident) + self.pending >= limits.resident_messages
+            or self._budget.used_bytes + size > self._budget.limit_bytes
+        )
+
+    def put(self, entry: Entry, size: int, pages: bool) -> None:
+        """Note an entry that is about to be committed."""
+        if pages and not self.is_paging:
+            self.is_paging = True
+            # Everything before this entry is resident, acquired or about to be.
+            self.cursor = entry.id - 1
+        if not self.pending:
+            self._pending_from = entry.id
+        self.pending += 1
+        if pages:
+            self._pending_paged += 1
+            entry.taken = True  # it is not to be found in memory
+        else:
+            self._pending_bytes += size
+
+    def arrived(self, entry: Entry, size: int) -> bool:
+        """Line up a committed entry; True if it can be had in memory."""
+        self.pending -= 1
+        if not entry.taken:
+            self._pending_bytes -= size
+            if self.resident and entry.id < self.resident[-1].id:
+                insort(self.returned, entry)
+            else:
+                self.resident.append(entry)
+            self.remember(size)
+            return True
+        self._pending_paged -= 1
+        if entry.id <= self.cursor:
+            # A batch that was begun later was committed, and loaded, first: nobody would read
+            # this row any more.
+            entry.taken = False
+            insort(self.returned, entry)
+            self.remember(size)
+            return True
+        self.paged += 1
+        self.paged_bytes += size
+        expires_ms = entry.expires_ms
+        if expires_ms and (not self.paged_expiry_ms or expires_ms < self.paged_expiry_ms):
+            self.paged_expiry_ms = expires_ms
+        return False
+
+    def not_arrived(self, entry: Entry, size: int) -> None:
+        """Forget an entry that could not be committed."""
+        self.pending -= 1
+        if entry.taken:
+            self._pending_paged -= 1
+        else:
+            self._pending_bytes -= size
+        if not self.paged:
+            self.leave_paging()
+
+    def back(self, entry: Entry) -> None:
+        """Take an entry back into its old place."""
+        entry.taken = False
+        if entry.has_seat:
+            entry.has_seat = False
+            self._seats -= 1
+        else:
+            insort(self.returned, entry)
+        self.remember(len(entry.message.encoded))
+
+    def remember(self, size: int) -> None:
+        """Count bytes that are available in memory."""
+        self.resident_bytes += size
+        self._budget.used_bytes += size
+
+    def forget(self, size: int) -> None:
+        """Count bytes that are not available in memory any more."""
+        self.resident_bytes -= size
+        self._budget.used_bytes -= size
+
+    def leave_paging(self) -> None:
+        """Let new entries stay in memory again once nothing is paged."""
+        if self._pending_paged == 0:
+            self.is_paging = False
+
+    # -- out -----------------------------------------------------------------------------------
+
+    def take(self, count: int) -> list[Entry]:
+        """Take up to ``count`` entries from the resident line."""
+        resident = self.resident
+        if not self._seats:
+            entries = [resident.popleft() for _ in range(min(count, len(resident)))]
+        else:
+            entries = []
+            while resident and len(entries) < count:
+                entry = resident.popleft()
+                if not entry.taken:
+                    entries.append(entry)
+                else:
+                    self._drop_seat(entry)
+        for entry in entries:
+            entry.taken = True
+        self.forget(sum([len(entry.message.encoded) for entry in entries]))
+        return entries
+
+    def pluck(self, entry: Entry) -> None:
+        """Take one entry, wherever in memory it is."""
+        entry.taken = True
+        self.forget(len(entry.message.encoded))
+        index = bisect_left(self.returned, entry)
+        if index < len(self.returned) and self.returned[index] is entry:
+            del self.returned[index]
+            return
+        resident = self.resident
+        while resident[0] is not entry and resident[0].taken:
+            self._drop_seat(resident.popleft())
+        if resident[0] is entry:
+            resident.popleft()
+            return
+        entry.has_seat = True
+        self._seats += 1
+        if self._seats > 64 and self._seats > len(self.resident) // 2:
+            self._compact()
+
+    def _drop_seat(self, entry: Entry) -> None:
+        if entry.has_seat:
+            entry.has_seat = False
+        self._seats -= 1
+
+    def _compact(self) -> None:
+        """Drop seats: those who come back then stand among the returned, in their order."""
+        for entry in self.resident:
+            entry.has_seat = False
+        self.resident = deque(entry for entry in self.resident if not entry.taken)
+        self._seats = 0
+
+    def remove(self, gone: set[Entry]) -> None:
+        """Take these entries out of memory for good."""
+        for entry in gone:
+            entry.taken = True
+        self.returned = [entry for entry in self.returned if entry not in gone]
+        self.resident = deque(entry for entry in self.resident if entry not in gone)
+        self.forget(sum(len(entry.message.encoded) for entry in gone))
+
+    def clear(self) -> list[Entry]:
+        """Take everything out of memory and return it."""
+        entries = list(self.entries())
+        self.remove(set(entries))
+        return entries
+
+    # -- the paged part --------------------------------------------------------------------------
+
+    def wants_refill(self, limits: QueueLimits) -> bool:
+        """Tell whether the next page should be loaded: little is left, and there is room."""
+        if not self.paged or self.is_busy or len(self.resident) > LOAD_MESSAGES // 2:
+            return False
+        if self.resident and self.resident_bytes > LOAD_BYTES // 2:
+            return False
+        # Entries that every consumer has barred itself from: more would only fill the memory.
+        return not self.returned or (
+            len(self.returned) < limits.resident_messages
+            and self.resident_bytes < limits.resident_bytes
+        )
+
+    def load(self, after_id: int) -> Deferred[Sequence[Any]]:
+        """Ask for the next page; the line is busy until `page`."""
+        self.is_busy = True
+        rows: Deferred[Sequence[Any]] = self._store.load(
+            self.key, after_id, LOAD_MESSAGES, LOAD_BYTES
+        )
+        return rows
+
+    def refilled(self, rows: Sequence[Any]) -> list[Entry]:
+        """Line up a page that was loaded after the cursor; return its entries."""
+        self.is_busy = False
+        entries = [self.entry(row) for row in rows if row.id not in self._plucked]
+        if rows:
+            self.cursor = rows[-1].id
+            size = sum([len(entry.message.encoded) for entry in entries])
+            self.resident.extend(entries)
+            self._unpage(len(entries), size)
+            self.remember(size)
+            self._plucked = {one for one in self._plucked if one > self.cursor}
+        else:
+            # Rows that the count promised and the store has not: expired in the store meanwhile.
+            self.paged = self.paged_bytes = 0
+            self.leave_paging()
+        return entries
+
+    def scanned(self, rows: Sequence[Any]) -> list[Entry]:
+        """Return the entries of a page that are still paged and nobody's."""
+        self.is_busy = False
+        return [
+            self.entry(row) for row in rows if row.id > self.cursor and row.id not in self._plucked
+        ]
+
+    def pluck_paged(self, entry: Entry) -> None:
+        """Take an entry that a scan has found."""
+        entry.taken = True
+        self._plucked.add(entry.id)
+        self._unpage(1, len(entry.message.encoded))
+
+    def purged(self, rows: Sequence[Any]) -> list[int]:
+        """Forget a page that was loaded after the cursor; return the ids to be deleted."""
+        self.is_busy = False
+        if not rows:
+            return []
+        gone = [row for row in rows if row.id not in self._plucked]
+        self.cursor = rows[-1].id
+        self._unpage(len(gone), sum(len(row.encoded) for row in gone))
+        return [row.id for row in gone]
+
+    def find_expired(self, now_ms: int) -> Deferred[Sequence[Any]]:
+        """Ask for paged entries that have expired; the line is busy until `swept`."""
+        self.is_busy = True
+        rows: Deferred[Sequence[Any]] = self._store.expired(
+            self.key, now_ms, self.cursor, LOAD_MESSAGES
+        )
+        return rows
+
+    def swept(self, rows: Sequence[Any], now_ms: int) -> list[Entry]:
+        """Take paged entries that have expired off the line; return them."""
+        entries = self.scanned(rows)
+        # Full page: there may be more. Otherwise look again in a while: later arrivals that
+        # expire earlier lower the mark themselves.
+        self.paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
+        self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
+        return entries
+
+    def _unpage(self, count: int, size: int) -> None:
+        self.paged = max(0, self.paged - count)
+        self.paged_bytes = max(0, self.paged_bytes - size)
+        if not self.paged:
+            self.paged_expiry_ms = 0
+            self.leave_paging()
+
+    def entry(self, row: Any) -> Entry:
+        """Make an entry of a row of the store."""
+        message = Message(row.encoded)
+        entry = Entry(
+            row.id,
+            message,
+            not row.flags & TRANSIENT,
+            True,
+            row.arrived_ms,
+            row.expires_ms,
+            # The row counts from its first change on, the header from its sender's.
+            max(row.delivery_count, message.delivery_count),
+        )
+        entry.line = self
+        message.forget()
+        return entry
