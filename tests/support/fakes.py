@@ -114,12 +114,16 @@ def message(
     expiry: Any = None,
     annotations: dict[str, Any] | None = None,
     footer: dict[str, Any] | None = None,
+    priority: int = 4,
 ) -> Message:
     """Return a message with the sections that the arguments ask for."""
     parts = []
-    if durable or ttl is not None or count:
+    if durable or ttl is not None or count or priority != 4:
         header = spec.Header(
-            durable=durable, ttl=None if ttl is None else UInt(ttl), delivery_count=count
+            durable=durable,
+            priority=priority,
+            ttl=None if ttl is None else UInt(ttl),
+            delivery_count=count,
         )
         parts.append(sections.encode_header(header))
     if annotations:
@@ -150,13 +154,15 @@ class Taker:
         exhaustions: how often it was told that there is nothing for it.
     """
 
-    def __init__(self, queue: Queue, room: int = 0) -> None:
+    def __init__(
+        self, queue: Queue, room: int = 0, *, selects: Any = None, copies: bool = False
+    ) -> None:
         self.queue = queue
         self.room = room
         self.held: list[Entry] = []
         self.seen: list[bytes] = []
         self.exhaustions = 0
-        queue.attach(self)
+        queue.attach(self, selects, copies)
 
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""

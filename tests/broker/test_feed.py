@@ -1,0 +1,384 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Priorities, consumers with filters, and browsers of one queue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.broker import line as line_module
+from amqproute.broker.queue import level_of
+from amqproute.entry import Entry
+from amqproute.wire.amqp10 import spec
+from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put
+from tests.support.fakes import settle_down as turn
+
+
+def bodies(*numbers: int) -> list[bytes]:
+    """The bodies of messages with these numbers."""
+    return [b"%d" % number for number in numbers]
+
+
+def is_even(entry: Entry) -> bool:
+    """A filter."""
+    return int(body_of(entry)) % 2 == 0
+
+
+class FeedTestCase(SynchronousTestCase):
+    """A queue with little memory."""
+
+    kept = 1000
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.store = KeptStore(self.clock)
+        self.boot()
+
+    def boot(self) -> None:
+        """Build a broker over what the store has."""
+        self.broker = make_broker(self.clock, self.store, node("q", resident_messages=self.kept))
+        self.queue = self.broker.nodes["q"]
+
+    def put(self, *numbers: int, priority: int = 4) -> None:
+        """Put durable messages."""
+        made = [message(body, priority=priority) for body in bodies(*numbers)]
+        put(self.broker, self.queue, *made)
+        turn(self.clock)
+
+    def taker(
+        self, room: int, selects: Callable[[Entry], bool] | None = None, copies: bool = False
+    ) -> Taker:
+        """Attach a consumer."""
+        taker = Taker(self.queue, room, selects=selects, copies=copies)
+        self.queue.dispatch()
+        turn(self.clock)
+        return taker
+
+    def settle(self, taker: Taker, entries: list[Entry], outcome: Any) -> None:
+        """Give entries back."""
+        taker.settle(self.broker, entries, outcome)
+        turn(self.clock)
+
+
+class PriorityTests(FeedTestCase):
+    """Higher priorities overtake; within one, order holds (D-05, D-06, W-19)."""
+
+    def test_overtaking(self) -> None:
+        """Low A, high B, high C: delivered B, C, A."""
+        self.put(1, priority=2)
+        self.put(2, 3, priority=8)
+        self.assertEqual(self.taker(9).seen, bodies(2, 3, 1))
+
+    def test_between_consumers(self) -> None:
+        """The high ones go first, whoever takes them."""
+        self.put(1, 2)
+        self.put(3, 4, priority=9)
+        first, second = self.taker(0), self.taker(0)
+        first.room = second.room = 1
+        self.queue.dispatch()
+        self.assertEqual(sorted(first.seen + second.seen), bodies(3, 4))
+
+    def test_paged(self) -> None:
+        """Each priority pages for itself, and comes back after a restart."""
+        self.kept = 2
+        self.boot()
+        self.put(*range(10))
+        self.put(*range(10, 20), priority=9)
+        self.boot()
+        taker = self.taker(20)
+        turn(self.clock)
+        self.assertEqual(taker.seen, bodies(*range(10, 20), *range(10)))
+
+    def test_one_level(self) -> None:
+        """With one priority the queue is first in, first out."""
+        self.broker = make_broker(self.clock, self.store, node("q", priorities=1))
+        self.queue = self.broker.nodes["q"]
+        self.put(1, priority=0)
+        self.put(2, priority=9)
+        self.assertEqual(self.taker(9).seen, bodies(1, 2))
+
+    def test_levels(self) -> None:
+        """With n levels the outermost priorities are equivalent (part 3 §3.2.1)."""
+        self.assertEqual([level_of(each, 10) for each in range(10)], list(range(10)))
+        self.assertEqual(len({level_of(each, 2) for each in range(10)}), 2)
+        self.assertEqual(level_of(4, 2), level_of(0, 2))
+        self.assertEqual(level_of(5, 2), level_of(9, 2))
+        self.assertEqual(level_of(255, 10), 9)
+        for levels in range(1, 11):
+            self.assertEqual(len({level_of(each, levels) for each in range(10)}), levels)
+
+
+class FilterTests(FeedTestCase):
+    """A consumer with a filter has a head of its own (Q-31, L-02, W-06)."""
+
+    def test_past_the_head(self) -> None:
+        """It takes what it selects; the rest stays for others, in order."""
+        self.put(1, 2, 3, 4)
+        even = self.taker(9, is_even)
+        self.assertEqual(even.seen, bodies(2, 4))
+        self.assertEqual(self.taker(9).seen, bodies(1, 3))
+        self.assertEqual(self.queue.available, 0)
+
+    def test_arrivals(self) -> None:
+        """What arrives later is examined once."""
+        calls: list[bytes] = []
+
+        def selects(entry: Entry) -> bool:
+            calls.append(body_of(entry))
+            return is_even(entry)
+
+        self.put(1, 2)
+        taker = self.taker(1, selects)
+        self.put(3, 4, 5, 6)
+        self.assertEqual(taker.seen, bodies(2))
+        taker.take(9)
+        self.assertEqual(taker.seen, bodies(2, 4, 6))
+        self.assertEqual(calls, bodies(1, 2, 3, 4, 5, 6))
+
+    def test_shared_with_others(self) -> None:
+        """Nobody gets what another has taken, and nothing waits for a filter that has no room."""
+        self.put(*range(10))
+        even = self.taker(0, is_even)
+        everything = self.taker(3)
+        self.assertEqual(everything.seen, bodies(0, 1, 2))
+        even.take(9)
+        self.assertEqual(even.seen, bodies(4, 6, 8))
+        everything.take(9)
+        self.assertEqual(everything.seen, bodies(0, 1, 2, 3, 5, 7, 9))
+
+    def test_given_back(self) -> None:
+        """A released entry has its old place again, for everybody."""
+        self.put(1, 2, 3)
+        even = self.taker(9, is_even)
+        even.room = 0
+        self.settle(even, list(even.held), spec.Released())
+        self.assertEqual(self.taker(9).seen, bodies(1, 2, 3))
+
+    def test_given_back_to_a_filter(self) -> None:
+        """It is offered again to a consumer that selects it."""
+        self.put(1, 2)
+        everything = self.taker(9)
+        even = self.taker(9, is_even)
+        everything.room = 0
+        self.settle(everything, list(everything.held), spec.Released())
+        self.assertEqual(even.seen, bodies(2))
+
+    def test_bars_itself(self) -> None:
+        """Undeliverable here keeps an entry from the one, not from others."""
+        self.put(2)
+        even, other = self.taker(9, is_even), self.taker(0, is_even)
+        self.settle(even, list(even.held), spec.Modified(undeliverable_here=True))
+        self.assertEqual(even.seen, bodies(2))
+        other.take(1)
+        self.assertEqual(other.seen, bodies(2))
+
+    def test_exhausted(self) -> None:
+        """It is told when nothing is left for it, though others' messages are."""
+        self.put(1, 3)
+        self.assertGreater(self.taker(1, is_even).exhaustions, 0)
+
+    def test_expired(self) -> None:
+        """What has expired is not handed out by a filter either."""
+        put(self.broker, self.queue, message(b"2", ttl=1000), message(b"4"))
+        turn(self.clock)
+        even = self.taker(0, is_even)
+        self.clock.advance(2)
+        even.take(9)
+        self.assertEqual(even.seen, bodies(4))
+
+    def test_priorities(self) -> None:
+        """A filter's own head is ordered by priority too."""
+        self.put(2, 4)
+        self.put(6, priority=9)
+        self.assertEqual(self.taker(9, is_even).seen, bodies(6, 2, 4))
+
+
+class PagedFilterTests(FeedTestCase):
+    """Filters on a backlog that stands in the store."""
+
+    kept = 3
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(line_module, "LOAD_MESSAGES", 4)
+
+    def test_scan(self) -> None:
+        """It finds what it selects in the store, and takes only that."""
+        self.put(*range(50))
+        taker = self.taker(99, lambda entry: int(body_of(entry)) % 10 == 7)
+        turn(self.clock, 50)
+        self.assertEqual(taker.seen, bodies(7, 17, 27, 37, 47))
+        self.assertEqual((self.queue.available, self.queue.acquired), (45, 5))
+        rest = self.taker(99)
+        turn(self.clock, 50)
+        self.assertEqual(rest.seen, bodies(*(n for n in range(50) if n % 10 != 7)))
+        self.assertEqual(self.queue.available, 0)
+
+    def test_each_once(self) -> None:
+        """A backlog is examined once, whatever comes and goes: no scan for each message."""
+        self.put(*range(60))
+        looked: list[int] = []
+
+        def selects(entry: Entry) -> bool:
+            looked.append(int(body_of(entry)))
+            return False
+
+        self.taker(9, selects)
+        turn(self.clock, 60)
+        for number in range(60, 80):
+            self.put(number)
+            turn(self.clock, 4)
+        self.assertEqual(looked, list(range(80)))
+
+    def test_given_back(self) -> None:
+        """What was found in the store and is released comes again, once."""
+        self.put(*range(30))
+        taker = self.taker(1, lambda entry: int(body_of(entry)) == 20)
+        turn(self.clock, 30)
+        self.assertEqual(taker.seen, bodies(20))
+        taker.room = 0
+        self.settle(taker, list(taker.held), spec.Released())
+        rest = self.taker(99)
+        turn(self.clock, 30)
+        self.assertEqual(sorted(rest.seen, key=int), bodies(*range(30)))
+
+    def test_restart(self) -> None:
+        """What a filter has taken and not settled is there again after a restart."""
+        self.put(*range(30))
+        taker = self.taker(9, is_even)
+        turn(self.clock, 30)
+        self.settle(taker, taker.held[:5], spec.Accepted())
+        self.boot()
+        rest = self.taker(99)
+        turn(self.clock, 30)
+        self.assertEqual(rest.seen, bodies(*(n for n in range(30) if n not in (0, 2, 4, 6, 8))))
+
+    @given(
+        st.lists(
+            st.one_of(
+                st.tuples(st.just("put"), st.integers(1, 6)),
+                st.tuples(st.just("even"), st.integers(1, 4)),
+                st.tuples(st.just("all"), st.integers(1, 4)),
+                st.tuples(st.just("accept"), st.booleans()),
+                st.tuples(st.just("release"), st.booleans()),
+                st.tuples(st.just("boot"), st.none()),
+            ),
+            max_size=40,
+        )
+    )
+    def test_nothing_lost_nothing_twice(self, steps: list[tuple[str, Any]]) -> None:
+        """Whatever two consumers, one with a filter, and restarts do: each message is settled
+        once, and all can be had in the end."""
+        self.clock = Clock()
+        self.store = KeptStore(self.clock)
+        self.boot()
+        even, rest = self.taker(0, is_even), self.taker(0)
+        number = 0
+        accepted: list[bytes] = []
+        for step, value in steps:
+            if step == "put":
+                self.put(*range(number, number + value))
+                number += value
+            elif step == "boot":
+                self.boot()
+                even, rest = self.taker(0, is_even), self.taker(0)
+            elif step in ("even", "all"):
+                (even if step == "even" else rest).take(value)
+            else:
+                taker = even if value else rest
+                held = list(taker.held)
+                if step == "accept":
+                    accepted += [body_of(entry) for entry in held]
+                    self.settle(taker, held, spec.Accepted())
+                else:
+                    taker.room = 0
+                    self.settle(taker, held, spec.Released())
+            turn(self.clock, 6)
+        held = [body_of(entry) for entry in [*even.held, *rest.held]]
+        everything = self.taker(1000)
+        turn(self.clock, 60)
+        self.assertEqual(
+            sorted([*accepted, *held, *everything.seen], key=int), bodies(*range(number))
+        )
+        self.assertEqual(len(everything.held), len(everything.seen))
+
+
+class BrowserTests(FeedTestCase):
+    """A browser sees and takes nothing (L-23 to L-28, S-13, W-12)."""
+
+    def browser(self, room: int = 99) -> Taker:
+        """Attach one."""
+        return self.taker(room, copies=True)
+
+    def test_sees_all(self) -> None:
+        """It is shown everything, once, and later arrivals; the queue is as it was."""
+        self.put(1, 2, 3)
+        browser = self.browser()
+        self.put(4)
+        self.assertEqual(browser.seen, bodies(1, 2, 3, 4))
+        self.assertEqual((self.queue.available, self.queue.acquired), (4, 0))
+        self.assertEqual(self.taker(9).seen, bodies(1, 2, 3, 4))
+
+    def test_outcomes(self) -> None:
+        """Accepting and rejecting confirm; releasing shows it again, on this link only."""
+        self.put(1, 2, 3)
+        browser, other = self.browser(), self.browser()
+        one, two, three = browser.held
+        self.settle(browser, [one], spec.Accepted())
+        self.settle(browser, [two], spec.Rejected())
+        self.settle(browser, [three], spec.Released())
+        self.assertEqual(browser.seen, bodies(1, 2, 3, 3))
+        self.assertEqual(other.seen, bodies(1, 2, 3))
+        self.assertEqual(self.queue.available, 3)
+
+    def test_taken_ones(self) -> None:
+        """What a consumer holds is not shown until it comes back, and then once."""
+        self.put(1, 2, 3)
+        consumer = self.taker(1)
+        browser = self.browser()
+        self.assertEqual(browser.seen, bodies(2, 3))
+        consumer.room = 0
+        self.settle(consumer, list(consumer.held), spec.Released())
+        self.assertEqual(browser.seen, bodies(2, 3, 1))
+        again = self.taker(1)
+        again.room = 0
+        self.settle(again, list(again.held), spec.Released())
+        self.assertEqual(browser.seen, bodies(2, 3, 1))
+
+    def test_gone(self) -> None:
+        """What was consumed is not shown to a new browser."""
+        self.put(1, 2, 3)
+        consumer = self.taker(1)
+        self.settle(consumer, list(consumer.held), spec.Accepted())
+        self.assertEqual(self.browser().seen, bodies(2, 3))
+
+    def test_paged(self) -> None:
+        """It reads a backlog in the store, a page at a time, and leaves it there."""
+        self.kept = 3
+        self.boot()
+        self.patch(line_module, "LOAD_MESSAGES", 4)
+        self.put(*range(30))
+        browser = self.browser(7)
+        turn(self.clock, 20)
+        self.assertEqual(browser.seen, bodies(*range(7)))
+        browser.take(99)
+        turn(self.clock, 40)
+        self.assertEqual(browser.seen, bodies(*range(30)))
+        self.assertEqual(self.queue.available, 30)
+
+    def test_with_a_filter(self) -> None:
+        """A browser may have a filter."""
+        self.put(1, 2, 3, 4)
+        self.assertEqual(self.taker(9, is_even, copies=True).seen, bodies(2, 4))
+
+    def test_beside_a_consumer(self) -> None:
+        """Browsing does not keep a consumer from anything."""
+        self.browser(0)
+        consumer = self.taker(9)
+        self.put(1, 2)
+        self.assertEqual(consumer.seen, bodies(1, 2))
