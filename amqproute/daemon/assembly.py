@@ -105,7 +105,7 @@ class House:
             str(state / STORE_FILE), reactor, clock_ms=now_ms, on_death=self._store_died
         )
         self.contexts = self._make_contexts(config)
-        self._users = UserFile.load(config.users.file) if config.users.file.exists() else None
+        self._users = _load_users(config)
         self._throttle = Throttle(reactor)
         self._login_key = login_key(state)
         self._policy = make_policy(config)
@@ -409,23 +409,25 @@ class House:
         assert self.transfer is not None
         assert self.relay is not None
         policy = make_policy(config)
-        users = UserFile.load(config.users.file) if config.users.file.exists() else None
-        fixed = ("container_id", "state_directory", "listen", "limits")
+        users = _load_users(config, must_exist=len(self._users) > 0)
+        contexts = self._make_contexts(config)
+        fixed = ("container_id", "state_directory", "listen", "limits", "resolver")
         changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
         old = self.config
         self.config = config
         try:
             rules = self._rules()
             self._declare(config)
-            if self.contexts is not None:
-                self.contexts.reload()
         except BaseException:
             self.config = old
             self._declare(old)
             raise
         self._policy = policy
-        if self._users is not None and users is not None:
-            self._users.reload()
+        self._users.adopt(users)
+        if self.contexts is not None and contexts is not None:
+            self.contexts.adopt(contexts)
+        elif self.contexts is not contexts:
+            changed.append("tls")  # listeners and connectors with TLS, or none
         self.transfer.reload(rules)
         self.relay.reload(
             self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
@@ -601,6 +603,18 @@ def make_resolver(config: Config, reactor: Any) -> SrvResolver:
 def product() -> dict[str, Any]:
     """Return what an open says about this program."""
     return {"product": "amqproute", "version": __version__}
+
+
+def _load_users(config: Config, *, must_exist: bool = False) -> UserFile:
+    """Read the users file; the usual one need not be there: then there are no users yet.
+
+    Args:
+        config: the configuration.
+        must_exist: a missing file is refused: one that has gone is a mistake more often than the
+            wish that nobody gets in.
+    """
+    path = config.users.file
+    return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
 
 
 def _declaration(node: Node, config: Config) -> NodeDeclaration:

@@ -255,6 +255,13 @@ class TlsContexts:
         """
         self.loaded = self._load()
 
+    def adopt(self, other: TlsContexts) -> None:
+        """Take over files and contexts of another, for connections made from now on."""
+        self._certificate = other._certificate
+        self._private_key = other._private_key
+        self._trust = other._trust
+        self.loaded = other.loaded
+
     def server_creator(
         self, client_certificate: ClientCertificateMode = "optional"
     ) -> IOpenSSLServerConnectionCreator:

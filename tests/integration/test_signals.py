@@ -195,6 +195,23 @@ class ReloadTests(SynchronousTestCase):
         with self.assertRaises(Refused):
             self.login("bob", "hidden")
         self.daemon.wait_log("reloaded ")
+        self.assertEqual(self.shown_certificate(), before + 1)
+
+    def test_users_file(self) -> None:
+        """Another users file counts; one that has gone is a mistake, and nobody is locked out."""
+        elsewhere = self.daemon.directory / "elsewhere.yaml"
+        add_user(elsewhere, "dora", "new", iterations=4096)
+        access = [{"allow": ["publish"], "who": "user:*"}]
+        self.daemon.reload(users={"file": str(elsewhere)}, access=access)
+        self.login("dora", "new")
+        with self.assertRaises(Refused):
+            self.login("anna", "secret")
+        elsewhere.unlink()
+        mark = self.daemon.mark()
+        self.daemon.reload()
+        self.daemon.wait_log("reload refused.*elsewhere.yaml", mark)
+        self.login("dora", "new")
+        self.daemon._checked = self.daemon.mark()
 
     def test_certificate_in_place(self) -> None:
         """The file is replaced under its name, as renewal does."""
