@@ -33,6 +33,8 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
 from amqproute.config.parameters import Config, Listen, Node
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
+from amqproute.filters import grammar
+from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.terminus import Termini
@@ -64,6 +66,8 @@ STORE_FILE = "store.db"
 OWN_NOTES = "container"
 QUIET_SECONDS = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
+UNFINISHED_MESSAGES = 4
+"""Largest messages that one connection may have half sent at a time."""
 CONSUMER_SECONDS = 3.0
 """How long a stopping daemon waits for consumers to settle what they hold."""
 CLOSE_SECONDS = 2.0
@@ -230,8 +234,13 @@ class House:
                     idle_timeout=limits.idle_timeout,
                     handshake_timeout=limits.handshake_timeout,
                     max_message_size=limits.max_message_size,
+                    max_partial=UNFINISHED_MESSAGES * limits.max_message_size,
                     incoming_window=limits.session_window,
-                    offered_capabilities=("ANONYMOUS-RELAY", "AMQPROUTE:TRANSFER"),
+                    offered_capabilities=(
+                        "ANONYMOUS-RELAY",
+                        "AMQPROUTE:TRANSFER",
+                        *FILTER_CAPABILITIES,
+                    ),
                     properties=product(),
                     tls="optional" if listen.tls == "upgrade" else "none",
                     sasl_server=authority,
@@ -258,6 +267,7 @@ class House:
             raise
 
     async def _start(self) -> None:
+        grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
         await self._identify(recovery.notes.get(OWN_NOTES, {}))
         config = self.config
@@ -273,7 +283,7 @@ class House:
         limits = config.limits
         self.shared = Shared(
             self.broker,
-            Termini(self.broker, self.transfer, self._qualified),
+            Termini(self.broker, self.transfer, self._qualified, now_ms),
             self.relay,
             self.receipts,
             FrontendLimits(

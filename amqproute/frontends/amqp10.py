@@ -432,7 +432,8 @@ class Frontend:
                 f"this connection has {len(self._dynamic)} dynamic nodes, no more are allowed"
             )
         if is_source:
-            return termini.source(attach, self.principal)
+            container = self.connection.remote_container_id or ""
+            return termini.source(attach, self.principal, container)
         return termini.target(attach, self.principal)
 
     def _found_out(self, _: object, link: Link, attach: spec.Attach, waiting: _Waiting) -> None:
@@ -507,17 +508,25 @@ class Frontend:
         if found.dynamic:
             self._dynamic.add(found.node)
         if link.role == "sender":
-            link.accept(source=found.terminus, properties={ERROR_MODE: _error_mode(link)})
+            properties = {ERROR_MODE: _error_mode(link), **found.properties}
+            link.accept(source=found.terminus, properties=properties)
             outbound = Outbound(
-                self, link, found.node, found.default_outcome, found.settled, found.dynamic
+                self,
+                link,
+                found.node,
+                found.default_outcome,
+                found.settled,
+                found.dynamic,
+                found.copies,
             )
             link.context = outbound
             self._links.add(link)
-            found.node.attach(outbound)
+            found.node.attach(outbound, found.selects, found.copies)
             found.node.dispatch()
         else:
             origin = self._origin(attach)
-            link.accept(target=found.terminus, properties={ERROR_MODE: _error_mode(link)})
+            properties = {ERROR_MODE: _error_mode(link), **found.properties}
+            link.accept(target=found.terminus, properties=properties)
             inbound = Inbound(self, link, found.node, origin, self.limits.link_credit)
             link.context = inbound
             self._links.add(link)

@@ -35,6 +35,8 @@ class Outbound:
         source: the `ISource`.
         default_outcome: for deliveries settled without one, or orphaned (O-17).
         settled: the receiver asked for settled deliveries (snd-settle-mode settled).
+        dynamic: the source was made for this link and goes with it.
+        copies: the link browses: it holds nothing, and its outcomes are its own affair.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Outbound:
         "_bytes",
         "_frontend",
         "_tags",
+        "copies",
         "default_outcome",
         "dynamic",
         "link",
@@ -58,6 +61,7 @@ class Outbound:
         default_outcome: Any,
         settled: bool,
         dynamic: bool,
+        copies: bool = False,
     ) -> None:
         self._frontend = frontend
         self.link = link
@@ -65,6 +69,7 @@ class Outbound:
         self.default_outcome = default_outcome
         self.settled = settled
         self.dynamic = dynamic
+        self.copies = copies
         self._tags = 0
         self._bytes = 0
         outcomes = link.source.outcomes if link.source is not None else ()
@@ -108,7 +113,8 @@ class Outbound:
             except MessageSizeExceeded:
                 self._too_large(entry)
                 continue
-            entry.attempted = True
+            if not self.copies:
+                entry.attempted = True
             entry.message.forget()
             self._bytes += len(entry.message.encoded)
             sent.append(entry)
@@ -120,6 +126,8 @@ class Outbound:
 
     def holds(self) -> list[Entry]:
         """See `IConsumer.holds`."""
+        if self.copies:
+            return []
         return [delivery.context for delivery in self.link.unsettled.values() if delivery.context]
 
     def exhausted(self) -> None:
@@ -184,7 +192,7 @@ class Outbound:
         """The link is gone: what it held goes the way of the default outcome (O-06, Q-34)."""
         self.source.detach(self)
         entries = [delivery.context for delivery in deliveries if delivery.context is not None]
-        if entries:
+        if entries and not self.copies:
             self._frontend.settle(self, entries, self.default_outcome)
         if self.dynamic:
             self._frontend.delete_dynamic(self.source)

@@ -8,12 +8,13 @@ an attach that asks for more is answered with durability none and expiry at sess
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from amqproute.address import TRANSFER_NODE, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
+from amqproute.entry import Entry
 from amqproute.errors import (
     InvalidField,
     NotAllowed,
@@ -21,12 +22,20 @@ from amqproute.errors import (
     NotImplementedHere,
     UnauthorizedAccess,
 )
+from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.values import Local, Origin, Principal
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Described, Symbol
+from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
 
 QUEUE: Final = Symbol("queue")
 MOVE: Final = Symbol("move")
+COPY: Final = Symbol("copy")
+FIRST_DATE: Final = Symbol("first-message-date")
+DELIVERY_MODE: Final = Symbol("delivery-mode")
+WISHED_MODE: Final = Symbol("opt-delivery-mode")
+AT_MOST_ONCE: Final = Symbol("at-most-once")
+AT_LEAST_ONCE: Final = Symbol("at-least-once")
+EXACTLY_ONCE: Final = Symbol("exactly-once")
 OUTCOMES: Final = tuple(
     Symbol(name)
     for name in (
@@ -51,6 +60,9 @@ class Found:
         dynamic: the node was made for this link.
         settled: the other side wants settled deliveries (sources only).
         default_outcome: sources only.
+        selects: sources only: the filter, or None for everything.
+        copies: sources only: the link browses (distribution-mode copy).
+        properties: what the answering attach says besides.
     """
 
     node: Any
@@ -58,6 +70,9 @@ class Found:
     dynamic: bool = False
     settled: bool = False
     default_outcome: Any = None
+    selects: Callable[[Entry], bool] | None = None
+    copies: bool = False
+    properties: dict[Symbol, Any] = field(default_factory=dict)
 
 
 class Termini:
@@ -68,9 +83,17 @@ class Termini:
         qualified: gives the address of a dynamic node to its name (A-02).
         service: the transfer service: its rules say what is local and who may do what, and it
             makes the aliases ``x@y``.
+        now_ms: the wall clock, for filters and first-message-date.
     """
 
-    def __init__(self, broker: Broker, service: Any, qualified: Callable[[str], str] = str) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        service: Any,
+        qualified: Callable[[str], str] = str,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self._now_ms = now_ms
         self._broker = broker
         self._service = service
         self._qualified = qualified
@@ -89,11 +112,13 @@ class Termini:
             raise NotImplementedHere("transactions are not offered")
         if target is None:
             raise InvalidField("the target is null: there is nothing to attach to or to resume")
+        mode = _delivery_mode(attach)
         if target.dynamic:
-            return self._dynamic(target, principal)
+            return replace(self._dynamic(target, principal), properties=mode)
         if target.address is None:
-            return Found(self._transfer(principal), _target(None))
-        return Found(self._target_node(target.address, principal), _target(target.address))
+            return Found(self._transfer(principal), _target(None), properties=mode)
+        node = self._target_node(target.address, principal)
+        return Found(node, _target(target.address), properties=mode)
 
     def _target_node(self, text: str, principal: Principal) -> Any:
         if text == TRANSFER_NODE:
@@ -132,8 +157,13 @@ class Termini:
 
     # -- where a client receives from ------------------------------------------------------------
 
-    def source(self, attach: spec.Attach, principal: Principal) -> Found:
+    def source(self, attach: spec.Attach, principal: Principal, container: str = "") -> Found:
         """Resolve the source of a link that the other side receives on.
+
+        Args:
+            attach: the other side's.
+            principal: who it is.
+            container: its container-id, for the no-local filter.
 
         Raises:
             AmqpError: the link is to be refused with it.
@@ -141,12 +171,12 @@ class Termini:
         source = attach.source
         if source is None:
             raise NotFound("the source is null, and no link of this name is kept here")
-        if source.filter:
-            raise NotImplementedHere(
-                f"filters are not offered: {', '.join(map(str, source.filter))}"
-            )
-        if source.distribution_mode not in (None, MOVE):
-            raise NotImplementedHere(f"distribution-mode {source.distribution_mode!r} on a queue")
+        if source.distribution_mode not in (None, MOVE, COPY):
+            raise NotImplementedHere(f"distribution-mode {source.distribution_mode!r}")
+        copies = source.distribution_mode == COPY
+        filters = read_filters(source.filter, own_container=container, now_ms=self._now_ms)
+        properties, since_ms = self._first_message_date(attach)
+        properties.update(_delivery_mode(attach))
         outcomes = tuple(source.outcomes)
         unknown = [outcome for outcome in outcomes if outcome not in OUTCOMES]
         if unknown:
@@ -157,12 +187,13 @@ class Termini:
         else:
             if source.address is None:
                 raise InvalidField("the source has no address")
-            node, address = self._source_node(source.address, principal), source.address
+            node, address = self._source_node(source.address, principal, copies), source.address
         answer = spec.Source(
             address=address,
             dynamic=source.dynamic,
             dynamic_node_properties=source.dynamic_node_properties,
-            distribution_mode=MOVE,
+            distribution_mode=COPY if copies else MOVE,
+            filter=filters.in_force(),
             default_outcome=source.default_outcome or spec.Released(),
             outcomes=outcomes or OUTCOMES,
             capabilities=(QUEUE,),
@@ -171,11 +202,26 @@ class Termini:
             node,
             answer,
             source.dynamic,
-            attach.snd_settle_mode == spec.SENDER_SETTLED,
+            attach.snd_settle_mode == spec.SENDER_SETTLED
+            or properties.get(DELIVERY_MODE) == AT_MOST_ONCE,
             answer.default_outcome,
+            _selection(filters, since_ms),
+            copies,
+            properties,
         )
 
-    def _source_node(self, text: str, principal: Principal) -> Any:
+    def _first_message_date(self, attach: spec.Attach) -> tuple[dict[Symbol, Any], int]:
+        """Read the date from which on messages are wanted (L-14, L-15)."""
+        asked = attach.properties.get(FIRST_DATE) if attach.properties else None
+        if asked is None:
+            return {}, 0
+        if not isinstance(asked, int) or isinstance(asked, bool):
+            raise InvalidField(f"{FIRST_DATE} is not a timestamp")
+        # A date in the future means "only new ones", from now on.
+        since_ms = min(int(asked), self._now_ms())
+        return {FIRST_DATE: Timestamp(since_ms)}, since_ms
+
+    def _source_node(self, text: str, principal: Principal, copies: bool) -> Any:
         if is_reserved(text):
             raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
         route = self._route(text)
@@ -185,7 +231,8 @@ class Termini:
             )
         if is_reserved(route.node):
             raise NotAllowed(f"{route.node!r} is a service: it has nothing to receive")
-        self._require(principal, (Verb.CONSUME,), route.node)
+        verbs = (Verb.BROWSE, Verb.CONSUME) if copies else (Verb.CONSUME,)
+        self._require(principal, verbs, route.node)
         return self._broker.source(route.node)
 
     def may_return_to(self, address: object, origin: Origin) -> bool:
@@ -223,6 +270,38 @@ class Termini:
             capabilities=(QUEUE,),
         )
         return Found(node, answer, True)
+
+
+def _delivery_mode(attach: spec.Attach) -> dict[Symbol, Any]:
+    """Return the delivery mode in force, if one was asked for (P-12 to P-15, S-09, S-10).
+
+    Exactly once needs unsettled state that outlives the link, which is not kept: a demand for it
+    is refused, a wish for it gets at least once (K-23).
+
+    Raises:
+        NotImplementedHere: the mode demanded is not offered.
+    """
+    properties = attach.properties or {}
+    demanded, wished = properties.get(DELIVERY_MODE), properties.get(WISHED_MODE)
+    if demanded is None and wished is None:
+        return {}
+    if demanded is not None:
+        if demanded not in (AT_MOST_ONCE, AT_LEAST_ONCE):
+            raise NotImplementedHere(f"delivery-mode {demanded!s:.40} is not offered")
+        return {DELIVERY_MODE: Symbol(demanded)}
+    is_known = wished in (AT_MOST_ONCE, AT_LEAST_ONCE)
+    return {DELIVERY_MODE: Symbol(wished) if is_known else AT_LEAST_ONCE}
+
+
+def _selection(filters: FilterSet, since_ms: int) -> Callable[[Entry], bool] | None:
+    """Return what a link selects, or None for everything."""
+    if not filters and not since_ms:
+        return None
+
+    def selects(entry: Entry) -> bool:
+        return entry.arrived_ms >= since_ms and filters.matches(entry.message, entry.origin)
+
+    return selects
 
 
 def _target(address: str | None) -> spec.Target:
