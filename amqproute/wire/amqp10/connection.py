@@ -113,6 +113,7 @@ class Connection(Negotiation):
         remote_open: the peer's open, or None before it came.
         remote_max_frame_size: the largest frame that we send.
         context: the user's.
+        partial_bytes: what deliveries hold that have begun and not ended.
         frames_in: frames received.
         frames_out: frames sent.
         deliveries_in: whole deliveries received.
@@ -124,6 +125,7 @@ class Connection(Negotiation):
         self.remote_open: spec.Open | None = None
         self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
         self.context: Any = None
+        self.partial_bytes = 0
         self.frames_in = 0
         self.frames_out = 0
         self.deliveries_in = 0

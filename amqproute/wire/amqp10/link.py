@@ -100,6 +100,7 @@ class Link:
         "_grace",
         "_overdraft",
         "_part_bytes",
+        "_part_cost",
         "_partial",
         "_parts",
         "_predecessor",
@@ -171,6 +172,7 @@ class Link:
         self._partial: Delivery | None = None
         self._parts: list[bytes] = []
         self._part_bytes = 0
+        self._part_cost = 0
         self._resumable: Mapping[bytes, Any] = {}
 
     def __repr__(self) -> str:
@@ -441,6 +443,8 @@ class Link:
 
     def _drop_partial(self) -> None:
         self._partial = None
+        self.session.connection.partial_bytes -= self._part_cost
+        self._part_cost = 0
         self._parts = []
         self._part_bytes = 0
 

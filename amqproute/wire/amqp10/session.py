@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from amqproute.wire.amqp10.connection import Connection
 
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
+PART_OCTETS: Final = 64  # what a part of a delivery costs in memory beside its octets
 """What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
 
 
@@ -608,6 +609,17 @@ class Session:
 
     def _gather(self, link: Link, payload: bytes) -> None:
         link._part_bytes += len(payload)
+        connection = self.connection
+        cost = len(payload) + PART_OCTETS
+        link._part_cost += cost
+        connection.partial_bytes += cost
+        if connection.partial_bytes > connection.settings.max_partial > 0:
+            raise LinkFaultError(
+                link,
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                "the unfinished deliveries of this connection have more than "
+                f"{connection.settings.max_partial} octets",
+            )
         if link.max_message_size and link._part_bytes > link.max_message_size:
             raise _too_large(link)
         if payload:

@@ -28,6 +28,8 @@ class ConnectionSettings:
         close_timeout: seconds to wait for the peer's close.
         max_message_size: octets that a receiving link takes, unless `Link.accept` says else;
             0 for no limit.
+        max_partial: octets of deliveries that have begun and not ended, over all links of a
+            connection; a link that wants more is detached; 0 for no limit.
         credit_grace_new: deliveries taken on a new link before our first flow (P-04).
         incoming_window: transfer frames of a session's window.
         offered_capabilities: of the open.
@@ -50,6 +52,7 @@ class ConnectionSettings:
     handshake_timeout: float = 30.0
     close_timeout: float = 5.0
     max_message_size: int = 0
+    max_partial: int = 0
     credit_grace_new: int = 10
     incoming_window: int = 2048
     offered_capabilities: Sequence[str] = ()

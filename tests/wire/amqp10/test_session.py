@@ -50,6 +50,50 @@ class LongReasons(_Case):
         self.assertIn(b"y" * 60, written)
 
 
+class Unfinished(_Case):
+    """Deliveries that begin and do not end (part 2 §2.6.14)."""
+
+    def begun_deliveries(self, peer: Peer, links: int) -> list[LinkDetached]:
+        """Begin a delivery of 1000 octets on each of some links; return what was detached."""
+        events: list[Any] = []
+        for handle in range(links):
+            link = peer.attached(handle=handle, name=f"link{handle}")
+            link.flow(1)
+            begun = transfer(handle, handle, more=True)
+            events += peer.send(begun, b"x" * 1000)
+        return of_type(events, LinkDetached)
+
+    def test_bound(self) -> None:
+        """All links together hold so much; the one that wants more is detached."""
+        peer = self.peer(max_partial=5000)
+        (detached,) = self.begun_deliveries(peer, 5)
+        assert detached.error is not None
+        self.assertEqual(detached.error.condition, "amqp:resource-limit-exceeded")
+        self.assertTrue(detached.by_fault)
+        for handle in range(4):
+            peer.send(transfer(None, handle, more=False), b"y")
+        self.assertEqual(len(of_type(peer.events, DeliveriesReceived)), 4)
+        self.assertEqual(peer.engine.partial_bytes, 0)
+
+    def test_ends_give_back(self) -> None:
+        """Aborts, detaches and ends give back what they held."""
+        peer = self.peer(max_partial=5000)
+        self.begun_deliveries(peer, 4)
+        peer.send(transfer(None, 0, aborted=True))
+        peer.send(spec.Detach(handle=1, closed=True))
+        self.assertLess(peer.engine.partial_bytes, 2500)
+        peer.send(spec.End())
+        self.assertEqual(peer.engine.partial_bytes, 0)
+
+    def test_crumbs(self) -> None:
+        """Many parts of an octet cost more than their octets."""
+        peer = self.peer(max_partial=5000)
+        peer.attached().flow(1)
+        peer.send(transfer(0, more=True), b"x")
+        crumbs = b"".join(frame(transfer(None, more=True), b"x") for _ in range(100))
+        self.assertEqual(len(of_type(peer.write(crumbs), LinkDetached)), 1)
+
+
 class Life(_Case):
     """Beginning and ending."""
 
