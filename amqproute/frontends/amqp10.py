@@ -128,6 +128,7 @@ class Frontend:
         self._taken: list[tuple[Inbound, list[Delivery]]] = []
         self._answers: list[tuple[Link, Sequence[Delivery], Any]] = []
         self._uncommitted = 0
+        self._uncommitted_bytes = 0
         self._links: set[Link] = set()
         self._dynamic: set[Any] = set()
         self._refusals: dict[tuple[str, str], int] = {}
@@ -240,18 +241,41 @@ class Frontend:
         self._taken = []
         self._answers = []
         self._uncommitted += 1
+        size = 0
+        for _, deliveries in taken:
+            for delivery in deliveries:
+                size += len(delivery.payload)
+        self._hold(size)
         # A consumer that has settled waits for nothing; a publisher does.
         batch.commit(patient=not (taken or answers)).addCallbacks(
-            self._committed, self._failed, (taken, answers), errbackArgs=(taken, answers)
+            self._committed,
+            self._failed,
+            (taken, answers, size),
+            errbackArgs=(taken, answers, size),
         )
+
+    def _hold(self, size: int) -> None:
+        """Read nothing more while too much waits for the disk: credit counts messages only."""
+        self._uncommitted_bytes += size
+        if self._uncommitted_bytes > self.limits.uncommitted_bytes and self._pump is not None:
+            self._pump.hold_reading()
+
+    def _release(self, size: int) -> None:
+        """So much is on the disk, or never will be."""
+        waiting = self._uncommitted_bytes = self._uncommitted_bytes - size
+        limit = self.limits.uncommitted_bytes
+        if waiting <= limit < waiting + size and self._pump is not None:
+            self._pump.release_reading()
 
     def _committed(
         self,
         _: object,
         taken: list[tuple[Inbound, list[Delivery]]],
         answers: list[tuple[Link, Sequence[Delivery], Any]],
+        size: int,
     ) -> None:
         self._uncommitted -= 1
+        self._release(size)
         for inbound, deliveries in taken:
             inbound.committed(deliveries)
         for link, held, outcome in answers:
@@ -264,8 +288,10 @@ class Frontend:
         failure: Failure,
         taken: list[tuple[Inbound, list[Delivery]]],
         answers: list[tuple[Link, Sequence[Delivery], Any]],
+        size: int,
     ) -> None:
         self._uncommitted -= 1
+        self._release(size)
         self.log.failure(
             "{connection}: the store refused a batch; {count} deliveries were not taken",
             failure,

@@ -13,6 +13,8 @@ class FrontendLimits:
     Attributes:
         link_credit: deliveries a sender may have granted or uncommitted at once.
         links: links that one connection may have attached at once.
+        uncommitted_bytes: bytes of messages waiting for the disk beyond which nothing more is
+            read from the connection.
         unsettled: deliveries a receiver may leave unsettled at once.
         unsettled_bytes: bytes of messages it may leave unsettled; one delivery is always let
             through, however large.
@@ -23,6 +25,7 @@ class FrontendLimits:
 
     link_credit: int = 1000
     links: int = 1024
+    uncommitted_bytes: int = 32 * 1024 * 1024
     unsettled: int = 10_000
     unsettled_bytes: int = 32 * 1024 * 1024
     admission_seconds: float = 5.0

@@ -222,6 +222,7 @@ class EngineProtocol(TwistedProtocol):
         self._is_over = False  # nothing goes to the transport any more
         self._is_busy = False  # a flush follows anyway
         self._is_reading_stopped = False
+        self._is_held = False  # by the user
         self._is_gathering = False
         self._gathered: list[bytes] = []
         self._behind = 0  # octets written since the transport was full
@@ -355,7 +356,8 @@ class EngineProtocol(TwistedProtocol):
         self._cancel_guard()
         if self._is_reading_stopped:
             self._is_reading_stopped = False
-            self._transport.resumeProducing()
+            if not self._is_held:
+                self._transport.resumeProducing()
         if self._user is None:
             return
         self._is_busy = True
@@ -385,6 +387,20 @@ class EngineProtocol(TwistedProtocol):
         """Write the engine's output now, unless that happens at the end of this call anyway."""
         if not self._is_busy:
             self._flush_now()
+
+    def hold_reading(self) -> None:
+        """Take nothing more from the transport until `release_reading`."""
+        if not self._is_held and not self._is_over:
+            self._is_held = True
+            if not self._is_reading_stopped:
+                self._transport.pauseProducing()
+
+    def release_reading(self) -> None:
+        """Read on."""
+        if self._is_held and not self._is_over:
+            self._is_held = False
+            if not self._is_reading_stopped:
+                self._transport.resumeProducing()
 
     def abort(self) -> None:
         """Drop the connection without a word, what is unwritten as well."""
@@ -469,7 +485,8 @@ class EngineProtocol(TwistedProtocol):
             self._behind += len(data)
             if self._behind > self._limits.output_bytes and not self._is_reading_stopped:
                 self._is_reading_stopped = True
-                self._transport.pauseProducing()
+                if not self._is_held:
+                    self._transport.pauseProducing()
         self._transport.write(data)
 
     # Time.
@@ -567,8 +584,8 @@ class EngineProtocol(TwistedProtocol):
         transport = self._transport
         self._cancel_guard()
         self._guard_call = self._clock.callLater(self._limits.close_seconds, self._drop)
-        if self._is_reading_stopped:
-            self._is_reading_stopped = False
+        if self._is_reading_stopped or self._is_held:
+            self._is_reading_stopped = self._is_held = False
             transport.resumeProducing()
         transport.unregisterProducer()  # or the transport would wait for more from us
         transport.loseConnection()

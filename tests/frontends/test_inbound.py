@@ -188,6 +188,29 @@ class _Silent:
 class CreditTests(InboundCase):
     """Credit is the only brake (F-02, T-29)."""
 
+    def test_bytes(self) -> None:
+        """Large messages that wait for the disk stop the reading, not the other way round."""
+        self.build(limits=FrontendLimits(uncommitted_bytes=1000))
+        link = self.client.sender("q")
+        self.run_now()
+        (frontend,) = self.house.shared.frontends
+        end = frontend._pump
+        held: list[bool] = []
+        apply = self.house.store._apply
+
+        def watched(transaction: Any) -> None:
+            held.append(end.is_held)
+            apply(transaction)
+
+        self.house.store._apply = watched  # type: ignore[method-assign]
+        for body, is_failing in ((b"s", False), (b"l" * 1000, False), (b"l" * 1000, True)):
+            self.house.store.is_failing = is_failing
+            self.client.send(link, message(body))
+            self.run_now()
+            self.assertFalse(end.is_held)
+        self.assertEqual(held, [False, True, True])
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+
     def test_topped_up(self) -> None:
         """A sender that goes on finds credit."""
         link = self.client.sender("q")

@@ -111,6 +111,26 @@ class PumpTests(SynchronousTestCase):
         self.pump.resumeProducing()
         self.assertEqual(self.end.producerState, "producing")
 
+    def test_held(self) -> None:
+        """The user may take nothing more for a while, whatever the transport does meanwhile."""
+        self.user.on_events = lambda _: self.engine.output.append(b"." * 2000)
+        self.pump.hold_reading()
+        self.assertEqual(self.end.producerState, "paused")
+        self.pump.pauseProducing()
+        self.pump.dataReceived(b"x")
+        self.pump.release_reading()
+        self.assertEqual(self.end.producerState, "paused")
+        self.pump.hold_reading()
+        self.pump.resumeProducing()
+        self.assertEqual(self.end.producerState, "paused")
+        self.pump.release_reading()
+        self.assertEqual(self.end.producerState, "producing")
+        self.pump.hold_reading()
+        self.engine.is_closed = True
+        self.pump.flush()
+        self.assertEqual(self.end.producerState, "producing")  # or nobody would see its end
+        self.pump.release_reading()
+
     def test_stalled_peer_is_dropped(self) -> None:
         """Not for ever, though."""
         self.pump.pauseProducing()

@@ -58,6 +58,7 @@ class End:
         self.user = user
         self.other: End
         self.is_lost = False
+        self.is_held = False
         self._call: Any = None
         engine.start(wire.clock.seconds())
         user.connected(self)
@@ -105,6 +106,14 @@ class End:
         if events:
             self.user.events(events)
         self.user.lost(Failure(ConnectionLost()))
+
+    def hold_reading(self) -> None:
+        """See `EngineProtocol.hold_reading`."""
+        self.is_held = True
+
+    def release_reading(self) -> None:
+        """See `EngineProtocol.release_reading`."""
+        self.is_held = False
 
     def abort(self) -> None:
         """See `EngineProtocol.abort`."""
