@@ -17,6 +17,7 @@ Names in a certificate that are malformed are skipped one by one, not held again
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -29,6 +30,8 @@ __all__ = ["Match", "Names", "is_address", "match", "names_of", "peer_domains"]
 
 DNS_SRV_NAME: Final = x509.ObjectIdentifier("1.3.6.1.5.5.7.8.7")
 _IA5STRING: Final = 0x16
+# What an authority was talked into writing around a name is not stripped: it is another name.
+_NAME: Final = re.compile(r"[a-z0-9*_-]{1,63}(?:\.[a-z0-9*_-]{1,63})*")
 _SHOWN: Final = 10  # names of a certificate that an error message lists
 
 
@@ -169,6 +172,8 @@ def _match_one(found: Names, name: str, services: Iterable[str]) -> str | None:
 
 
 def _dns_pattern(name: str) -> DNSPattern | None:
+    if not _NAME.fullmatch(name):
+        return None
     try:
         return DNSPattern.from_bytes(name.encode("utf-8"))
     except CertificateError:
@@ -176,6 +181,8 @@ def _dns_pattern(name: str) -> DNSPattern | None:
 
 
 def _srv_pattern(name: str) -> SRVPattern | None:
+    if not _NAME.fullmatch(name):
+        return None
     try:
         return SRVPattern.from_bytes(name.encode("utf-8"))
     except (CertificateError, IndexError):
@@ -183,7 +190,7 @@ def _srv_pattern(name: str) -> SRVPattern | None:
 
 
 def _normal(name: str) -> str:
-    return name.strip().rstrip(".").lower()
+    return name.removesuffix(".").lower()
 
 
 def _ia5_text(der: bytes) -> str | None:

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.authority import issue, make_authority
@@ -87,6 +90,29 @@ class IdentityTests(SynchronousTestCase):
         self.assertTrue(match(certificate, "beta.example"))
         self.assertEqual(peer_domains(certificate), frozenset({"beta.example"}))
         self.assertEqual(names_of(certificate).srv, ("nonsense", "_amqp.x*.y"))
+
+    def test_names_are_taken_as_they_stand(self) -> None:
+        """Nothing around a name is stripped off until it is somebody's."""
+        for name in (" beta.example", "beta.example\n", "\x0bbeta.example", "beta.example..",
+                     ".beta.example", "beta.example/x", "beta.example:5671", "x@beta.example",
+                     "beta.example\0.evil.example", "a" * 64 + ".example"):  # fmt: skip
+            certificate = self.written(x509.DNSName._init_without_validation(name))
+            self.assertEqual(peer_domains(certificate), frozenset(), name)
+            self.assertFalse(match(certificate, "beta.example"), name)
+        certificate = self.written(x509.DNSName("BETA.example."))
+        self.assertEqual(peer_domains(certificate), {"beta.example"})
+
+    def written(self, *names: x509.GeneralName) -> x509.Certificate:
+        """Return a certificate with names that no decent authority writes."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        begin = datetime.datetime(2026, 1, 1)
+        return (
+            x509.CertificateBuilder(x509.Name([]), x509.Name([]), key.public_key(), 1)
+            .not_valid_before(begin)
+            .not_valid_after(begin + datetime.timedelta(days=1))
+            .add_extension(x509.SubjectAlternativeName(names), critical=True)
+            .sign(key, hashes.SHA256())
+        )
 
     def test_international_domain(self) -> None:
         """A name is the same in Unicode and as A-labels."""
