@@ -258,6 +258,24 @@ class CertificateTests(CommandTestCase):
         result = self.amqproute("certs", "issue", str(self.directory), "a.example")
         self.assertRefused(result, 2, "tls.file:", "certs authority")
 
+    def test_host(self) -> None:
+        """Clients check the host that they connect to; its name may stand beside the domain."""
+        authority = str(self.directory / "ca")
+        self.amqproute("certs", "authority", authority)
+        result = self.amqproute(
+            "certs", "issue", authority, "a.example", "--host", "amqp.a.example"
+        )
+        self.assertEqual(result.exit_code, 0)
+        chain = f"{authority}/a.example/chain.pem"
+        (shown,) = json.loads(self.amqproute("certs", "show", chain, "--json").stdout)[
+            "certificates"
+        ]
+        self.assertEqual(shown["names"][:2], ["a.example", "amqp.a.example"])
+        result = self.amqproute(
+            "certs", "issue", authority, "b.example", "c.example", "--host", "h"
+        )
+        self.assertRefused(result, 2, "--host goes with one NAME")
+
     def test_show_of_something_else(self) -> None:
         """A file that is no certificate, and one that is not there."""
         self.assertRefused(self.amqproute("certs", "show", str(self.config)), 2, "tls.file:")

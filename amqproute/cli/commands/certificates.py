@@ -57,15 +57,32 @@ def authority_command(directory: Path, name: str, days: int) -> None:
     multiple=True,
     help="An IP address to name as well; may be repeated.",
 )
+@click.option(
+    "--host",
+    "hosts",
+    metavar="HOST",
+    multiple=True,
+    help="A host name to name as well, for clients, which check the host they connect to; may be "
+    "repeated.",
+)
 def issue_command(
-    directory: Path, names: tuple[str, ...], days: int, addresses: tuple[str, ...]
+    directory: Path,
+    names: tuple[str, ...],
+    days: int,
+    addresses: tuple[str, ...],
+    hosts: tuple[str, ...],
 ) -> None:
     """Issue a certificate for each domain NAME with the authority in DIR.
 
     Writes DIR/NAME/chain.pem and DIR/NAME/key.pem. The certificate proves the domain itself and
     its SRV names, to clients and to servers. Nothing is ever overwritten.
     """
-    for issued in authority.issue(directory, names, days=days, addresses=addresses):
+    if hosts and len(names) > 1:
+        raise click.UsageError("--host goes with one NAME: each domain has hosts of its own")
+    dns_names = (*names, *hosts) if hosts else None
+    for issued in authority.issue(
+        directory, names, days=days, addresses=addresses, dns_names=dns_names
+    ):
         click.echo(f"{issued.chain}\t{issued.private_key}")
 
 
