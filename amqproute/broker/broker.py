@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -13,10 +13,20 @@ from zope.interface import implementer
 
 from amqproute.address import is_reserved
 from amqproute.broker.batch import Batch
-from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.broker.queue import HIGHEST_PRIORITY, Queue, line_key, queue_of_key
+from amqproute.broker.binding import Binding, BindingDeclaration
+from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
+from amqproute.broker.queue import (
+    HIGHEST_PRIORITY,
+    DeadLetter,
+    Queue,
+    discard,
+    line_key,
+    queue_of_key,
+)
+from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
+from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, ConfigError, NotFound
+from amqproute.errors import AmqpError, ConfigError, DecodeError, NotFound
 from amqproute.interfaces import IBroker, ITarget
 from amqproute.routing.trail import TRACE
 from amqproute.values import ANONYMOUS_PRINCIPAL, DeadLetterReason, Origin
@@ -46,6 +56,19 @@ class NodeDeclaration:
     dead_letter: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TopicDeclaration:
+    """A topic as the configuration declares it.
+
+    Attributes:
+        name: the node's name.
+        limits: its bounds and habits.
+    """
+
+    name: str
+    limits: TopicLimits = field(default_factory=TopicLimits)
+
+
 @implementer(IBroker)
 class Broker:
     """Names to nodes; batches; dead letters.
@@ -56,6 +79,13 @@ class Broker:
         now_ms: the wall clock, ms since the epoch.
         new_name: gives an unguessable name for a dynamic node (A-06).
         budget: memory that all queues share.
+
+    Attributes:
+        nodes: the queues that clients can address.
+        topics: the topics.
+        bindings: what goes from one node to another, by declaration.
+        return_to: finds the target of an address ``node@domain``: for returned messages and for
+            bindings.
     """
 
     log = Logger()
@@ -76,10 +106,13 @@ class Broker:
         self.budget = budget or MemoryBudget()
         self.nodes: dict[str, Queue] = {}
         self.internal: dict[str, Queue] = {}
+        self.topics: dict[str, Topic] = {}
+        self.bindings: dict[BindingDeclaration, Binding] = {}
         self.aliases: dict[str, str] = {}
         self.services: dict[str, Any] = {}
         self.dynamic: set[str] = set()
         self._left: dict[str, Any] = {}
+        self._definitions: dict[str, Definition] = {}
         self.return_to: Callable[[str], Any] | None = None
 
     def begin(self) -> Batch:
@@ -88,21 +121,43 @@ class Broker:
 
     # -- set-up --------------------------------------------------------------------------------
 
-    def recovered(self, queues: Mapping[str, Any]) -> None:
-        """Take note of what the store holds; declared queues claim their part of it."""
-        self._left = dict(queues)
+    def recovered(
+        self, queues: Mapping[str, Any], subscriptions: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Take note of what the store holds; declared nodes claim their part of it.
 
-    def declare(self, nodes: Iterable[NodeDeclaration], aliases: Mapping[str, str]) -> None:
+        Args:
+            queues: name to summary.
+            subscriptions: the store's notes of the kind `subscription.NOTES`.
+        """
+        self._left = dict(queues)
+        for name, encoded in (subscriptions or {}).items():
+            try:
+                self._definitions[name] = Definition.decode(encoded)
+            except DecodeError as error:
+                self.log.error(
+                    "the definition of {name} cannot be read: {error}", name=name, error=error
+                )
+
+    def declare(
+        self,
+        nodes: Iterable[NodeDeclaration | TopicDeclaration],
+        aliases: Mapping[str, str],
+        bindings: Iterable[BindingDeclaration] = (),
+    ) -> None:
         """Bring the nodes in line with the configuration; called at start and on reload.
 
         Nodes that are new are made, limits of existing ones change. A node that the new
         configuration does not name any more goes if it is empty and unused, and stays, with a
         warning, while it holds messages: a typing error in a file must not delete messages.
+        A topic stays as long as it has durable subscriptions. Bindings are those of the list.
 
         Raises:
-            ConfigError: an alias has the name of a node, or leads nowhere (A-08).
+            ConfigError: an alias has the name of a node, or leads nowhere (A-08); a node that
+                holds something would become one of another type; a binding cannot be.
         """
         declared = {node.name: node for node in nodes}
+        wanted = list(bindings)
         problems = [
             f"aliases: {alias}: is the name of a node" for alias in aliases if alias in declared
         ]
@@ -111,18 +166,96 @@ class Broker:
             for alias, name in aliases.items()
             if name not in declared
         ]
+        problems += self._changed_types(declared.values())
+        problems += _impossible(wanted, declared, aliases)
         if problems:
             raise ConfigError(problems)
+        for each in [each for each in self.bindings if each not in wanted]:
+            self.unbind(each)
         for node in declared.values():
-            queue = self.nodes.get(node.name)
-            if queue is None:
-                queue = self.nodes[node.name] = self._make(node.name, node.limits)
-            queue.limits = node.limits
-            queue.dead_letter_name = node.dead_letter
+            if isinstance(node, TopicDeclaration):
+                self._declare_topic(node)
+            else:
+                self._declare_queue(node)
         for name in [name for name in self.nodes if name not in declared]:
             if name not in self.dynamic:
                 self._retire(name)
+        for name in [name for name in self.topics if name not in declared]:
+            if name not in self.dynamic:
+                self._retire_topic(name)
         self.aliases = dict(aliases)
+        for each in wanted:
+            if each not in self.bindings:
+                self.bind(each)
+        self._remove_ended()
+
+    def _changed_types(self, declared: Iterable[NodeDeclaration | TopicDeclaration]) -> list[str]:
+        problems = []
+        for node in declared:
+            if isinstance(node, TopicDeclaration):
+                queue = self.nodes.get(node.name)
+                if queue is not None and (queue.depth or not queue.is_settled):
+                    problems.append(
+                        f"nodes: {node.name}: is a queue with {queue.depth} messages; it can "
+                        "become a topic when it is empty"
+                    )
+            else:
+                topic = self.topics.get(node.name)
+                if topic is not None and topic.durable:
+                    problems.append(
+                        f"nodes: {node.name}: is a topic with {len(topic.durable)} durable "
+                        "subscriptions; it can become a queue when they are closed"
+                    )
+        return problems
+
+    def _declare_queue(self, node: NodeDeclaration) -> None:
+        if node.name in self.topics:
+            self._retire_topic(node.name)
+        queue = self.nodes.get(node.name)
+        if queue is None:
+            queue = self.nodes[node.name] = self._make(node.name, node.limits)
+        queue.limits = node.limits
+        queue.dead_letter_name = node.dead_letter
+
+    def _declare_topic(self, node: TopicDeclaration) -> None:
+        if node.name in self.nodes:
+            self._retire(node.name)
+        topic = self.topics.get(node.name)
+        if topic is not None:
+            topic.limits = node.limits
+            return
+        topic = self.topics[node.name] = self._make_topic(node.name, node.limits)
+        for name, definition in list(self._definitions.items()):
+            if definition.topic != node.name:
+                continue
+            del self._definitions[name]
+            try:
+                topic.recovered(definition)
+            except AmqpError as error:
+                self._definitions[name] = definition
+                self.log.error("subscription {name} cannot go on: {error}", name=name, error=error)
+
+    def _make_topic(self, name: str, limits: TopicLimits) -> Topic:
+        return Topic(
+            name,
+            self._store,
+            self._clock,
+            self.begin,
+            self._now_ms,
+            # What a subscriber has not taken is nobody's dead letter.
+            lambda name, limits: self._make(name, limits, dead_letter=discard),
+            limits=limits,
+            log=self.log,
+        )
+
+    def _remove_ended(self) -> None:
+        """Take what is left of subscriptions that were ended, and not emptied before a crash."""
+        topic = next(iter(self.topics.values()), None)
+        ended = {queue_of_key(key) for key in self._left} - set(self._definitions)
+        for name in sorted(ended):
+            if name.startswith(PREFIX) and topic is not None:
+                queue = self._make(name, QueueLimits(), dead_letter=discard)
+                topic.empty(queue, lambda: None)
 
     def _retire(self, name: str) -> None:
         queue = self.nodes[name]
@@ -134,11 +267,83 @@ class Broker:
                 depth=queue.depth,
             )
             return
+        self._unbind_all(name)
         queue.delete()
         del self.nodes[name]
         self.log.info("node {node} removed: not in the configuration any more", node=name)
 
-    def _make(self, name: str, limits: QueueLimits, *, force_transient: bool = False) -> Queue:
+    def _retire_topic(self, name: str) -> None:
+        topic = self.topics[name]
+        if topic.durable:
+            self.log.warn(
+                "topic {node} is not in the configuration any more but has {count} durable "
+                "subscriptions: kept; close them, then reload",
+                node=name,
+                count=len(topic.durable),
+            )
+            return
+        self._unbind_all(name)
+        topic.delete()
+        del self.topics[name]
+        self.log.info("topic {node} removed: not in the configuration any more", node=name)
+
+    # -- bindings ------------------------------------------------------------------------------
+
+    def bind(self, declaration: BindingDeclaration) -> Binding:
+        """Have messages of one node go to another one (N-09).
+
+        Raises:
+            AmqpError: one of the nodes is not there, or cannot have such a binding.
+            ConfigError: messages would go in a circle.
+        """
+        problems = _circles([*self.bindings, declaration], self.aliases)
+        if problems:
+            raise ConfigError(problems)
+        known = self.bindings.get(declaration)
+        if known is not None:
+            return known
+        source = self.source(declaration.source)
+        if "@" not in declaration.target:
+            self._node(declaration.target)
+        binding = Binding(
+            declaration,
+            source,
+            lambda: self._bound_target(declaration.target),
+            self.begin,
+            self._clock,
+            self._now_ms,
+        )
+        self.bindings[declaration] = binding
+        binding.start()
+        return binding
+
+    def _bound_target(self, name: str) -> Any:
+        if "@" not in name:
+            return self._node(name)
+        if self.return_to is None:
+            raise NotFound(f"nobody knows the way to {name!r} yet")
+        return self.return_to(name)
+
+    def unbind(self, declaration: BindingDeclaration) -> None:
+        """End a binding."""
+        self.bindings.pop(declaration).stop()
+
+    def _unbind_all(self, name: str) -> None:
+        """The bindings of a node go with it, whichever end it is (N-09)."""
+        for each in list(self.bindings):
+            if name in (self.resolve(each.source), self.resolve(each.target)):
+                self.unbind(each)
+
+    # -- queues --------------------------------------------------------------------------------
+
+    def _make(
+        self,
+        name: str,
+        limits: QueueLimits,
+        *,
+        force_transient: bool = False,
+        dead_letter: DeadLetter | None = None,
+    ) -> Queue:
         queue = Queue(
             name,
             self._store,
@@ -147,7 +352,7 @@ class Broker:
             self._now_ms,
             limits=limits,
             budget=self.budget,
-            dead_letter=self.dead_letter,
+            dead_letter=dead_letter or self.dead_letter,
             force_transient=force_transient,
             log=self.log,
         )
@@ -200,11 +405,20 @@ class Broker:
         """Return the ISource of a local name. See `IDirectory.source`."""
         return self._node(name)
 
-    def _node(self, name: str) -> Queue:
-        queue = self.nodes.get(self.resolve(name))
-        if queue is None:
+    def _node(self, name: str) -> Any:
+        name = self.resolve(name)
+        node = self.nodes.get(name) or self.topics.get(name)
+        if node is None:
             raise NotFound(f"no node is named {name!r} here")
-        return queue
+        return node
+
+    def subscription(self, container: str, name: str) -> DurableSubscription | None:
+        """Find a durable subscription by what names it, over all topics (S-20)."""
+        for topic in self.topics.values():
+            found = topic.durable.get((container, name))
+            if found is not None:
+                return found
+        return None
 
     def create_dynamic(self, properties: Mapping[str, Any] | None = None) -> Queue:
         """Make a queue with an unguessable name that lives in memory (N-19, A-06)."""
@@ -214,17 +428,30 @@ class Broker:
         self.dynamic.add(name)
         return queue
 
-    def delete(self, node: Queue) -> None:
-        """Remove a dynamic node at once (N-22)."""
+    def create_dynamic_topic(self) -> Topic:
+        """Make a topic with an unguessable name (N-19)."""
+        name = self._new_name()
+        topic = self.topics[name] = self._make_topic(name, TopicLimits())
+        self.dynamic.add(name)
+        return topic
+
+    def delete(self, node: Queue | Topic) -> None:
+        """Remove a dynamic node at once, and its bindings (N-22)."""
         if node.name in self.dynamic:
             self.dynamic.discard(node.name)
-            del self.nodes[node.name]
+            self._unbind_all(node.name)
+            self.nodes.pop(node.name, None)
+            self.topics.pop(node.name, None)
             node.delete()
 
     def stop(self) -> None:
         """Cancel the nodes' timers."""
+        for binding in self.bindings.values():
+            binding.stop()
         for queue in (*self.nodes.values(), *self.internal.values()):
             queue.stop()
+        for topic in self.topics.values():
+            topic.stop()
 
     # -- dead letters (O-24, O-25, T-26) -------------------------------------------------------
 
@@ -304,6 +531,49 @@ def _facts(
     if error is not None:
         facts[WORDS] = f"{error.condition}: {error.description or ''}"
     return facts
+
+
+def _impossible(
+    bindings: Sequence[BindingDeclaration],
+    declared: Mapping[str, NodeDeclaration | TopicDeclaration],
+    aliases: Mapping[str, str],
+) -> list[str]:
+    problems = _circles(bindings, aliases)
+    for each in bindings:
+        source = declared.get(aliases.get(each.source, each.source))
+        target = aliases.get(each.target, each.target)
+        if source is None:
+            problems.append(f"bindings: {each.name}: there is no node {each.source!r}")
+        elif each.mode == ("move" if isinstance(source, TopicDeclaration) else "copy"):
+            problems.append(f"bindings: {each.name}: topics copy, queues move")
+        if "@" not in target and target not in declared:
+            problems.append(f"bindings: {each.name}: there is no node {each.target!r}")
+    return problems
+
+
+def _circles(bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]) -> list[str]:
+    """Name the bindings along which a message would come back to where it was."""
+    graph: dict[str, list[BindingDeclaration]] = {}
+    for each in bindings:
+        graph.setdefault(aliases.get(each.source, each.source), []).append(each)
+
+    def leads_to(start: str, wanted: str) -> bool:
+        seen, open_ = set(), [start]
+        while open_:
+            name = open_.pop()
+            if name == wanted:
+                return True
+            if name not in seen:
+                seen.add(name)
+                open_ += [aliases.get(each.target, each.target) for each in graph.get(name, ())]
+        return False
+
+    return [
+        f"bindings: {each.name}: messages would go in a circle"
+        for source, line in graph.items()
+        for each in line
+        if leads_to(aliases.get(each.target, each.target), source)
+    ]
 
 
 def is_internal(name: str) -> bool:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,33 @@ class QueueLimits:
     ttl_ms: int = 0
     max_deliveries: int = 0
     priorities: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class TopicLimits:
+    """Bounds and habits of a topic.
+
+    Attributes:
+        buffer_messages: that wait for one subscriber in memory.
+        buffer_bytes: of their bodies.
+        holds_publishers: a full buffer takes credit from publishers; else its oldest goes.
+        rejects_unroutable: refuse what nobody wants; else it is accepted and dropped.
+        last_value: newest messages kept for newcomers; 0 for none.
+        last_value_key: the application property for each value of which so many are kept.
+        last_value_bytes: of kept messages, at most.
+        ttl_ms: lifetime given to messages that state none, or a longer one; 0 for no bound.
+        queue: bounds of the queue of each durable subscription.
+    """
+
+    buffer_messages: int = 1000
+    buffer_bytes: int = 8 * 1024 * 1024
+    holds_publishers: bool = False
+    rejects_unroutable: bool = False
+    last_value: int = 0
+    last_value_key: str | None = None
+    last_value_bytes: int = 64 * 1024 * 1024
+    ttl_ms: int = 0
+    queue: QueueLimits = field(default_factory=QueueLimits)
 
 
 @dataclass(slots=True)

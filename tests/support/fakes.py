@@ -10,9 +10,11 @@ from typing import Any
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from amqproute.broker.broker import Broker, NodeDeclaration
-from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import NOTES
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
 from amqproute.interfaces import IConsumer
@@ -89,19 +91,29 @@ class KeptStore(MemoryStore):
 
 
 def make_broker(
-    clock: Clock, store: Any, *nodes: NodeDeclaration, budget: MemoryBudget | None = None
+    clock: Clock,
+    store: Any,
+    *nodes: NodeDeclaration | TopicDeclaration,
+    budget: MemoryBudget | None = None,
+    bindings: Sequence[BindingDeclaration] = (),
 ) -> Broker:
     """Return a broker with nodes, over a store that may hold something already."""
     numbers = count(1)
     broker = Broker(store, clock, wall(clock), lambda: f"dynamic-{next(numbers)}", budget=budget)
-    broker.recovered(store.recovery().queues)
-    broker.declare(nodes, {})
+    recovery = store.recovery()
+    broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
+    broker.declare(nodes, {}, bindings)
     return broker
 
 
 def node(name: str, dead_letter: str | None = None, **limits: int) -> NodeDeclaration:
     """Declare a node."""
     return NodeDeclaration(name, QueueLimits(**limits), dead_letter)
+
+
+def topic(name: str, **limits: Any) -> TopicDeclaration:
+    """Declare a topic."""
+    return TopicDeclaration(name, TopicLimits(**limits))
 
 
 def message(

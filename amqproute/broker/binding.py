@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A binding: messages of one node go to another one, here or elsewhere (N-09 to N-12).
+
+On a queue a binding is one consumer among the others and gets its fair share (N-11). What it gets
+it moves in one store batch: off the source, onto the target. On a topic it is an outlet, as a
+durable subscription is: the target gets its copy within the publisher's batch. Either way nothing
+is between the two nodes at any moment, and the outcome is `accepted` (N-12).
+
+A target that is full takes the binding's credit: a queue keeps its messages, a topic gives its
+publishers no more (`Topic.space`). What a target refuses for other reasons is treated on a queue
+as a rejected message is, with the target's words, and goes the way of the queue's dead letters.
+
+Bindings do not go in circles: `Broker` refuses one that would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded
+from amqproute.filters.registry import SELECTOR, FilterSet, read_filters
+from amqproute.interfaces import IConsumer
+from amqproute.message import Message
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Described, Symbol
+
+Mode = Literal["copy", "move"]
+
+WINDOW: Final = 1000
+"""Entries of a queue that one binding moves at once."""
+PAUSE_SECONDS: Final = 1.0
+"""After what time a binding that could not write to the store tries again."""
+
+ACCEPTED: Final = spec.Accepted()
+
+
+@dataclass(frozen=True, slots=True)
+class BindingDeclaration:
+    """A binding as the configuration declares it.
+
+    Attributes:
+        source: a queue or a topic here.
+        target: a node here, or ``node@domain``.
+        selector: which messages; None for all.
+        mode: ``copy`` for topics, ``move`` for queues; None for what fits.
+    """
+
+    source: str
+    target: str
+    selector: str | None = None
+    mode: Mode | None = None
+
+    @property
+    def name(self) -> str:
+        """What operators call it."""
+        condition = f" [{self.selector}]" if self.selector else ""
+        return f"{self.source} -> {self.target}{condition}"
+
+    def filters(self, now_ms: Callable[[], int]) -> FilterSet:
+        """Compile the selector.
+
+        Raises:
+            InvalidField: it is none.
+        """
+        if not self.selector:
+            return read_filters(None, own_container="")
+        value = Described(Symbol(SELECTOR), self.selector)
+        return read_filters({Symbol("selector"): value}, own_container="", now_ms=now_ms)
+
+
+@implementer(IConsumer)
+class Binding:
+    """A binding at work.
+
+    Args:
+        declaration: what it is.
+        source: the `Queue` or `Topic` it takes from.
+        find: returns the `ITarget` now, or raises `AmqpError`.
+        begin: makes a `Batch`.
+        clock: to try again.
+        now_ms: the wall clock, ms since the epoch.
+
+    Attributes:
+        moved: messages that went along it; on a topic only what its target took is counted there.
+        refused: messages that the target refused.
+        words: why the last one was refused, or why the binding pauses.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        declaration: BindingDeclaration,
+        source: Queue | Topic,
+        find: Callable[[], Any],
+        begin: Callable[[], Batch],
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+    ) -> None:
+        mode: Mode = "copy" if isinstance(source, Topic) else "move"
+        if declaration.mode not in (None, mode):
+            kind = "topic" if isinstance(source, Topic) else "queue"
+            raise InvalidField(
+                f"binding {declaration.name}: {declaration.source} is a {kind}, from which a "
+                f"binding can {mode} only"
+            )
+        self.declaration = declaration
+        self.mode = mode
+        self.source = source
+        self.filters = declaration.filters(now_ms)
+        self.moved = 0
+        self.refused = 0
+        self.words = ""
+        self._find = find
+        self._begin = begin
+        self._clock = clock
+        self._under_way = 0
+        self._pause: IDelayedCall | None = None
+        self._active = False
+
+    def __repr__(self) -> str:
+        return f"<Binding {self.name} moved={self.moved} refused={self.refused}>"
+
+    @property
+    def name(self) -> str:
+        """What operators call it."""
+        return self.declaration.name
+
+    def start(self) -> None:
+        """Begin to take from the source."""
+        self._active = True
+        if isinstance(self.source, Topic):
+            self.source.add_outlet(self)
+        else:
+            self.source.attach(self, self._selects if self.filters else None)
+            self.source.dispatch()
+
+    def stop(self) -> None:
+        """End; what is being moved still arrives."""
+        self._active = False
+        if self._pause is not None and self._pause.active():
+            self._pause.cancel()
+        self._pause = None
+        if isinstance(self.source, Topic):
+            self.source.remove_outlet(self)
+        else:
+            self.source.detach(self)
+
+    # -- of a topic: an outlet ---------------------------------------------------------------------
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the target can be full."""
+        return True
+
+    def target(self) -> Any:
+        """Return where messages go now, or raise `AmqpError`."""
+        return self._find()
+
+    def selects(self, message: Message, origin: str | None) -> bool:
+        """Tell whether a message goes along this binding."""
+        filters = self.filters
+        return not filters or filters.matches(message, origin)
+
+    def _selects(self, entry: Entry) -> bool:
+        return self.selects(entry.message, entry.origin)
+
+    # -- of a queue: a consumer --------------------------------------------------------------------
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`: what the target has room for."""
+        if not self._active or self._pause is not None:
+            return 0
+        try:
+            target = self._find()
+        except AmqpError as error:
+            self._wait(str(error))
+            return 0
+        # What is under way stands in the target's own count already.
+        space: int = target.space()
+        if space <= 0:
+            target.when_space(self.resume)
+            return 0
+        return max(0, min(space, WINDOW - self._under_way))
+
+    def resume(self) -> None:
+        """There may be something to do again."""
+        self._pause = None
+        if self._active and not isinstance(self.source, Topic):
+            self.source.dispatch()
+
+    def exhausted(self) -> None:
+        """Nothing: a binding is never done."""
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """Move entries. See `IConsumer.deliver`."""
+        batch = self._begin()
+        source = self.source
+        assert isinstance(source, Queue)
+        moved: list[Entry] = []
+        for entry in entries:
+            origin = Origin(ANONYMOUS_PRINCIPAL, container_id=entry.origin or "")
+            try:
+                self._find().put(self._as_it_leaves(entry, batch.now_ms), batch, origin)
+            except ResourceLimitExceeded as error:
+                self._wait(str(error))
+                source.release([entry])
+            except AmqpError as error:
+                self._refuse(source, entry, error, batch)
+            else:
+                moved.append(entry)
+        if moved:
+            source.settle(moved, ACCEPTED, batch, self)
+        self._under_way += len(moved)
+        batch.commit(True).addCallbacks(
+            self._moved, self._not_moved, (moved,), errbackArgs=(moved,)
+        )
+
+    def holds(self) -> Sequence[Entry]:
+        """See `IConsumer.holds`: what it is handed is settled at once."""
+        return ()
+
+    def _as_it_leaves(self, entry: Entry, now_ms: int) -> Message:
+        message = entry.message
+        if entry.expires_ms and message.header.ttl is not None:
+            # Its ttl would begin anew otherwise.
+            return Message(
+                b"".join(
+                    message.for_delivery(
+                        entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
+                    )
+                )
+            )
+        return message
+
+    def _refuse(self, source: Queue, entry: Entry, error: AmqpError, batch: Batch) -> None:
+        self.refused += 1
+        if str(error) != self.words:
+            self.words = str(error)
+            self.log.warn(
+                "binding {binding}: a message was refused: {error}", binding=self.name, error=error
+            )
+        words = spec.Error(condition=error.condition, description=error.description)
+        source.settle([entry], spec.Rejected(error=words), batch, self)
+
+    def _wait(self, words: str) -> None:
+        if words != self.words:
+            self.words = words
+            self.log.warn("binding {binding} waits: {reason}", binding=self.name, reason=words)
+        if self._pause is None:
+            self._pause = self._clock.callLater(PAUSE_SECONDS, self.resume)
+
+    def _moved(self, _: object, entries: list[Entry]) -> None:
+        self._under_way -= len(entries)
+        self.moved += len(entries)
+        if self._active and isinstance(self.source, Queue):
+            self.source.dispatch()
+
+    def _not_moved(self, failure: Failure, entries: list[Entry]) -> None:
+        self._under_way -= len(entries)
+        self._wait(f"the store failed: {failure.getErrorMessage()}")
+        source = self.source
+        assert isinstance(source, Queue)
+        if entries:
+            source.retake(entries)
+            source.release(entries)
+
+
+__all__ = ["Binding", "BindingDeclaration", "Mode"]

@@ -1,0 +1,551 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands between a topic and its subscribers (S-04, S-20, S-21).
+
+A `Subscription` lives as long as a link, in memory. A `DurableSubscription` lives until it is
+closed, on the disk: its messages wait in a queue of its own, which nobody can address.
+
+For a subscriber an outcome is an acknowledgement and not an instruction (S-04): `accepted` and
+`rejected` say that the message has been seen; `released` and `modified` have it offered again on
+this subscription; `modified` with undeliverable-here says that it has been seen as well. Nothing
+that a subscriber says changes anything for the others.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import quote
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from amqproute.broker.batch import Batch
+from amqproute.entry import Entry
+from amqproute.errors import DecodeError
+from amqproute.filters.registry import FilterSet
+from amqproute.interfaces import IConsumer, ISource
+from amqproute.message import Message
+from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.broker.queue import Queue
+    from amqproute.broker.topic import Topic
+
+NOTES: Final = "subscription"
+"""The kind of the store's notes that hold the definitions of durable subscriptions."""
+PREFIX: Final = "amqp$sub/"
+GLOBAL: Final = "@global"
+"""Stands for the container of a subscription that every container may share. It cannot be the
+quoted form of any container-id."""
+
+ACCEPTED: Final = spec.Accepted()
+RELEASED: Final = spec.Released()
+MOST_COUNTED: Final = 0xFFFFFFFF
+
+
+class Arrival:
+    """A message that has reached a topic.
+
+    Attributes:
+        id: from the store's ids; grows.
+        message: as put.
+        arrived_ms: wall clock.
+        expires_ms: wall clock after which nobody gets it; 0 for never.
+        origin: the container-id of its sender, None if unknown.
+    """
+
+    __slots__ = ("arrived_ms", "expires_ms", "id", "message", "origin")
+
+    def __init__(
+        self, id: int, message: Message, arrived_ms: int, expires_ms: int, origin: str | None
+    ) -> None:
+        self.id = id
+        self.message = message
+        self.arrived_ms = arrived_ms
+        self.expires_ms = expires_ms
+        self.origin = origin
+
+
+@implementer(ISource)
+class Subscription:
+    """A subscription that lasts as long as its links: a buffer in memory with a bound.
+
+    Its bound counts what waits for credit; what subscribers hold is bounded by their links. When
+    it is full the oldest message goes, and is counted; or, if the topic says so, the topic takes
+    no more from publishers.
+
+    Args:
+        topic: where it gets its messages.
+        filters: what it wants of them.
+        since_ms: retained messages that arrived earlier are not wanted (L-14); None: the
+            topic's own choice.
+        key: names a shared one (S-20), None for one of a single link.
+
+    Attributes:
+        delivered: entries handed out.
+        dropped: entries that had to make room.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_again",
+        "_buffer",
+        "_bytes",
+        "_consumers",
+        "_dispatching",
+        "_returned",
+        "_test",
+        "delivered",
+        "dropped",
+        "filters",
+        "is_joined",
+        "key",
+        "since_ms",
+        "topic",
+    )
+
+    log = Logger()
+
+    def __init__(
+        self,
+        topic: Topic,
+        filters: FilterSet,
+        since_ms: int | None = None,
+        key: tuple[str, str] | None = None,
+    ) -> None:
+        self.topic = topic
+        self.filters = filters
+        self.since_ms = since_ms
+        self.key = key
+        self.is_joined = False
+        self.delivered = 0
+        self.dropped = 0
+        self._test = filters.matches if filters else None
+        self._buffer: deque[Entry] = deque()
+        self._returned: list[Entry] = []
+        self._bytes = 0
+        self._consumers: deque[Any] = deque()
+        self._dispatching = False
+        self._again = False
+
+    def __repr__(self) -> str:
+        return f"<Subscription to {self.topic.name} waiting={self.waiting} dropped={self.dropped}>"
+
+    @property
+    def name(self) -> str:
+        """The topic's name: a subscription of this kind has none."""
+        return self.topic.name
+
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for credit."""
+        return len(self._buffer) + len(self._returned)
+
+    @property
+    def consumers(self) -> int:
+        """Links attached."""
+        return len(self._consumers)
+
+    def space(self) -> int:
+        """Return how many more messages fit into the buffer."""
+        limits = self.topic.limits
+        if self._bytes >= limits.buffer_bytes:
+            return 0
+        return max(0, limits.buffer_messages - self.waiting)
+
+    def selects(self, message: Message, origin: str | None) -> bool:
+        """Tell whether a message is wanted."""
+        return self._test is None or self._test(message, origin)
+
+    # -- ISource ---------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        consumer: IConsumer,
+        selects: Callable[[Entry], bool] | None = None,
+        copies: bool = False,
+    ) -> None:
+        """Add a link; the first one begins the subscription. What it wants is in `filters`."""
+        self._consumers.append(consumer)
+        if not self.is_joined:
+            self.is_joined = True
+            self.topic.join(self)
+
+    def detach(self, consumer: IConsumer) -> None:
+        """Remove a link; the last one ends the subscription."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+        if not self._consumers and self.is_joined:
+            self.is_joined = False
+            self._buffer.clear()
+            self._returned.clear()
+            self._bytes = 0
+            self.topic.leave(self)
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Take what is wanted of these."""
+        test = self._test
+        buffer = self._buffer
+        size = 0
+        for each in arrivals:
+            message = each.message
+            if test is None or test(message, each.origin):
+                buffer.append(
+                    Entry(
+                        each.id,
+                        message,
+                        False,
+                        False,
+                        each.arrived_ms,
+                        each.expires_ms,
+                        message.delivery_count,
+                    )
+                )
+                size += len(message.encoded)
+        self._bytes += size
+        if size:
+            self.dispatch()
+            limits = self.topic.limits
+            if self.waiting > limits.buffer_messages or self._bytes > limits.buffer_bytes:
+                self._make_room()
+
+    def _make_room(self) -> None:
+        limits = self.topic.limits
+        if limits.holds_publishers:
+            return
+        if not self.dropped:
+            self.log.warn(
+                "a subscriber of topic {topic} is too slow: its oldest messages are dropped, at "
+                "most {messages} messages and {bytes} octets wait for it",
+                topic=self.topic.name,
+                messages=limits.buffer_messages,
+                bytes=limits.buffer_bytes,
+            )
+        while self.waiting and (
+            self.waiting > limits.buffer_messages or self._bytes > limits.buffer_bytes
+        ):
+            entry = self._returned.pop(0) if self._returned else self._buffer.popleft()
+            self._bytes -= len(entry.message.encoded)
+            self.dropped += 1
+            self.topic.tally.dropped += 1
+
+    def dispatch(self) -> None:
+        """Hand out what waits to those who have credit."""
+        if self._dispatching:
+            self._again = True
+            return
+        self._dispatching = True
+        try:
+            self._again = True
+            while self._again:
+                self._again = False
+                self._dispatch_once()
+        finally:
+            self._dispatching = False
+
+    def _dispatch_once(self) -> None:
+        for consumer in tuple(self._consumers):
+            room = consumer.capacity()
+            if room <= 0:
+                continue
+            if len(self._consumers) > 1:
+                # Shared: nobody gets all of it while the others have credit, too.
+                room = min(room, 1 + self.waiting // len(self._consumers))
+            entries = self._take(room)
+            if entries:
+                self.delivered += len(entries)
+                self.topic.tally.delivered += len(entries)
+                consumer.deliver(entries)
+                self._again = self._again or len(self._consumers) > 1
+        if len(self._consumers) > 1:
+            self._consumers.rotate(-1)
+        if not self.waiting:
+            for consumer in tuple(self._consumers):
+                if consumer.capacity() > 0:
+                    consumer.exhausted()
+        self.topic.gave_space()
+
+    def _take(self, room: int) -> list[Entry]:
+        returned, buffer = self._returned, self._buffer
+        now_ms = self.topic.now_ms()
+        taken: list[Entry] = []
+        while len(taken) < room and (returned or buffer):
+            entry = returned.pop(0) if returned else buffer.popleft()
+            self._bytes -= len(entry.message.encoded)
+            if 0 < entry.expires_ms <= now_ms:
+                self.topic.tally.expired += 1
+            else:
+                taken.append(entry)
+        return taken
+
+    def settle(
+        self,
+        entries: Sequence[Entry],
+        outcome: Any,
+        batch: Batch | None,
+        consumer: object = None,
+    ) -> None:
+        """Act on an acknowledgement; nothing of it touches the store (S-04)."""
+        if not self.is_joined or is_seen(outcome):
+            return
+        failed = type(outcome) is spec.Modified and outcome.delivery_failed
+        annotations = outcome.message_annotations if type(outcome) is spec.Modified else None
+        for entry in entries:
+            entry.attempted = True
+            if failed:
+                entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
+            if annotations:
+                entry.message = entry.message.with_annotations(annotations)
+            insort(self._returned, entry)
+            self._bytes += len(entry.message.encoded)
+        self._make_room_if_full()
+        self.dispatch()
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """Nothing: what was settled here has not been in the store."""
+
+    def _make_room_if_full(self) -> None:
+        limits = self.topic.limits
+        if self.waiting > limits.buffer_messages or self._bytes > limits.buffer_bytes:
+            self._make_room()
+
+
+def is_seen(outcome: Any) -> bool:
+    """Tell whether an outcome says that a subscriber has done with a message (S-04)."""
+    kind = type(outcome)
+    if kind is spec.Modified:
+        return bool(outcome.undeliverable_here)
+    return kind is spec.Accepted or kind is spec.Rejected
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What makes a durable subscription, as it is kept in the store.
+
+    Attributes:
+        topic: the topic's name.
+        container: the container-id, or `GLOBAL`.
+        name: the link's name; of a shared one what stands before ``|``.
+        owner: who made it, in the form of access rules; only they get at it again.
+        creator: the container-id that made it, which is what no-local means.
+        is_shared: several links may take from it.
+        durable: terminus-durability as asked for.
+        since_ms: first-message-date in force, or None (L-14).
+        filter: the filter set as it came.
+        is_changed: the filter is another than at the beginning: what waits is looked at again.
+    """
+
+    topic: str
+    container: str
+    name: str
+    owner: str
+    creator: str
+    is_shared: bool = False
+    durable: int = spec.DURABLE_UNSETTLED_STATE
+    since_ms: int | None = None
+    filter: Mapping[Any, Any] | None = None
+    is_changed: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What names it within all topics: container and name."""
+        return (self.container, self.name)
+
+    @property
+    def queue_name(self) -> str:
+        """The name of its queue."""
+        container = self.container if self.container == GLOBAL else quote(self.container, safe="")
+        return f"{PREFIX}{self.topic}/{container}/{quote(self.name, safe='')}"
+
+    def encode(self) -> bytes:
+        """Return it as the octets of an AMQP map."""
+        encoded: bytes = codec.encode(
+            {
+                "topic": self.topic,
+                "container": self.container,
+                "name": self.name,
+                "owner": self.owner,
+                "creator": self.creator,
+                "shared": self.is_shared,
+                "durable": self.durable,
+                "since": self.since_ms,
+                "filter": dict(self.filter) if self.filter else None,
+                "changed": self.is_changed,
+            }
+        )
+        return encoded
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Definition:
+        """Read it back.
+
+        Raises:
+            DecodeError: these are not the octets of a definition.
+        """
+        value, _ = codec.decode(encoded)
+        if not isinstance(value, dict):
+            raise DecodeError("the definition of a subscription is not a map")
+        try:
+            return cls(
+                value["topic"],
+                value["container"],
+                value["name"],
+                value["owner"],
+                value["creator"],
+                value["shared"],
+                int(value["durable"]),
+                None if value["since"] is None else int(value["since"]),
+                value["filter"],
+                value["changed"],
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise DecodeError(f"the definition of a subscription lacks {error}") from None
+
+    def with_filter(self, other: Definition) -> Definition:
+        """Return it with the filter, and the terms of the link, of another attach (L-48)."""
+        changed = self.is_changed or not same_filter(self.filter, other.filter)
+        return replace(self, filter=other.filter, durable=other.durable, is_changed=changed)
+
+
+def same_filter(one: Mapping[Any, Any] | None, other: Mapping[Any, Any] | None) -> bool:
+    """Tell whether two filter sets say the same, octet for octet."""
+    return _filter_octets(one) == _filter_octets(other)
+
+
+def _filter_octets(given: Mapping[Any, Any] | None) -> bytes:
+    ordered = {Symbol(key): given[key] for key in sorted(given)} if given else {}
+    octets: bytes = codec.encode(ordered)
+    return octets
+
+
+@implementer(ISource)
+class DurableSubscription:
+    """A subscription with a queue of its own, which outlives links and restarts (S-20, Q-36).
+
+    Args:
+        topic: where it gets its messages.
+        definition: as it stands in the store.
+        filters: the definition's, compiled.
+        queue: where its messages wait.
+    """
+
+    __slots__ = ("__weakref__", "_links", "definition", "filters", "queue", "topic")
+
+    def __init__(
+        self, topic: Topic, definition: Definition, filters: FilterSet, queue: Queue
+    ) -> None:
+        self.topic = topic
+        self.definition = definition
+        self.filters = filters
+        self.queue = queue
+        self._links: dict[Any, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<DurableSubscription {self.queue.name} depth={self.queue.depth}>"
+
+    @property
+    def name(self) -> str:
+        """The name of its queue."""
+        return self.queue.name
+
+    @property
+    def consumers(self) -> int:
+        """Links attached."""
+        return len(self._links)
+
+    def change(self, definition: Definition, filters: FilterSet) -> None:
+        """Go by another filter from now on."""
+        self.definition = definition
+        self.filters = filters
+
+    # -- outlet of the topic -----------------------------------------------------------------------
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it can be full."""
+        return bool(self.queue.limits.capacity)
+
+    def target(self) -> Queue:
+        """Where its messages go."""
+        return self.queue
+
+    def selects(self, message: Message, origin: str | None) -> bool:
+        """Tell whether a message is wanted."""
+        filters = self.filters
+        return not filters or filters.matches(message, origin)
+
+    # -- ISource -----------------------------------------------------------------------------------
+
+    def attach(
+        self,
+        consumer: IConsumer,
+        selects: Callable[[Entry], bool] | None = None,
+        copies: bool = False,
+    ) -> None:
+        """Add a link. What it wants is in `filters`."""
+        taker: Any = consumer
+        if self.definition.is_changed and self.filters:
+            taker = _Sieve(self, consumer)
+        self._links[consumer] = taker
+        self.queue.attach(taker)
+
+    def detach(self, consumer: IConsumer) -> None:
+        """Remove a link; the subscription stays."""
+        taker = self._links.pop(consumer, None)
+        if taker is not None:
+            self.queue.detach(taker)
+
+    def dispatch(self) -> None:
+        """See `ISource.dispatch`."""
+        self.queue.dispatch()
+
+    def settle(
+        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object = None
+    ) -> None:
+        """Act on an acknowledgement (S-04): seen, or offered again here."""
+        shared = self.definition.is_shared and type(outcome) is spec.Modified
+        if not shared and is_seen(outcome):
+            outcome = ACCEPTED
+        self.queue.settle(entries, outcome, batch, self._links.get(consumer, consumer))
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """See `ISource.retake`."""
+        self.queue.retake(entries)
+
+
+@implementer(IConsumer)
+class _Sieve:
+    """Looks at what waited from before the filter changed, and drops what it does not select."""
+
+    def __init__(self, subscription: DurableSubscription, consumer: Any) -> None:
+        self._subscription = subscription
+        self._consumer = consumer
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+        room: int = self._consumer.capacity()
+        return room
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        subscription = self._subscription
+        wanted = [each for each in entries if subscription.selects(each.message, each.origin)]
+        if len(wanted) < len(entries):
+            kept = set(map(id, wanted))
+            seen = [each for each in entries if id(each) not in kept]
+            subscription.topic.archive(subscription.queue, seen)
+        if wanted:
+            self._consumer.deliver(wanted)
+
+    def holds(self) -> Iterable[Entry]:
+        """See `IConsumer.holds`."""
+        held: Iterable[Entry] = self._consumer.holds()
+        return held
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`."""
+        self._consumer.exhausted()

@@ -1,0 +1,553 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A topic: every message goes to every subscriber that wants it (topics N and S, K-05).
+
+How it works
+============
+
+``put`` takes a message into its sender's batch. What outlives links, the *outlets* of the topic
+(durable subscriptions and bindings), gets it at once, within that batch: when the sender is told
+`accepted`, it is safe for all of them. Its body is stored once, however many they are, and each
+has a small row that refers to it (`SharingBatch`). Subscriptions that end with their link get it
+when the batch is committed, into a buffer in memory; they cost the store nothing.
+
+Nobody who wants it: the message is accepted and gone (S-15), or refused if the topic is
+``unroutable: reject`` (N-08).
+
+Who is slow
+===========
+
+A durable subscription with a capacity, and the target of a binding, can be full. The topic then
+has no space: publishers get no credit, and a message that comes all the same is refused to its
+sender, before anybody has been given it. So a durable subscriber never loses a message, and the
+slowest of them sets the pace; without a capacity its backlog grows on the disk. A subscriber in
+memory loses its oldest messages instead, or sets the pace too (``subscriber-full``).
+
+What newcomers get
+==================
+
+New messages only, unless the topic keeps its newest ones (``last-value``, N-25): these are given
+to each new subscription first, the oldest before the newest. ``last-value-key`` keeps them for
+each value of an application property, so that a subscriber of prices begins with one price for
+each stock. With ``first-message-date`` a link says from when on it wants them (L-14). They are
+kept in memory and do not survive a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+from weakref import WeakMethod
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.limits import QueueLimits, TopicLimits
+from amqproute.broker.newest import Newest
+from amqproute.broker.queue import UNBOUNDED, Queue
+from amqproute.broker.sharing import SharingBatch
+from amqproute.broker.subscription import (
+    ACCEPTED,
+    NOTES,
+    Arrival,
+    Definition,
+    DurableSubscription,
+    Subscription,
+    same_filter,
+)
+from amqproute.entry import Entry
+from amqproute.errors import (
+    AmqpError,
+    NotAllowed,
+    PreconditionFailed,
+    ResourceDeleted,
+    ResourceLimitExceeded,
+    StoreError,
+)
+from amqproute.filters.registry import FilterSet, read_filters
+from amqproute.interfaces import ITarget
+from amqproute.message import Message
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+
+EMPTYING_SECONDS: Final = 0.1
+"""How often a queue that is being emptied is looked at again."""
+
+
+@dataclass(slots=True)
+class TopicTally:
+    """What happened on a topic since the daemon started.
+
+    Attributes:
+        published: messages put.
+        delivered: entries handed to subscribers in memory.
+        dropped: entries that a full buffer had no room for.
+        expired: entries in buffers whose time was over.
+        unroutable: messages that nobody wanted.
+    """
+
+    published: int = 0
+    delivered: int = 0
+    dropped: int = 0
+    expired: int = 0
+    unroutable: int = 0
+
+
+class Outlet(Protocol):
+    """What takes messages off a topic within the publisher's batch."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the target can be full."""
+
+    def target(self) -> Any:
+        """Return the `ITarget`; raise `AmqpError` if there is none now."""
+
+    def selects(self, message: Message, origin: str | None) -> bool:
+        """Tell whether a message is wanted."""
+
+
+@implementer(ITarget)
+class Topic:
+    """A topic node.
+
+    Args:
+        name: its name.
+        store: the `IStore`, for ids.
+        clock: for what has to be tried again.
+        begin: makes a `Batch`, for what the topic does on its own account.
+        now_ms: the wall clock, ms since the epoch.
+        make_queue: makes the queue of a durable subscription, by name, with the topic's limits.
+        limits: its bounds and habits.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: Any,
+        clock: IReactorTime,
+        begin: Callable[[], Batch],
+        now_ms: Callable[[], int],
+        make_queue: Callable[[str, QueueLimits], Queue],
+        *,
+        limits: TopicLimits | None = None,
+        log: Logger | None = None,
+    ) -> None:
+        self.name = name
+        self.tally = TopicTally()
+        self.now_ms = now_ms
+        self.durable: dict[tuple[str, str], DurableSubscription] = {}
+        self.shared: dict[tuple[str, str], Subscription] = {}
+        self._limits = limits or TopicLimits()
+        self._store = store
+        self._clock = clock
+        self._begin = begin
+        self._make_queue = make_queue
+        self._log = log or Logger()
+        self._subscriptions: list[Subscription] = []
+        self._outlets: list[Outlet] = []
+        self._bounded = 0
+        self._last = Newest()
+        self._beginning: dict[tuple[str, str], list[Deferred[DurableSubscription]]] = {}
+        self._leaving: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._calls: dict[Queue, IDelayedCall] = {}
+        self._waiting: list[WeakMethod[Callable[[], None]]] = []
+        self._deleted = False
+
+    def __repr__(self) -> str:
+        return (
+            f"<Topic {self.name} subscriptions={len(self._subscriptions)} "
+            f"durable={len(self.durable)}>"
+        )
+
+    # -- what an operator sees, and sets ---------------------------------------------------------
+
+    @property
+    def limits(self) -> TopicLimits:
+        """Its bounds and habits."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: TopicLimits) -> None:
+        if limits.last_value_key != self._limits.last_value_key or not limits.last_value:
+            self._last.clear()
+        self._limits = limits
+        for each in self.durable.values():
+            each.queue.limits = limits.queue
+        self._recount()
+
+    @property
+    def subscriptions(self) -> Sequence[Subscription]:
+        """Those that end with their link."""
+        return tuple(self._subscriptions)
+
+    @property
+    def waiting(self) -> int:
+        """Messages in the buffers of subscribers."""
+        return sum(each.waiting for each in self._subscriptions)
+
+    @property
+    def consumers(self) -> int:
+        """Links that receive from it."""
+        count = sum(each.consumers for each in self._subscriptions)
+        return count + sum(each.consumers for each in self.durable.values())
+
+    @property
+    def retained(self) -> int:
+        """Messages kept for newcomers."""
+        return len(self._last)
+
+    # -- publish -----------------------------------------------------------------------------------
+
+    def space(self) -> int:
+        """Return how many more messages everybody who may not lose any can take."""
+        spaces = []
+        if self._bounded:
+            for outlet in self._outlets:
+                if outlet.is_bounded:
+                    try:
+                        spaces.append(outlet.target().space())
+                    except AmqpError:
+                        continue
+        if self._limits.holds_publishers:
+            spaces.extend(each.space() for each in self._subscriptions)
+        return min(spaces, default=UNBOUNDED)
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """Have ``tell``, a method, called once when there is space again; it is held weakly."""
+        waiting = [each for each in self._waiting if each() is not None]
+        wanted = WeakMethod(tell)
+        if wanted not in waiting:
+            waiting.append(wanted)
+        self._waiting = waiting
+        for outlet in self._outlets:
+            if outlet.is_bounded:
+                try:
+                    target = outlet.target()
+                except AmqpError:
+                    continue
+                if target.space() <= 0:
+                    target.when_space(self.gave_space)
+
+    def gave_space(self) -> None:
+        """Somebody has taken something: tell those who wait, if there is space now."""
+        if self._waiting and self.space() > 0:
+            waiting, self._waiting = self._waiting, []
+            for each in waiting:
+                tell = each()
+                if tell is not None:
+                    # Not from within: a publisher's frontend may be in the middle of its events.
+                    self._clock.callLater(0, tell)
+
+    def put(self, message: Message, batch: Any, origin: Origin) -> None:
+        """Give a message to everybody who wants it. See `ITarget.put`."""
+        if self._deleted:
+            raise ResourceDeleted(f"node {self.name} does not exist any more")
+        limits = self._limits
+        container = origin.container_id or None
+        outlets = [each for each in self._outlets if each.selects(message, container)]
+        if limits.holds_publishers:
+            self._require_space(message, container)
+        if not outlets and limits.rejects_unroutable and not self._is_wanted(message, container):
+            self.tally.unroutable += 1
+            raise PreconditionFailed(
+                f"nobody subscribes to messages like this on topic {self.name}",
+                info={"code": "topic.unroutable"},
+            )
+        if outlets:
+            self._put_on(outlets, message, batch, origin)
+        self.tally.published += 1
+        if self._subscriptions or limits.last_value:
+            now_ms = batch.now_ms
+            expires_ms = 0 if origin.is_dead_letter else message.expires_ms(now_ms)
+            if limits.ttl_ms:
+                latest = now_ms + limits.ttl_ms
+                expires_ms = min(expires_ms, latest) if expires_ms else latest
+            arrival = Arrival(self._store.next_id(), message, now_ms, expires_ms, container)
+            try:
+                batch.arrivals[self].append(arrival)
+            except KeyError:
+                batch.arrivals[self] = [arrival]
+        elif not outlets:
+            self.tally.unroutable += 1
+
+    def _is_wanted(self, message: Message, container: str | None) -> bool:
+        return any(each.selects(message, container) for each in self._subscriptions)
+
+    def _require_space(self, message: Message, container: str | None) -> None:
+        for each in self._subscriptions:
+            if each.space() <= 0 and each.selects(message, container):
+                raise ResourceLimitExceeded(
+                    f"a subscriber of topic {self.name} has no room for more",
+                    info={"limiter": "subscriber-buffer"},
+                )
+
+    def _put_on(
+        self, outlets: Sequence[Outlet], message: Message, batch: Any, origin: Origin
+    ) -> None:
+        # All or nothing: first everybody is asked, then everybody is given.
+        targets = []
+        for outlet in outlets:
+            target = outlet.target()
+            if outlet.is_bounded and target.space() <= 0:
+                raise ResourceLimitExceeded(
+                    f"{target.name}, which gets the messages of topic {self.name}, is full",
+                    info={"limiter": "capacity"},
+                )
+            targets.append(target)
+        if len(targets) == 1:
+            targets[0].put(message, batch, origin)
+            return
+        sharing = SharingBatch(batch, self._store.next_id(), message.encoded)
+        for target in targets:
+            try:
+                target.put(message, sharing, origin)
+            except AmqpError as error:
+                # Too late to refuse it: others have it. A full target was found out above.
+                self._log.warn(
+                    "a message on topic {topic} could not be put on {target}: {error}",
+                    topic=self.name,
+                    target=target.name,
+                    error=error,
+                )
+        sharing.close()
+
+    def arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Give out what has been committed to subscribers in memory."""
+        if self._deleted:
+            return
+        if self._limits.last_value:
+            for each in arrivals:
+                self._last.keep(each, self._limits)
+        for subscription in tuple(self._subscriptions):
+            subscription.arrived(arrivals)
+        for each in arrivals:
+            # What was decoded on the way is not needed while it waits.
+            each.message.forget()
+
+    def not_arrived(self, arrivals: Sequence[Arrival]) -> None:
+        """Nothing: what could not be committed was given to nobody."""
+
+    # -- subscriptions of links --------------------------------------------------------------------
+
+    def join(self, subscription: Subscription) -> None:
+        """Begin a subscription in memory, with what is kept for newcomers."""
+        self._subscriptions.append(subscription)
+        if subscription.key is not None:
+            self.shared[subscription.key] = subscription
+        kept = self._last.since(subscription.since_ms, self.now_ms())
+        if kept:
+            subscription.arrived(kept)
+
+    def leave(self, subscription: Subscription) -> None:
+        """End a subscription in memory."""
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+        if subscription.key is not None and self.shared.get(subscription.key) is subscription:
+            del self.shared[subscription.key]
+        self.gave_space()
+
+    # -- durable subscriptions ---------------------------------------------------------------------
+
+    def subscribe(
+        self, definition: Definition, filters: FilterSet
+    ) -> Deferred[DurableSubscription]:
+        """Find or begin a durable subscription.
+
+        Args:
+            definition: what an attach asks for.
+            filters: the definition's, compiled.
+
+        Returns:
+            A Deferred of the subscription, when it is on the disk.
+
+        Raises:
+            NotAllowed: it belongs to somebody else.
+            PreconditionFailed: it is there with another first-message-date (L-16).
+        """
+        known = self.durable.get(definition.key)
+        if known is not None:
+            return self._found(known, definition, filters)
+        answer: Deferred[DurableSubscription] = Deferred()
+        if definition.key in self._leaving:
+            # The queue of the same name is being emptied; what comes now must not go with it.
+            self._leaving[definition.key].append(
+                lambda: _chain(self.subscribe(definition, filters), answer)
+            )
+            return answer
+        waiting = self._beginning.get(definition.key)
+        if waiting is not None:
+            waiting.append(answer)
+            return answer
+        self._beginning[definition.key] = [answer]
+        queue = self._make_queue(definition.queue_name, self._limits.queue)
+        batch = self._begin()
+        batch.transaction.note(NOTES, definition.queue_name, definition.encode())
+        origin = Origin(ANONYMOUS_PRINCIPAL)
+        kept = self._last.since(definition.since_ms, batch.now_ms)
+        for each in kept:
+            if queue.space() > 0 and filters.matches(each.message, each.origin):
+                queue.put(each.message, batch, origin)
+        subscription = DurableSubscription(self, definition, filters, queue)
+        batch.commit().addCallbacks(
+            self._begun, self._not_begun, (subscription,), errbackArgs=(subscription,)
+        )
+        return answer
+
+    def _found(
+        self, known: DurableSubscription, definition: Definition, filters: FilterSet
+    ) -> Deferred[DurableSubscription]:
+        old = known.definition
+        if old.owner != definition.owner:
+            raise NotAllowed(f"the subscription {definition.name!r} belongs to somebody else")
+        if definition.since_ms is not None and definition.since_ms != old.since_ms:
+            raise PreconditionFailed(
+                f"the subscription {definition.name!r} has another first-message-date"
+            )
+        if old.is_shared != definition.is_shared:
+            raise PreconditionFailed(
+                f"the subscription {definition.name!r} is "
+                f"{'shared' if old.is_shared else 'not shared'}"
+            )
+        if same_filter(old.filter, definition.filter) and old.durable == definition.durable:
+            return succeed(known)
+        if old.is_shared and known.consumers:
+            raise PreconditionFailed(
+                f"the shared subscription {definition.name!r} has other filters, and is in use"
+            )
+        changed = old.with_filter(definition)
+        batch = self._begin()
+        batch.transaction.note(NOTES, changed.queue_name, changed.encode())
+
+        def done(_: object) -> DurableSubscription:
+            known.change(changed, filters)
+            return known
+
+        return batch.commit().addCallback(done)
+
+    def _begun(self, _: object, subscription: DurableSubscription) -> None:
+        self._enter(subscription)
+        self._log.info("subscription {name} begun", name=subscription.name)
+        for answer in self._beginning.pop(subscription.definition.key):
+            answer.callback(subscription)
+
+    def _not_begun(self, failure: Failure, subscription: DurableSubscription) -> None:
+        subscription.queue.stop()
+        for answer in self._beginning.pop(subscription.definition.key):
+            answer.errback(failure)
+
+    def _enter(self, subscription: DurableSubscription) -> None:
+        self.durable[subscription.definition.key] = subscription
+        self.add_outlet(subscription)
+
+    def recovered(self, definition: Definition) -> None:
+        """Go on with a durable subscription of an earlier run of the daemon.
+
+        Raises:
+            AmqpError: its filter is not understood any more.
+        """
+        filters = read_filters(
+            definition.filter, own_container=definition.creator, now_ms=self.now_ms
+        )
+        queue = self._make_queue(definition.queue_name, self._limits.queue)
+        self._enter(DurableSubscription(self, definition, filters, queue))
+
+    def unsubscribe(self, subscription: DurableSubscription) -> None:
+        """End a durable subscription; what waits for it goes."""
+        key = subscription.definition.key
+        if self.durable.get(key) is not subscription:
+            return
+        del self.durable[key]
+        self.remove_outlet(subscription)
+        self._leaving[key] = []
+        batch = self._begin()
+        batch.transaction.note(NOTES, subscription.name, None)
+        batch.commit().addErrback(self._failed, subscription.name)
+        self._log.info("subscription {name} ended", name=subscription.name)
+        self.empty(subscription.queue, lambda: self._left(key))
+
+    def _left(self, key: tuple[str, str]) -> None:
+        for again in self._leaving.pop(key):
+            again()
+
+    def empty(self, queue: Queue, done: Callable[[], None]) -> None:
+        """Take everything off a queue nobody will use any more, memory and disk, then end it."""
+        self._calls.pop(queue, None)
+        purged = queue.purge()
+        purged.addCallbacks(
+            self._purged, self._not_purged, (queue, done), errbackArgs=(queue, done)
+        )
+
+    def _purged(self, _: object, queue: Queue, done: Callable[[], None]) -> None:
+        if queue.depth:
+            self._calls[queue] = self._clock.callLater(EMPTYING_SECONDS, self.empty, queue, done)
+            return
+        queue.delete()
+        done()
+
+    def _not_purged(self, failure: Failure, queue: Queue, done: Callable[[], None]) -> None:
+        # Its rows stay in the store without a definition; the next start removes them.
+        self._failed(failure, queue.name)
+        queue.stop()
+        done()
+
+    def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        """Take entries that nobody wants any more off a subscription's queue."""
+        batch = self._begin()
+        queue.settle(entries, ACCEPTED, batch)
+        batch.commit(True).addErrback(self._failed, queue.name)
+
+    def _failed(self, failure: Failure, name: str) -> None:
+        if isinstance(failure.value, StoreError):
+            self._log.error("{name}: {error}", name=name, error=failure.getErrorMessage())
+        else:
+            self._log.failure("{name} could not write to the store", failure, name=name)
+
+    # -- outlets -----------------------------------------------------------------------------------
+
+    def add_outlet(self, outlet: Outlet) -> None:
+        """Have an outlet get messages from now on."""
+        self._outlets.append(outlet)
+        self._recount()
+
+    def remove_outlet(self, outlet: Outlet) -> None:
+        """An outlet gets no more messages."""
+        if outlet in self._outlets:
+            self._outlets.remove(outlet)
+        self._recount()
+        self.gave_space()
+
+    def _recount(self) -> None:
+        self._bounded = sum(each.is_bounded for each in self._outlets)
+
+    # -- end ---------------------------------------------------------------------------------------
+
+    def delete(self) -> None:
+        """End the topic and every subscription to it."""
+        for each in tuple(self.durable.values()):
+            self.unsubscribe(each)
+        self._deleted = True
+        self._subscriptions.clear()
+        self.shared.clear()
+        self._outlets.clear()
+        self._last.clear()
+
+    def stop(self) -> None:
+        """Cancel timers; what is on the disk stays there."""
+        for each in self.durable.values():
+            each.queue.stop()
+        for queue, call in self._calls.items():
+            queue.stop()
+            if call.active():
+                call.cancel()
+        self._calls.clear()
+
+
+def _chain(found: Deferred[DurableSubscription], answer: Deferred[DurableSubscription]) -> None:
+    found.addCallbacks(answer.callback, answer.errback)
+
+
+__all__ = ["Arrival", "Outlet", "SharingBatch", "Topic", "TopicLimits", "TopicTally"]
