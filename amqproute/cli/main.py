@@ -56,6 +56,13 @@ class Program(click.Group):
             refusal = as_refusal(error)
             render.refuse(refusal)
             sys.exit(refusal.exit_code)
+        except OSError as error:
+            # Printing it, most likely: a full disk behind a redirection. A closed pipe is click's.
+            words = error.strerror or str(error)
+            where = f"{error.filename}: " if error.filename else ""
+            step = "look at the file system that is written to; what was printed before is done"
+            render.refuse(Refusal(NEGATIVE, "failed", f"{where}{words}", step))
+            sys.exit(NEGATIVE)
         sys.exit(result if isinstance(result, int) else 0)
 
 

@@ -4,18 +4,21 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import __main__
-from amqproute.cli import main, runner
-from amqproute.cli.commands import lookup
+from amqproute.cli import main, render, runner
+from amqproute.cli.commands import lookup, messages
 from amqproute.cli.main import amqproute
+from amqproute.cli.refusal import Refusal
 from amqproute.errors import ResolveError
 from amqproute.net.authority import issue, make_authority
 from amqproute.values import Candidate, Resolution, TransportSecurity
@@ -83,6 +86,22 @@ class ProgramTests(CommandTestCase):
                     self.assertTrue(parameter.help, (path, parameter.name))
             if isinstance(command, click.Group):
                 waiting += [([*path, name], each) for name, each in command.commands.items()]
+
+    def test_endless_body(self) -> None:
+        """A file without an end is refused, not read until the memory is full."""
+        self.patch(messages, "MAX_BODY_BYTES", 1000)
+        result = self.amqproute("send", "orders", "--file", "/dev/zero", "--url", "unix:/nowhere")
+        self.assertRefused(result, 2, "usage.file: /dev/zero has more than 1000 octets", "next:")
+
+    def test_output_fails(self) -> None:
+        """What cannot be printed is said in words, where that can be printed."""
+        full = OSError(errno.ENOSPC, "No space left on device")
+        self.patch(click, "echo", Mock(side_effect=full))
+        said: list[Refusal] = []
+        self.patch(render, "refuse", said.append)
+        result = self.amqproute("certs", "authority", str(self.directory / "ca"))
+        self.assertEqual(result.exit_code, 1)
+        self.assertEqual([each.words for each in said], ["No space left on device"])
 
     def test_wrong_usage_exits_with_2(self) -> None:
         """Whatever is wrong with it, and says what would be right."""

@@ -35,6 +35,7 @@ TOLD_ONE_BY_ONE: Final = 20
 MAX_TTL_SECONDS: Final = 4_294_967
 """header.ttl is a uint of milliseconds."""
 
+MAX_BODY_BYTES: Final = 128 * 1024 * 1024
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 _READ: Final = 65536
@@ -159,11 +160,23 @@ def _whole_body(body: str | None, path: Path | None) -> str | bytes | None:
     if body is not None or path is None:
         return body
     try:
-        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        if str(path) == "-":
+            whole = sys.stdin.buffer.read(MAX_BODY_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                whole = file.read(MAX_BODY_BYTES + 1)
     except OSError as error:
         raise Refusal(
             USAGE, "usage.file", f"cannot read {path}: {error.strerror}", "check the path"
         ) from None
+    if len(whole) > MAX_BODY_BYTES:
+        raise Refusal(
+            USAGE,
+            "usage.file",
+            f"{path} has more than {MAX_BODY_BYTES} octets",
+            "send it in parts: a message is held in memory as a whole",
+        )
+    return whole
 
 
 async def _repeat(body: str | bytes, count: int) -> AsyncIterator[str | bytes]:
