@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -463,7 +464,13 @@ def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
 
 def _read_key(path: Path) -> crypto.PKey:
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), None)
+        with path.open("rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            key = serialization.load_pem_private_key(file.read(), None)
+        if mode & stat.S_IRWXO:
+            log.warn(
+                "private key {path} is open to every user of this machine (chmod o= it)", path=path
+            )
         return crypto.PKey.from_cryptography_key(key)  # type: ignore[arg-type]
     except OSError as error:
         raise TlsError("tls.file", f"cannot read {path}: {error.strerror}") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -82,6 +83,24 @@ class ContextsTests(SynchronousTestCase):
             self.assertTrue(any(str(path) in words for path in bad), words)
         self.assertIn("nothing.pem", self.refused("tls.file", chain, key, nothing))
         self.refused("tls.file", chain, None)
+
+    def test_open_key(self) -> None:
+        """A key that everybody on the machine can read works, and the log says so."""
+        key = self.root / "alpha.example/key.pem"
+        lines: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        key.chmod(0o640)
+        TlsContexts(key.parent / "chain.pem", key)
+        self.assertEqual(lines, [])
+        key.chmod(0o644)
+        TlsContexts(key.parent / "chain.pem", key)
+        self.assertEqual(len(lines), 1)
+        self.assertIn("key.pem is open to every user", lines[0])
 
     def test_key_of_another(self) -> None:
         """A key that is not the certificate's is told at once."""
