@@ -695,6 +695,8 @@ class Wire:
         except ssl.SSLEOFError:
             data = b""
         now = time.monotonic()
+        if not data and self.engine.is_closed:
+            raise ConnectionError("the connection is gone; its end was told before")
         events = self.engine.receive_data(data, now) if data else self.engine.receive_eof(now)
         self.flush()
         return events
