@@ -41,6 +41,7 @@ class Entry:
         line: the line of the queue it stands in, or stood in before it was taken.
         taken: it cannot be had from its line: a consumer holds it, or it is gone.
         has_seat: it was taken out of the middle of its line, and its place is kept.
+        identity: what stands for its message-id where a queue takes each message once; else 0.
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
             that those who come, bar themselves and go leave nothing behind.
     """
@@ -54,6 +55,7 @@ class Entry:
         "expires_ms",
         "has_seat",
         "id",
+        "identity",
         "line",
         "message",
         "origin",
@@ -81,6 +83,7 @@ class Entry:
         self.attempted = False
         self.taken = False
         self.has_seat = False
+        self.identity = 0
         self.line: Any = None
         self.origin: str | None = None
         self.barred: WeakSet[Any] | None = None

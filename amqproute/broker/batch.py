@@ -25,14 +25,25 @@ class Batch:
         now_ms: the wall clock read once for the whole batch.
         transaction: the store transaction beneath.
         arrivals: entries put so far, by queue; the queues' `put` adds to it.
+        is_transactional: what is put belongs to a client's transaction (Q-19).
+        is_rehearsal: it will be abandoned; what is put is not to be counted.
     """
 
-    __slots__ = ("_receipts", "arrivals", "now_ms", "transaction")
+    __slots__ = (
+        "_receipts",
+        "arrivals",
+        "is_rehearsal",
+        "is_transactional",
+        "now_ms",
+        "transaction",
+    )
 
     def __init__(self, transaction: Any, now_ms: int) -> None:
         self.transaction = transaction
         self.now_ms = now_ms
         self.arrivals: dict[Queue, list[Entry]] = {}
+        self.is_rehearsal = False
+        self.is_transactional = False
         self._receipts: dict[Stream, list[int]] = {}
 
     def mark(self, stream: Stream, entry_id: int) -> None:
@@ -60,6 +71,14 @@ class Batch:
         done.addCallbacks(self._committed, self._failed)
         return done
 
+    def abandon(self) -> None:
+        """Give it up instead of committing it: nothing of it happens.
+
+        Only for a batch in which nothing but messages has been put: settlements act at once on
+        what is in memory.
+        """
+        self._undo()
+
     def _committed(self, _: object) -> None:
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
@@ -67,8 +86,11 @@ class Batch:
             queue.arrived(entries)
 
     def _failed(self, failure: Failure) -> Failure:
+        self._undo()
+        return failure
+
+    def _undo(self) -> None:
         for queue, entries in self.arrivals.items():
             queue.not_arrived(entries)
         for stream, ids in self._receipts.items():
             stream.unmark(ids)
-        return failure

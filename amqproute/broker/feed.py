@@ -39,16 +39,28 @@ class Feed:
 
     Attributes:
         passed: browsers: ids that somebody else held when their turn came.
+        needed: browsers of a queue that archives what nobody needs (Q-23): ids that were
+            selected and are not confirmed; else None.
         ends: how a line looked when a scan came to its end.
     """
 
-    __slots__ = ("_cursors", "_waiting", "consumer", "copies", "ends", "passed", "selects")
+    __slots__ = (
+        "_cursors",
+        "_waiting",
+        "consumer",
+        "copies",
+        "ends",
+        "needed",
+        "passed",
+        "selects",
+    )
 
     def __init__(self, consumer: Any, selects: Selects | None, copies: bool) -> None:
         self.consumer = consumer
         self.selects = selects
         self.copies = copies
         self.passed: set[int] = set()
+        self.needed: set[int] | None = None
         self.ends: dict[Line, tuple[int, int]] = {}
         self._cursors: dict[Line, int] = {}
         self._waiting: list[tuple[int, int, Entry]] = []
@@ -94,6 +106,19 @@ class Feed:
     def _examine(self, line: Line, entry: Entry) -> None:
         if self.selects is None or self.selects(entry):
             heapq.heappush(self._waiting, (-line.level, entry.id, entry))
+            if self.needed is not None:
+                self.needed.add(entry.id)
+
+    def needs(self, entry: Entry) -> bool:
+        """Tell whether the consumer wants an entry that is in memory, or has not confirmed it."""
+        if self.copies:
+            return self.needed is None or entry.id in self.needed
+        return self.selects is None or self.selects(entry)
+
+    def confirmed(self, entry: Entry) -> None:
+        """Browsers: the other side has seen it and needs it no more (L-27)."""
+        if self.needed is not None:
+            self.needed.discard(entry.id)
 
     def show_again(self, line: Line, entry: Entry) -> None:
         """Browsers: an entry that the other side has released is shown once more (L-28)."""
@@ -122,7 +147,10 @@ class Feed:
     def scanned(self, line: Line, entry: Entry) -> bool:
         """Note that a paged entry was examined; True if it is selected."""
         self._cursors[line] = entry.id
-        return self.selects is None or self.selects(entry)
+        is_selected = self.selects is None or self.selects(entry)
+        if is_selected and self.needed is not None:
+            self.needed.add(entry.id)
+        return is_selected
 
     def reached(self, line: Line, entry_id: int) -> None:
         """Note how far a scan has come."""
@@ -130,5 +158,8 @@ class Feed:
 
     def gone(self, ids: Iterable[int]) -> None:
         """Forget entries that will not come back."""
-        if self.passed:
-            self.passed.difference_update(ids)
+        if self.passed or self.needed:
+            gone = set(ids)
+            self.passed -= gone
+            if self.needed:
+                self.needed -= gone
