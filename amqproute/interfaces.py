@@ -220,6 +220,12 @@ class ISource(INode):
             consumer: who held them, for undeliverable-here.
         """
 
+    def retake(entries: Sequence[Entry]) -> None:
+        """Count entries as held again: the batch that was to archive them could not be committed.
+
+        Called for entries settled as accepted or rejected in that batch, and for all of them.
+        """
+
 
 class IConsumer(Interface):
     """Whoever takes entries: a client's link, a destination, later a binding."""

@@ -430,6 +430,11 @@ class Limits(Settings):
         description="The most deliveries to one consumer that it has not settled; it gets no "
         "more until it does, whatever its credit.",
     )
+    transaction_timeout: Seconds = Field(
+        default=120.0,
+        ge=1,
+        description="A client's transaction in which nothing happens for this long is rolled back.",
+    )
     output_buffer: Bytes = Field(
         default=MEBIBYTE,
         ge=4096,

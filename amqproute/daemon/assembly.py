@@ -31,6 +31,7 @@ from amqproute.broker.broker import Broker, NodeDeclaration
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
+from amqproute.broker.transaction import TransactionLimits, TransactionTerms
 from amqproute.config.parameters import Config, Listen, Node
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
@@ -294,6 +295,12 @@ class House:
             ),
             now_ms,
             self._reactor.seconds,
+            TransactionTerms(
+                self.broker.begin,
+                self._reactor,
+                lambda: uuid.uuid4().bytes,
+                TransactionLimits(timeout_seconds=limits.transaction_timeout),
+            ),
             serves=self._serves,
             when_peer=self.relay.peer_called,
         )

@@ -17,8 +17,16 @@ from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
 from amqproute.broker.broker import Broker
 from amqproute.broker.receipts import Receipts, Stream
+from amqproute.broker.transaction import Transaction, Transactions, TransactionTerms
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, InternalError, ResourceLimitExceeded, Unresolved
+from amqproute.errors import (
+    AmqpError,
+    InternalError,
+    NotFound,
+    ResourceLimitExceeded,
+    Unresolved,
+)
+from amqproute.frontends.coordinator import Coordinator, coordinator
 from amqproute.frontends.inbound import FLOOR, Inbound
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.outbound import Outbound
@@ -62,6 +70,7 @@ class Shared:
         limits: bounds of a connection.
         now_ms: the wall clock.
         seconds: the monotonic clock of the engines.
+        transactions: what holds for local transactions.
         frontends: every frontend with a connection.
         links: every attached link, by who, container-id, name and role: for link stealing.
         serves: whether the host name of an open is one of ours (A-16).
@@ -75,6 +84,7 @@ class Shared:
     limits: FrontendLimits
     now_ms: Callable[[], int]
     seconds: Callable[[], float]
+    transactions: TransactionTerms
     frontends: set[Frontend] = field(default_factory=set)
     links: dict[tuple[str, str, str, str], tuple[Frontend, Link]] = field(default_factory=dict)
     serves: Callable[[str | None], bool] = lambda _: True
@@ -103,6 +113,7 @@ class Frontend:
 
     Attributes:
         principal: who is there; anonymous until proved otherwise.
+        transactions: what it has declared and not discharged.
     """
 
     log = Logger()
@@ -121,12 +132,14 @@ class Frontend:
         self.facts = facts
         self.principal: Principal = ANONYMOUS_PRINCIPAL
         self.is_paused = False
+        self.transactions = Transactions(shared.transactions, self._timed_out)
         self._authenticator = authenticator
         self._pump: Any = None
         self._batch: Any = None
         self._depth = 0
         self._taken: list[tuple[Inbound, list[Delivery]]] = []
         self._answers: list[tuple[Link, Sequence[Delivery], Any]] = []
+        self._later: list[Callable[[], None]] = []
         self._uncommitted = 0
         self._uncommitted_bytes = 0
         self._links: set[Link] = set()
@@ -181,6 +194,7 @@ class Frontend:
             "container": self.connection.remote_container_id or "",
             "tls": self.facts.tls_version or "",
             "links": len(self._links),
+            "transactions": len(self.transactions),
             "deliveries-in": self.connection.deliveries_in,
             "deliveries-out": self.connection.deliveries_out,
         }
@@ -234,7 +248,21 @@ class Frontend:
 
     def _leave(self) -> None:
         self._depth -= 1
-        if self._depth or self._batch is None:
+        if self._depth:
+            return
+        self._commit_batch()
+        while self._later:
+            self._later.pop(0)()
+
+    def afterwards(self, do: Callable[[], None]) -> None:
+        """Call ``do`` when everything that is happening in one go has happened."""
+        if self._depth:
+            self._later.append(do)
+        else:
+            do()
+
+    def _commit_batch(self) -> None:
+        if self._batch is None:
             return
         batch, taken, answers = self._batch, self._taken, self._answers
         self._batch = None
@@ -323,7 +351,7 @@ class Frontend:
         step = Verify(event.username, event.password)
         verified = self._authenticator.verify(step, self.auth_facts())
         verified.addCallback(self._verified)
-        verified.addErrback(self._broken, "verifying a password")
+        verified.addErrback(self.broken, "verifying a password")
 
     def _verified(self, granted: bool) -> None:
         if self._pump is not None:
@@ -423,7 +451,9 @@ class Frontend:
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
         for link in self._links:
-            if link.role == "receiver" and link.is_active and link.credit:
+            # Transactions that are open may still be discharged; none is declared any more.
+            is_sent_on = link.role == "receiver" and not isinstance(link.context, Coordinator)
+            if is_sent_on and link.is_active and link.credit:
                 link.flow(0)
         self.flush()
 
@@ -439,6 +469,9 @@ class Frontend:
                     f"this connection has {len(self._links)} links, no more are allowed",
                     info={"limiter": "max-links"},
                 )
+            if isinstance(event.attach.target, spec.Coordinator) and link.role == "receiver":
+                self._join_coordinator(link, event.attach)
+                return
             found = self._find(link, event.attach)
         except Unresolved as unresolved:
             link.context = waiting = _Waiting()
@@ -448,6 +481,14 @@ class Frontend:
             self._refuse(link, error)
         else:
             self._join(link, event.attach, found)
+
+    def _join_coordinator(self, link: Link, attach: spec.Attach) -> None:
+        target = coordinator(attach, self.principal)
+        self._steal(link)
+        link.accept(target=target, properties={ERROR_MODE: _error_mode(link)})
+        link.context = Coordinator(self, link, self.transactions)
+        self._links.add(link)
+        link.context.grant()
 
     def _find(self, link: Link, attach: spec.Attach) -> Found:
         termini = self.shared.termini
@@ -470,18 +511,26 @@ class Frontend:
         try:
             found = self._find(link, attach)
         except Unresolved:
-            self._refuse(link, InternalError("the domain could not be looked up"))
+            self._refuse_waiting(link, waiting, InternalError("the domain could not be looked up"))
         except AmqpError as error:
-            self._refuse(link, error)
+            self._refuse_waiting(link, waiting, error)
         else:
             self._join(link, attach, found)
             if waiting.deliveries and isinstance(link.context, Inbound):
                 self.put_now(link.context, waiting.deliveries)
         self.flush()
 
-    @staticmethod
-    def _answer_gone(link: Link, waiting: _Waiting) -> None:
+    def _refuse_waiting(self, link: Link, waiting: _Waiting, error: AmqpError) -> None:
+        self._refuse(link, error)
+        for delivery in waiting.deliveries:
+            self.transactions.doom(delivery, error)
+
+    def _answer_gone(self, link: Link, waiting: _Waiting) -> None:
         """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
+        gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
+        for delivery in waiting.deliveries:
+            if not delivery.settled:
+                self.transactions.doom(delivery, gone)
         if link.state not in (State.OFFERED, State.LAPSED):
             return
         if any(delivery.settled for delivery in waiting.deliveries):
@@ -505,6 +554,8 @@ class Frontend:
                 link=link.name,
                 error=str(error),
             )
+            for delivery in settled:
+                self.transactions.doom(delivery, NotFound("its link led nowhere"))
             return
         window = self.limits.link_credit
         self.put_now(Inbound(self, link, found.node, self._origin(attach), window), settled)
@@ -643,6 +694,8 @@ class Frontend:
             self._answer_gone(link, context)
         elif isinstance(context, Outbound):
             context.gone(deliveries)
+        elif isinstance(context, Coordinator):
+            context.gone()
         elif isinstance(context, Inbound) and context.target in self._dynamic:
             self.delete_dynamic(context.target)
 
@@ -664,6 +717,10 @@ class Frontend:
                     self._taken.append((context, taken))
         elif isinstance(context, _Waiting):
             context.deliveries.extend(event.deliveries)
+            for delivery in event.deliveries:
+                self.transactions.postpone(delivery)
+        elif isinstance(context, Coordinator):
+            context.received(event.deliveries)
 
     def put_now(self, inbound: Inbound, deliveries: list[Delivery]) -> None:
         """Put deliveries that had to wait."""
@@ -701,9 +758,41 @@ class Frontend:
         if outbound.link.is_active:
             outbound.source.dispatch()
 
+    # -- transactions ----------------------------------------------------------------------------
+
+    def commit(self, transaction: Transaction) -> Deferred[None]:
+        """Commit a transaction, after what came before it. See `Transaction.commit`."""
+        self._commit_batch()
+        done = transaction.commit()
+        self._uncommitted += 1
+        return done.addBoth(self._discharged)
+
+    def _discharged(self, result: Any) -> Any:
+        self._uncommitted -= 1
+        return result
+
+    def conclude(self, transaction: Transaction) -> None:
+        """Tell the links how a transaction has ended."""
+        self._depth += 1
+        try:
+            transaction.conclude()
+        finally:
+            self._leave()
+        self.flush()
+
+    def _timed_out(self, transaction: Transaction) -> None:
+        self._complain(
+            "{connection} ({principal}) transaction {transaction} rolled back: nothing happened "
+            "in it for {seconds} s",
+            transaction=transaction.id.hex(),
+            seconds=self.shared.transactions.limits.timeout_seconds,
+        )
+        self.conclude(transaction)
+
     def _link_flowed(self, event: ev.LinkFlowed) -> None:
         context = event.link.context
         if isinstance(context, Outbound):
+            context.flowed(event.flow)
             context.source.dispatch()
         elif isinstance(context, Inbound):
             context.flowed(event.flow)
@@ -722,12 +811,12 @@ class Frontend:
         """A relaying peer will not send anything below the floor again."""
         batch = self.shared.broker.begin()
         if stream.forget_below(floor, batch.transaction):
-            batch.commit().addErrback(self._broken, "forgetting receipts")
+            batch.commit().addErrback(self.broken, "forgetting receipts")
 
     def _forget_stream(self, key: str) -> None:
         batch = self.shared.broker.begin()
         batch.transaction.forget_stream(key)
-        batch.commit().addErrback(self._broken, "forgetting a stream of receipts")
+        batch.commit().addErrback(self.broken, "forgetting a stream of receipts")
 
     # -- what goes wrong -------------------------------------------------------------------------
 
@@ -782,7 +871,16 @@ class Frontend:
                     condition=key[1],
                 )
 
-    def _broken(self, failure: Failure, doing: str) -> None:
+    def note_discharge(self, link: Link, error: AmqpError) -> None:
+        """Log that a declare or a discharge is refused."""
+        self._complain(
+            "{connection} ({principal}) coordinator link {link}: refused: {error}",
+            link=_short(link.name),
+            error=str(error),
+        )
+
+    def broken(self, failure: Failure, doing: str) -> None:
+        """Log what must not happen."""
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )

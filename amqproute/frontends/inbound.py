@@ -19,6 +19,7 @@ from amqproute.errors import (
     UnauthorizedAccess,
     Unresolved,
 )
+from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.message import Message, annotations_of
 from amqproute.values import NextHop, Origin
 from amqproute.wire.amqp10 import spec
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
 
 ACCEPTED = spec.Accepted()
-REJECTED_SYMBOL = "amqp:rejected:list"
+RELEASED = spec.Released()
 FLOOR = Symbol("amqproute:floor")
 
 
@@ -97,42 +98,55 @@ class Inbound:
             Those that were put: to be settled when the batch is committed.
         """
         taken = []
+        posted = []
         was_active = self.link.is_active
         self._uncommitted += len(deliveries)
         for delivery in deliveries:
             try:
                 if self._held and self._hold_behind(delivery):
                     continue
+                if type(delivery.state) is spec.TransactionalState:
+                    self._post(delivery, delivery.state)
+                    posted.append(delivery)
+                    continue
                 self._put(delivery, batch)
             except Unresolved as unresolved:
                 self._hold(delivery, unresolved.hop)
             except DecodeError as error:
                 self._uncommitted -= 1
+                self._doom(delivery, error)
                 self._malformed(error)
+                self._doom_behind(delivery, deliveries, error)
                 break
             except AmqpError as error:
                 self._uncommitted -= 1
+                self._doom(delivery, error)
                 self._refuse(delivery, error)
                 if was_active and not self.link.is_active:
+                    self._doom_behind(delivery, deliveries, error)
                     break
             else:
                 taken.append(delivery)
+        if posted:
+            self._promise(posted)
         return taken
 
     def _put(self, delivery: Delivery, batch: Any) -> None:
+        message = self._message_of(delivery)
+        origin = self.origin
+        origin.tag = delivery.tag
+        self.target.put(message, batch, origin)
+
+    def _message_of(self, delivery: Delivery) -> Message:
         if delivery.message_format:
             raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
-        if delivery.state is not None and type(delivery.state) is spec.TransactionalState:
-            raise NotImplementedHere("transactions are not offered")
         message = Message(delivery.payload).received()
         if message.offsets.message_annotations_end:
             # Read now, so that nobody stumbles over them later (M-24); most are remembered.
             annotations = annotations_of(message.annotation_bytes)
             if RETURN_TO in annotations:
                 message = self._with_return(message, annotations[RETURN_TO])
-        origin = self.origin
-        origin.tag = delivery.tag
-        self.target.put(message, batch, origin)
+        return message
 
     def _with_return(self, message: Message, address: object) -> Message:
         """Look at a return address: without the right to it, nobody is sent anything (T-26).
@@ -175,28 +189,67 @@ class Inbound:
         )
         self._frontend.flush()
 
+    # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
+
+    def _post(self, delivery: Delivery, state: spec.TransactionalState) -> None:
+        """Take a message into its transaction."""
+        transaction = self._frontend.transactions.find(state.txn_id)
+        origin = self.origin
+        origin.tag = delivery.tag
+        transaction.post(self, delivery, self.target, self._message_of(delivery), origin)
+        self._uncommitted -= 1  # it is bounded by the transaction, not by credit
+        self._frontend.transactions.resume(delivery)
+
+    def _promise(self, posted: Sequence[Delivery]) -> None:
+        """Tell the provisional outcome of postings (X-15)."""
+        if self.link.is_active:
+            for txn_id in dict.fromkeys([delivery.state.txn_id for delivery in posted]):
+                state = spec.TransactionalState(txn_id=txn_id, outcome=ACCEPTED)
+                wanted = [
+                    delivery
+                    for delivery in posted
+                    if delivery.state.txn_id == txn_id and not delivery.settled
+                ]
+                self.link.session.settle(wanted, state, False)
+        self.grant()
+
+    def concluded(self, deliveries: Sequence[Delivery], is_committed: bool) -> None:
+        """A transaction has ended: settle what was posted in it (X-22)."""
+        link = self.link
+        unsettled = [delivery for delivery in deliveries if not delivery.settled]
+        if not unsettled or not link.is_active:
+            return
+        if is_committed:
+            settled = unsettled[0].rcv_settle_mode != spec.RECEIVER_SECOND
+            link.session.settle(unsettled, ACCEPTED, settled)
+        else:
+            link.session.settle(unsettled, RELEASED, True)
+
+    def _doom(self, delivery: Delivery, error: AmqpError) -> None:
+        """A posting is refused, and what it belongs to cannot be committed any more."""
+        if type(delivery.state) is spec.TransactionalState:
+            self._frontend.transactions.doom(delivery, error)
+
+    def _doom_behind(
+        self, refused: Delivery, deliveries: Sequence[Delivery], error: AmqpError
+    ) -> None:
+        """What comes behind a delivery that has ended the link is not taken either."""
+        for delivery in deliveries[deliveries.index(refused) + 1 :]:
+            self._doom(delivery, error)
+
     # -- refusal -------------------------------------------------------------------------------
 
     def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
         self._frontend.note_refusal(self, error)
         if not self.link.is_active:
             return  # nobody is left to be told
-        details = spec.Error(
-            condition=error.condition,
-            description=error.description,
-            info={Symbol(str(key)): value for key, value in error.info.items()} or None,
-        )
-        if not delivery.settled and self._may_reject():
+        details = error_of(error)
+        if not delivery.settled and may_reject(self.link):
             self.link.session.settle([delivery], spec.Rejected(error=details), True)
             self.grant()
             return
         details.info = {**(details.info or {}), Symbol("delivery-tag"): delivery.tag}
         self._frontend.fail(self.link, details)
-
-    def _may_reject(self) -> bool:
-        source = self.link.source
-        outcomes = source.outcomes if source is not None else None
-        return not outcomes or REJECTED_SYMBOL in outcomes
 
     def _malformed(self, error: DecodeError) -> None:
         """A message that misrepresents its sections ends the session (M-24, K-10)."""
@@ -217,10 +270,12 @@ class Inbound:
         """Keep order: once a message is held, the later ones of the link wait behind it."""
         line = next(iter(self._held.values()))
         line.append(delivery)
+        self._frontend.transactions.postpone(delivery)
         return True
 
     def _hold(self, delivery: Delivery, hop: NextHop) -> None:
         self._held[hop] = deque([delivery])
+        self._frontend.transactions.postpone(delivery)
         admitted = self._frontend.admit(hop)
         admitted.addBoth(self._admitted, hop)
 

@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Any
 from zope.interface import implementer
 
 from amqproute import conditions
+from amqproute.broker.batch import Batch
+from amqproute.broker.transaction import Retirement, Transaction
 from amqproute.entry import Entry
-from amqproute.errors import MessageSizeExceeded
+from amqproute.errors import (
+    AmqpError,
+    InvalidField,
+    MessageSizeExceeded,
+    NotImplementedHere,
+)
+from amqproute.frontends.refusal import error_of
 from amqproute.interfaces import IConsumer
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
 
 if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
@@ -22,6 +31,8 @@ if TYPE_CHECKING:
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
 OUTCOMES = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
+TXN_ID = Symbol("txn-id")
+"""Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
 _TAG = struct.Struct(">I").pack
 
 
@@ -41,9 +52,12 @@ class Outbound:
 
     __slots__ = (
         "__weakref__",
+        "_acquiring",
         "_agreed",
         "_bytes",
+        "_ending",
         "_frontend",
+        "_is_gone",
         "_tags",
         "copies",
         "default_outcome",
@@ -72,6 +86,10 @@ class Outbound:
         self.copies = copies
         self._tags = 0
         self._bytes = 0
+        self._is_gone = False
+        self._acquiring: Transaction | None = None
+        # Deliveries whose outcome waits for the discharge of a transaction.
+        self._ending: dict[Delivery, Retirement] = {}
         outcomes = link.source.outcomes if link.source is not None else ()
         self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
 
@@ -103,13 +121,16 @@ class Outbound:
         settled = self.settled
         sent = []
         tag = self._tags
+        transaction = self._acquiring_now()
+        state = None if transaction is None else spec.TransactionalState(txn_id=transaction.id)
         for entry in entries:
             head, rest = entry.message.for_delivery(
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
             )
             tag = (tag + 1) & 0xFFFFFFFF
             try:
-                send((head, rest), _TAG(tag), settled=settled, context=entry)
+                parts = (head, rest)
+                delivery = send(parts, _TAG(tag), settled=settled, state=state, context=entry)
             except MessageSizeExceeded:
                 self._too_large(entry)
                 continue
@@ -118,6 +139,8 @@ class Outbound:
             entry.message.forget()
             self._bytes += len(entry.message.encoded)
             sent.append(entry)
+            if transaction is not None:
+                transaction.acquire(self, delivery)
         self._tags = tag
         if settled and sent:
             self._bytes = 0
@@ -128,7 +151,9 @@ class Outbound:
         """See `IConsumer.holds`."""
         if self.copies:
             return []
-        return [delivery.context for delivery in self.link.unsettled.values() if delivery.context]
+        held = [delivery.context for delivery in self.link.unsettled.values() if delivery.context]
+        held.extend(retirement.entry for retirement in self._ending.values())
+        return held
 
     def exhausted(self) -> None:
         """See `IConsumer.exhausted`: answer a drain (F-10)."""
@@ -147,8 +172,7 @@ class Outbound:
     def updated(self, deliveries: Sequence[Delivery], state: Any, settled: bool) -> None:
         """Act on a disposition of the receiver's."""
         if type(state) is spec.TransactionalState:
-            words = "transactions are not offered"
-            self._break(conditions.NOT_IMPLEMENTED, words, deliveries)
+            self._updated_within(deliveries, state, settled)
             return
         is_outcome = isinstance(state, self._agreed)
         if not is_outcome:
@@ -167,6 +191,13 @@ class Outbound:
                 entries.append(delivery.context)
                 delivery.context = None
                 delivery.local_state = state
+            elif self._ending and delivery in self._ending:
+                # It is decided by the discharge. To be settled is all that can happen before.
+                retirement = self._ending[delivery]
+                retirement.settled = retirement.settled or settled
+                if is_outcome and type(retirement.outcome) is not type(state):
+                    contradicted = delivery
+                    break
             elif is_outcome and type(delivery.local_state) is not type(state):
                 contradicted = delivery
                 break
@@ -184,12 +215,161 @@ class Outbound:
         error = spec.Error(condition=condition, description=words)
         self._frontend.fail(self.link, error, deliveries)
 
+    # -- transactions (part 4 §4.4.2, §4.4.3) ----------------------------------------------------
+
+    def _updated_within(
+        self, deliveries: Sequence[Delivery], state: spec.TransactionalState, settled: bool
+    ) -> None:
+        """Take an outcome into a transaction: nothing happens to the entry before its commit.
+
+        A receiver must not settle before the discharge (X-14), yet some do: then there is nothing
+        to be given back to by a rollback, and the entry becomes available (K-16).
+        """
+        outcome = state.outcome
+        transaction: Transaction | None = None
+        try:
+            transaction = self._frontend.transactions.find(state.txn_id)
+            if outcome is None:
+                if not settled:
+                    return
+                outcome = self.default_outcome
+            if not isinstance(outcome, self._agreed):
+                raise AmqpError(
+                    f"the outcome {outcome.symbol} was not agreed at attach",
+                    condition=conditions.NOT_ALLOWED,
+                )
+            for delivery in deliveries:
+                self._retire(delivery, transaction, state, outcome, settled)
+        except AmqpError as error:
+            if transaction is not None:
+                transaction.fail(error)
+            self._frontend.fail(self.link, error_of(error), deliveries)
+
+    def _retire(
+        self,
+        delivery: Delivery,
+        transaction: Transaction,
+        state: spec.TransactionalState,
+        outcome: Any,
+        settled: bool,
+    ) -> None:
+        entry = delivery.context
+        if entry is not None:
+            self._ending[delivery] = transaction.retire(self, delivery, entry, outcome, settled)
+            delivery.context = None
+            delivery.local_state = state
+            return
+        retirement = self._ending.get(delivery)
+        if retirement is None or retirement.transaction is not transaction:
+            raise AmqpError(
+                f"delivery {delivery.id} has an outcome already",
+                condition=conditions.ILLEGAL_STATE,
+            )
+        transaction.touch()
+        if state.outcome is not None:
+            retirement.outcome = outcome  # a provisional outcome can change (O-16)
+        retirement.settled = retirement.settled or settled
+
+    def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
+        """Act on outcomes, within the commit of a transaction."""
+        if not (self.copies and self._is_gone):
+            self.source.settle(entries, outcome, batch, consumer=self)
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """That commit failed."""
+        if not self.copies:
+            self.source.retake(entries)
+
+    def retired(self, retirements: Sequence[Retirement]) -> None:
+        """A transaction was committed: settle what the receiver has not (X-17, X-30)."""
+        self._concluded(retirements)
+        if not self.link.is_active:
+            return
+        outcome = None
+        run: list[Delivery] = []
+        for each in retirements:
+            if run and each.outcome is not outcome:
+                self.link.session.settle(run, outcome, True)
+                run = []
+            outcome = each.outcome
+            run.append(each.delivery)
+        self.link.session.settle(run, outcome, True)
+        self.source.dispatch()
+
+    def restored(self, retirements: Sequence[Retirement]) -> None:
+        """A transaction was rolled back: the link holds as before what it can hold (X-19)."""
+        self._concluded([each for each in retirements if self._is_gone or each.settled])
+        settled = []
+        orphans = []
+        for each in retirements:
+            if self._is_gone:
+                orphans.append(each.entry)
+            elif each.settled:
+                settled.append(each.entry)
+            else:
+                del self._ending[each.delivery]
+                each.delivery.context = each.entry
+                each.delivery.local_state = None
+        if self.copies and self._is_gone:
+            return
+        if settled:
+            self._frontend.settle(self, settled, RELEASED)
+        if orphans:
+            self._frontend.settle(self, orphans, self.default_outcome)
+
+    def _concluded(self, retirements: Sequence[Retirement]) -> None:
+        for each in retirements:
+            del self._ending[each.delivery]
+        self.forget([each.entry for each in retirements])
+
+    def flowed(self, flow: spec.Flow) -> None:
+        """Take note of the transaction in which messages are to be acquired (X-20, X-29).
+
+        It is in force until the next flow of the link, or until it is discharged.
+        """
+        self._acquiring = None
+        txn_id = flow.properties.get(TXN_ID) if flow.properties else None
+        if txn_id is None:
+            return
+        try:
+            if not isinstance(txn_id, bytes):
+                raise InvalidField("the link state property txn-id is not binary")
+            if self.settled or self.copies:
+                raise NotImplementedHere("a link that holds nothing acquires no messages")
+            self._acquiring = self._frontend.transactions.find(txn_id)
+            self._acquiring.touch()
+        except AmqpError as error:
+            self._frontend.fail(self.link, error_of(error))
+
+    def _acquiring_now(self) -> Transaction | None:
+        transaction = self._acquiring
+        if transaction is not None and not transaction.is_open:
+            transaction = self._acquiring = None
+        return transaction
+
+    def returned(self, deliveries: Sequence[Delivery]) -> None:
+        """A transaction was rolled back in which these were acquired: they are for all again."""
+        back = [delivery for delivery in deliveries if delivery.context is not None]
+        if self._is_gone or not back:
+            return
+        entries = [delivery.context for delivery in back]
+        for delivery in back:
+            delivery.context = None
+        if self.link.is_active:
+            self.link.session.settle(back, RELEASED, True)
+        self.forget(entries)
+        self._frontend.settle(self, entries, RELEASED)
+
+    # -- the end ---------------------------------------------------------------------------------
+
     def forget(self, entries: Sequence[Entry]) -> None:
         """These are not unsettled any more."""
         self._bytes = max(0, self._bytes - sum([len(entry.message.encoded) for entry in entries]))
 
     def gone(self, deliveries: Sequence[Delivery]) -> None:
         """The link is gone: what it held goes the way of the default outcome (O-06, Q-34)."""
+        self._is_gone = True
+        self._acquiring = None
         self.source.detach(self)
         entries = [delivery.context for delivery in deliveries if delivery.context is not None]
         if entries and not self.copies:

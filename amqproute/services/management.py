@@ -161,6 +161,8 @@ class ManagementService:
     """
 
     name = MANAGEMENT
+    acts_at_once = True
+    """What a request asks for is done by `put`: no transaction could roll it back (X-04)."""
 
     def __init__(
         self,

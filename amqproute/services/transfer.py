@@ -125,7 +125,8 @@ class TransferService:
         if not self.rules.allows(origin.principal, verb, node):
             raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
         self.keep(self._broker.target(node), message, batch, origin)
-        self.tally.local += 1
+        if not batch.is_rehearsal:
+            self.tally.local += 1
 
     def _authorize_relay(self, hop: NextHop, to: str, origin: Origin) -> None:
         address = _address(to)
@@ -191,7 +192,8 @@ class TransferService:
             AmqpError: there is proof that the hop does not exist, or a mail loop.
         """
         self.keep(self.hops.target(hop), message, batch, origin)
-        self.tally.relayed += 1
+        if not batch.is_rehearsal:
+            self.tally.relayed += 1
 
     def keep(self, target: Any, message: Message, batch: Batch, origin: Origin) -> None:
         """Put a message on a node once: check its trail and its receipt (T-27, T-36)."""

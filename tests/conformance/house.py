@@ -26,6 +26,7 @@ from amqproute.auth.realm import Authenticator, Throttle
 from amqproute.broker.broker import Broker, NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.receipts import Receipts
+from amqproute.broker.transaction import TransactionTerms
 from amqproute.errors import ConnectError, ResolveError, StoreError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
@@ -415,6 +416,7 @@ class House:
             FrontendLimits(**(limits or {})),
             world.now_ms,
             clock.seconds,
+            TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
             when_peer=self.relay.peer_called,
         )
 

@@ -312,7 +312,12 @@ class ExampleTests(SynchronousTestCase):
             (
                 ("sender", "nowhere", None, "amqp:not-found"),
                 ("receiver", "nowhere", None, "amqp:not-found"),
-                ("sender", None, spec.Coordinator(), "amqp:not-implemented"),
+                (
+                    "sender",
+                    None,
+                    spec.Coordinator(capabilities=(spec.TXN_DISTRIBUTED,)),
+                    "amqp:not-implemented",
+                ),
                 ("sender", "amqp$dtxCoordinator", None, None),
             )
         ):

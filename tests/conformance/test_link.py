@@ -207,11 +207,12 @@ class RefusalTests(LinkCase):
             self.assertEqual(answer.source.distribution_mode, "copy")
 
     def test_coordinator(self) -> None:
-        """X-12, W-24: without transactions a coordinator is refused."""
-        target = spec.Coordinator()
-        self.client.send(attach("sender", "c", 0, None, target=target))
-        answer = self.client.one(spec.Attach)
-        if answer.target is None:
+        """X-13, W-24: a coordinator of transactions that are not offered is refused."""
+        for number, kind in enumerate((spec.TXN_DISTRIBUTED, spec.TXN_PROMOTABLE, "test:other")):
+            wanted = (spec.TXN_LOCAL, Symbol(kind))
+            target = spec.Coordinator(capabilities=wanted)
+            self.client.send(attach("sender", f"c{number}", number, None, target=target))
+            self.assertIsNone(self.client.one(spec.Attach).target)
             self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:not-implemented")
 
     def test_pipelined_transfers_to_a_refused_link(self) -> None:

@@ -418,7 +418,8 @@ class AttachTests(InboundCase):
         self.assertRefused(conditions.INVALID_FIELD, "x@")
         self.assertRefused(conditions.NOT_ALLOWED, "amqp$transfer@alpha.example")
         self.assertRefused(conditions.NOT_ALLOWED, "amqp$transfer@beta.example")
-        self.assertRefused(conditions.NOT_IMPLEMENTED, None, target=spec.Coordinator())
+        distributed = spec.Coordinator(capabilities=(spec.TXN_DISTRIBUTED,))
+        self.assertRefused(conditions.NOT_IMPLEMENTED, None, target=distributed)
         self.assertRefused(
             conditions.INVALID_FIELD, None, target=spec.Target(address="q", dynamic=True)
         )

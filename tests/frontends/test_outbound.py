@@ -128,11 +128,11 @@ class OutcomeTests(OutboundCase):
         self.assertEqual((self.house.depth("q"), self.house.depth("dead")), (0, 1))
 
     def test_transactions(self) -> None:
-        """A transactional state is not known; what the link held comes again."""
+        """A transaction that is not known ends the link; what it held comes again."""
         (delivery,) = self.received(b"1")
         self.client.settle([delivery], spec.TransactionalState(txn_id=b"t"), False)
         self.run_now()
-        self.assertDetached(self.client, self.link, conditions.NOT_IMPLEMENTED)
+        self.assertDetached(self.client, self.link, conditions.TRANSACTION_UNKNOWN_ID)
         self.assertEqual(self.house.broker.nodes["q"].available, 1)
 
     def test_settled_deliveries(self) -> None:

@@ -8,6 +8,7 @@ what is on it is then lost.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.receipts import Receipts
+from amqproute.broker.transaction import TransactionTerms
 from amqproute.errors import ConnectError, ResolveError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
@@ -380,6 +382,7 @@ class House:
             limits or FrontendLimits(),
             wall(clock),
             clock.seconds,
+            TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
             when_peer=self.relay.peer_called,
         )
         network.houses[domain] = self

@@ -1,0 +1,518 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Local transactions (part 4): units of work that happen as a whole or not at all.
+
+How it works
+============
+
+A `Transaction` is a list of what is to be done, and nothing of it is done before the discharge:
+
+* a *posting* is a message for a target. It is rehearsed when it comes (put into a batch that is
+  abandoned), so that what cannot be taken is refused to its sender at once; then it waits here,
+  where no consumer can see it;
+* a *retirement* is a delivery with its outcome. The entry stays in the consumer's hands;
+* an *acquisition* is a delivery that was handed out under the transaction. Committing changes
+  nothing about it, rolling back makes it available to everybody.
+
+`Transaction.commit` replays all of it into *one* `Batch`, postings first, so that everything
+durable about a transaction is one commit of the store. A posting that fails now (a queue became
+full) abandons the batch before anything else was touched, and the transaction is rolled back.
+Outcomes that give messages back (released, modified) act after that commit: nobody may be handed
+a message out of a transaction that fails. Afterwards `conclude` tells the links, the
+coordinator's own answer having been sent first (requirement X-27).
+
+A posting that is refused dooms its transaction: what a client asks for as a whole is not done in
+part because it did not wait for the answers.
+
+`Transactions` are those of one connection; they do not span connections. Unused ones are rolled
+back after `TransactionLimits.timeout_seconds`, and their ids remembered for a while, so that the
+client is told what became of them.
+
+Limits: a message taken from a full queue makes no room for one posted to it in the same
+transaction, because postings come first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute import conditions
+from amqproute.broker.batch import Batch
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, NotImplementedHere, ResourceLimitExceeded
+from amqproute.message import Message
+from amqproute.values import Origin
+from amqproute.wire.amqp10 import spec
+
+MEBIBYTE: Final = 1024 * 1024
+REMEMBERED: Final = 256
+"""Ids of timed-out transactions that one connection remembers."""
+_LASTING: Final = (spec.Accepted, spec.Rejected)
+"""Outcomes that end an entry's life: they act within the transaction's own commit."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """Bounds of what transactions may hold.
+
+    Attributes:
+        timeout_seconds: a transaction in which nothing happens for so long is rolled back.
+        open: transactions that one connection may have open at once.
+        operations: postings and retirements of one connection's open transactions.
+        connection_bytes: bytes of the messages they have posted.
+        total_bytes: the same over all connections.
+    """
+
+    timeout_seconds: float = 120.0
+    open: int = 64
+    operations: int = 100_000
+    connection_bytes: int = 64 * MEBIBYTE
+    total_bytes: int = 256 * MEBIBYTE
+
+
+@dataclass(slots=True)
+class TransactionTerms:
+    """What the transactions of all connections have in common.
+
+    Attributes:
+        begin: makes a `Batch`.
+        clock: for time-outs.
+        new_id: makes an id that is never made again and cannot be guessed, at most 32 octets.
+        limits: see there.
+        staged_bytes: bytes of all messages posted in open transactions at this moment.
+    """
+
+    begin: Callable[[], Batch]
+    clock: IReactorTime
+    new_id: Callable[[], bytes]
+    limits: TransactionLimits = field(default_factory=TransactionLimits)
+    staged_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Posting:
+    """A message to be put on a target.
+
+    Attributes:
+        poster: the link it came by; its ``concluded`` is called.
+        delivery: the delivery that brought it.
+        target: the `ITarget`.
+        message: as it is to be put.
+        origin: who sends.
+        tag: the delivery's tag, for the origin.
+    """
+
+    poster: Any
+    delivery: Any
+    target: Any
+    message: Message
+    origin: Origin
+    tag: bytes
+
+
+@dataclass(slots=True)
+class Retirement:
+    """An outcome for an entry that a consumer holds.
+
+    Attributes:
+        transaction: which it is part of.
+        consumer: who holds it; its ``settle_within`` is called by the commit, and ``retired`` or
+            ``restored`` at the end.
+        delivery: the delivery by which it was handed out.
+        entry: the entry.
+        outcome: the outcome; it can be changed until the discharge (O-16).
+        settled: the consumer has forgotten the delivery already (K-16).
+    """
+
+    transaction: Transaction
+    consumer: Any
+    delivery: Any
+    entry: Entry
+    outcome: Any
+    settled: bool
+
+
+class Stage(Enum):
+    """How far a transaction has come."""
+
+    OPEN = "open"
+    ENDING = "ending"
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled back"
+
+
+class Transaction:
+    """One transaction. Made by `Transactions.declare`.
+
+    Attributes:
+        id: its name on the wire.
+        owner: the coordinator link that declared it; with it, it goes.
+        stage: how far it has come.
+        pending: postings that wait for the DNS; a commit has to wait for them.
+        doom: why it can only be rolled back, or None.
+    """
+
+    log = Logger()
+
+    __slots__ = (
+        "_acquisitions",
+        "_book",
+        "_bytes",
+        "_last",
+        "_postings",
+        "_retirements",
+        "_timer",
+        "doom",
+        "id",
+        "owner",
+        "pending",
+        "stage",
+        "when_complete",
+    )
+
+    def __init__(self, txn_id: bytes, owner: Any, book: Transactions) -> None:
+        self.id = txn_id
+        self.owner = owner
+        self.stage = Stage.OPEN
+        self.pending = 0
+        self.doom: AmqpError | None = None
+        self.when_complete: Callable[[], None] | None = None
+        self._book = book
+        self._postings: list[Posting] = []
+        self._retirements: list[Retirement] = []
+        self._acquisitions: dict[Any, Any] = {}
+        self._bytes = 0
+        terms = book.terms
+        self._last = terms.clock.seconds()
+        self._timer: IDelayedCall | None = terms.clock.callLater(
+            terms.limits.timeout_seconds, self._look
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"<Transaction {self.id.hex()} {self.stage.value} postings={len(self._postings)} "
+            f"retirements={len(self._retirements)} acquisitions={len(self._acquisitions)}>"
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work can still be added to it."""
+        return self.stage is Stage.OPEN
+
+    @property
+    def operations(self) -> int:
+        """How many postings and retirements it has."""
+        return len(self._postings) + len(self._retirements)
+
+    # -- work ----------------------------------------------------------------------------------
+
+    def touch(self) -> None:
+        """Something happens in it: the time-out begins anew."""
+        self._last = self._book.terms.clock.seconds()
+
+    def _look(self) -> None:
+        terms = self._book.terms
+        self._timer = None
+        left = self._last + terms.limits.timeout_seconds - terms.clock.seconds()
+        if left > 0 or self.when_complete is not None:
+            self._timer = terms.clock.callLater(max(left, 1.0), self._look)
+        else:
+            self._book.expired(self)
+
+    def post(
+        self, poster: Any, delivery: Any, target: Any, message: Message, origin: Origin
+    ) -> None:
+        """Take a message in, to be put on its target by the commit (X-06).
+
+        Raises:
+            AmqpError: it is refused already, or there is no room for it.
+            Unresolved: see `ITarget.put`.
+        """
+        self.touch()
+        size = len(message.encoded)
+        self._book.make_room(size)
+        if getattr(target, "acts_at_once", False):
+            raise NotImplementedHere(f"what {target.name} does cannot be rolled back")
+        rehearsal = self._book.terms.begin()
+        rehearsal.is_rehearsal = True
+        try:
+            target.put(message, rehearsal, origin)
+        finally:
+            rehearsal.abandon()
+        message.forget()
+        self._postings.append(Posting(poster, delivery, target, message, origin, delivery.tag))
+        self._bytes += size
+        self._book.staged(1, size)
+
+    def retire(
+        self, consumer: Any, delivery: Any, entry: Entry, outcome: Any, settled: bool
+    ) -> Retirement:
+        """Take in an outcome, to be acted on by the commit (X-07).
+
+        Raises:
+            ResourceLimitExceeded: there is no room for it.
+        """
+        self.touch()
+        self._book.make_room(0)
+        retirement = Retirement(self, consumer, delivery, entry, outcome, settled)
+        self._retirements.append(retirement)
+        self._book.staged(1, 0)
+        return retirement
+
+    def acquire(self, consumer: Any, delivery: Any) -> None:
+        """Note a delivery that was handed out under it (X-20); its ``returned`` may be called."""
+        self.touch()
+        self._acquisitions[delivery] = consumer
+
+    def fail(self, error: AmqpError) -> None:
+        """A part of it was refused: it can only be rolled back now. The first reason stays."""
+        if self.doom is None:
+            self.doom = error
+
+    # -- discharge -----------------------------------------------------------------------------
+
+    def commit(self) -> Deferred[None]:
+        """Do all of it, in one commit of the store (X-11).
+
+        Returns:
+            A Deferred that fires when it is durable; or fails with the `AmqpError` or
+            `StoreError` for which the transaction was rolled back.
+
+        Raises:
+            Unresolved: see `ITarget.put`; the transaction is open as before.
+        """
+        batch = self._book.terms.begin()
+        try:
+            if self.doom is not None:
+                raise self.doom
+            for posting in self._postings:
+                posting.origin.tag = posting.tag
+                posting.target.put(posting.message, batch, posting.origin)
+        except AmqpError as error:
+            batch.abandon()
+            self.roll_back()
+            return fail(error)
+        except BaseException:
+            batch.abandon()
+            raise
+        self._leave(Stage.ENDING)
+        for consumer, outcome, entries in _grouped(self._retirements):
+            if isinstance(outcome, _LASTING):
+                consumer.settle_within(entries, outcome, batch)
+        done = batch.commit()
+        done.addCallbacks(self._committed, self._failed)
+        return done
+
+    def _committed(self, _: object) -> Deferred[None] | None:
+        self.stage = Stage.COMMITTED
+        back = [
+            group for group in _grouped(self._retirements) if not isinstance(group[1], _LASTING)
+        ]
+        if not back:
+            return None
+        batch = self._book.terms.begin()
+        for consumer, outcome, entries in back:
+            consumer.settle_within(entries, outcome, batch)
+        return batch.commit().addErrback(self._not_modified)
+
+    def _not_modified(self, failure: Failure) -> None:
+        # The messages are available again, as they have to be; what is lost when the daemon stops
+        # is how often they were tried.
+        self.log.failure("{transaction}: modified messages could not be noted", failure,
+                         transaction=self)  # fmt: skip
+
+    def _failed(self, failure: Failure) -> Failure:
+        self.stage = Stage.ROLLED_BACK
+        for consumer, outcome, entries in _grouped(self._retirements):
+            if isinstance(outcome, _LASTING):
+                consumer.retake(entries)
+        return failure
+
+    def roll_back(self) -> None:
+        """Do nothing of it. Call `conclude` when the coordinator has answered."""
+        self._leave(Stage.ROLLED_BACK)
+
+    def _leave(self, stage: Stage) -> None:
+        self.stage = stage
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._book.forget(self, self.operations, self._bytes)
+
+    def conclude(self) -> None:
+        """Tell the links what became of their parts, once it is decided."""
+        is_committed = self.stage is Stage.COMMITTED
+        postings, self._postings = self._postings, []
+        retirements, self._retirements = self._retirements, []
+        acquisitions, self._acquisitions = self._acquisitions, {}
+        by_poster: dict[Any, list[Any]] = {}
+        for posting in postings:
+            by_poster.setdefault(posting.poster, []).append(posting.delivery)
+        for poster, deliveries in by_poster.items():
+            poster.concluded(deliveries, is_committed)
+        by_consumer: dict[Any, list[Retirement]] = {}
+        for retirement in retirements:
+            by_consumer.setdefault(retirement.consumer, []).append(retirement)
+        for consumer, ended in by_consumer.items():
+            if is_committed:
+                consumer.retired(ended)
+            else:
+                consumer.restored(ended)
+        if not is_committed:
+            by_consumer = {}
+            for delivery, consumer in acquisitions.items():
+                by_consumer.setdefault(consumer, []).append(delivery)
+            for consumer, returned in by_consumer.items():
+                consumer.returned(returned)
+
+
+class Transactions:
+    """The open transactions of one connection.
+
+    Args:
+        terms: what all connections have in common.
+        timed_out: called with a transaction that was rolled back because nothing happened in it;
+            it has to have it concluded.
+    """
+
+    def __init__(self, terms: TransactionTerms, timed_out: Callable[[Transaction], None]) -> None:
+        self.terms = terms
+        self._timed_out = timed_out
+        self._open: dict[bytes, Transaction] = {}
+        self._late: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._operations = 0
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def declare(self, owner: Any) -> Transaction:
+        """Begin a transaction.
+
+        Raises:
+            ResourceLimitExceeded: the connection has too many.
+        """
+        most = self.terms.limits.open
+        if len(self._open) >= most:
+            raise ResourceLimitExceeded(
+                f"this connection has {most} open transactions, no more are allowed",
+                info={"limiter": "open-transactions"},
+            )
+        transaction = Transaction(self.terms.new_id(), owner, self)
+        self._open[transaction.id] = transaction
+        return transaction
+
+    def find(self, txn_id: bytes) -> Transaction:
+        """Return an open transaction.
+
+        Raises:
+            AmqpError: there is none of this id, or it has timed out (X-31).
+        """
+        transaction = self._open.get(txn_id)
+        if transaction is not None:
+            return transaction
+        if txn_id in self._late:
+            raise AmqpError(
+                f"transaction {txn_id.hex()} was rolled back: nothing had happened in it for "
+                f"{self.terms.limits.timeout_seconds:g} s",
+                condition=conditions.TRANSACTION_TIMEOUT,
+            )
+        raise AmqpError(
+            f"no transaction {txn_id.hex()[:64]} is open on this connection",
+            condition=conditions.TRANSACTION_UNKNOWN_ID,
+        )
+
+    def of(self, owner: Any) -> list[Transaction]:
+        """Return the open transactions that a coordinator link has declared."""
+        return [each for each in self._open.values() if each.owner is owner]
+
+    # -- postings that have to wait, or are refused ----------------------------------------------
+
+    def postpone(self, delivery: Any) -> None:
+        """A delivery has to wait for the DNS; if it is a posting, so has its discharge."""
+        state = delivery.state
+        if type(state) is spec.TransactionalState and delivery.context is None:
+            transaction = self._open.get(state.txn_id)
+            if transaction is not None:
+                transaction.pending += 1
+                delivery.context = transaction
+
+    def resume(self, delivery: Any) -> None:
+        """A posting that may have been waiting is in its transaction, or refused."""
+        transaction, delivery.context = delivery.context, None
+        if transaction is not None:
+            transaction.pending -= 1
+            if not transaction.pending and transaction.when_complete is not None:
+                tell, transaction.when_complete = transaction.when_complete, None
+                tell()
+
+    def doom(self, delivery: Any, error: AmqpError) -> None:
+        """A delivery is refused: if it is a posting, its transaction can only be rolled back."""
+        state = delivery.state
+        if type(state) is spec.TransactionalState:
+            transaction = self._open.get(state.txn_id)
+            if transaction is not None:
+                transaction.fail(error)
+            self.resume(delivery)
+
+    # -- for `Transaction` ---------------------------------------------------------------------
+
+    def make_room(self, size: int) -> None:
+        """Refuse one more operation, and so many more bytes, if there is no room for them."""
+        limits = self.terms.limits
+        if self._operations >= limits.operations:
+            raise ResourceLimitExceeded(
+                f"the open transactions of this connection have {limits.operations} operations",
+                info={"limiter": "transaction-operations"},
+            )
+        if size and (
+            self._bytes + size > limits.connection_bytes
+            or self.terms.staged_bytes + size > limits.total_bytes
+        ):
+            raise ResourceLimitExceeded(
+                "the messages of open transactions take too much memory",
+                info={"limiter": "transaction-bytes"},
+            )
+
+    def staged(self, operations: int, size: int) -> None:
+        """Count an operation in."""
+        self._operations += operations
+        self._bytes += size
+        self.terms.staged_bytes += size
+
+    def forget(self, transaction: Transaction, operations: int, size: int) -> None:
+        """A transaction is not open any more."""
+        if self._open.pop(transaction.id, None) is not None:
+            self.staged(-operations, -size)
+
+    def expired(self, transaction: Transaction) -> None:
+        """A transaction has been idle for too long."""
+        self._late.append(transaction.id)
+        transaction.roll_back()
+        self._timed_out(transaction)
+
+
+def _grouped(retirements: Iterable[Retirement]) -> list[tuple[Any, Any, list[Entry]]]:
+    """Join neighbors that have one consumer and one outcome."""
+    groups: list[tuple[Any, Any, list[Entry]]] = []
+    for each in retirements:
+        if groups:
+            consumer, outcome, entries = groups[-1]
+            if consumer is each.consumer and (
+                outcome is each.outcome or type(outcome) is type(each.outcome) is spec.Accepted
+            ):
+                entries.append(each.entry)
+                continue
+        groups.append((each.consumer, each.outcome, [each.entry]))
+    return groups
+
+
+__all__ = ["Retirement", "Transaction", "TransactionLimits", "TransactionTerms", "Transactions"]
