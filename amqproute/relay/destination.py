@@ -31,6 +31,8 @@ from amqproute.wire.amqp10 import spec
 NOTE = "destination"
 FLOOR_EVERY = 1000
 """Messages settled after which the peer is told how far it may forget receipts."""
+LONE_FAULTS = 3
+"""How often a message may end the connection while it is the only one in flight."""
 REFUSED_SECONDS = 30.0
 """How long a proved non-existence is believed before the DNS is asked again."""
 
@@ -126,6 +128,8 @@ class Destination:
         self._batch: Batch | None = None
         self._uncommitted: dict[int, list[int]] = {}
         self._commits = 0
+        self._faults = 0
+        self._suspects: dict[int, int] = {}
         self._unremoved: list[int] = []
         self._retries: dict[int, int] = {}
         self._since_floor = 0
@@ -169,7 +173,9 @@ class Destination:
         if self._is_stopping:
             return 0
         room = session.sendable()
-        free = self._terms.window - session.in_flight
+        # One of the suspects breaks the connection: alone each shows whether it is the one.
+        window = 1 if self._suspects else self._terms.window
+        free = window - session.in_flight
         return min(room, free) if free > 0 else 0
 
     def deliver(self, entries: Sequence[Entry]) -> None:
@@ -383,14 +389,59 @@ class Destination:
                 destination=self.hop.key,
                 words=verdict.words,
             )
+        if in_doubt and verdict.is_fault:
+            in_doubt = self._suspect(in_doubt, verdict)
         if in_doubt:
             self.queue.release(in_doubt)
         elif self.state is State.IDLE:
             self.queue.dispatch()
 
+    def _suspect(self, in_doubt: list[Entry], verdict: Verdict) -> list[Entry]:
+        """A connection has ended for a fault while entries were in doubt: find the culprit.
+
+        Whatever a message makes a peer do, it must not keep the others waiting for ever. From
+        the second such end on, the entries that were in doubt go one at a time; one that ends the
+        connection alone for `LONE_FAULTS` times is given up.
+
+        Returns:
+            Those that are to be sent again.
+        """
+        self._faults += 1
+        if self._faults < 2:
+            return in_doubt
+        self._suspects.update(dict.fromkeys((entry.id for entry in in_doubt), 0) | self._suspects)
+        if len(in_doubt) > 1:
+            return in_doubt
+        entry = in_doubt[0]
+        self._suspects[entry.id] += 1
+        if self._suspects[entry.id] < LONE_FAULTS:
+            return in_doubt
+        self._forget_suspects([entry])
+        self.log.warn(
+            "{destination} ends the connection each time message {entry} is sent: given up",
+            destination=self.hop.key,
+            entry=entry.id,
+        )
+        error = spec.Error(
+            condition=verdict.condition or conditions.INTERNAL_ERROR,
+            description=f"{self.hop.key} ends the connection for it: {verdict.words}",
+        )
+        batch = self._current()
+        self.queue.give_up([entry], DeadLetterReason.UNDELIVERABLE, error, batch)
+        self._commit()
+        return []
+
+    def _forget_suspects(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._suspects.pop(entry.id, None)
+        if not self._suspects:
+            self._faults = 0
+
     def _outcome(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
         """The peer has decided about entries (T-23)."""
         action = verdict.action
+        if self._faults:
+            self._forget_suspects(entries)
         if action is Action.SETTLE:
             self.tally.relayed += len(entries)
             self._settle(entries, state)

@@ -54,6 +54,11 @@ class Verdict:
     words: str = ""
     condition: str | None = None
 
+    @property
+    def is_fault(self) -> bool:
+        """Somebody broke the protocol: not the network, a stop, or a limit that time cures."""
+        return self.condition is not None and self.condition not in TEMPORARY
+
 
 ACCEPTED: Final = Verdict(Scope.MESSAGE, Action.SETTLE, "message.accepted")
 

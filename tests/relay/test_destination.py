@@ -304,6 +304,27 @@ class OutcomeTests(DestinationCase):
         house.accept = intercept  # type: ignore[method-assign]
         return seen
 
+    def test_poison(self) -> None:
+        """One message that ends the connection each time does not hold up the others for ever."""
+        beta = self.beta()
+
+        def rule(given: bytes) -> Any:
+            if given == b"poison":
+                for frontend in tuple(beta.shared.frontends):
+                    frontend.close(conditions.DECODE_ERROR, "what is this")
+            return None
+
+        self.decide(beta, rule)
+        self.put(b"1", b"poison", b"2", b"3")
+        self.run_for(120)
+        self.assertEqual(sorted(beta.bodies("orders")), [b"1", b"2", b"3"])
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
+        letter = Message(self.alpha.store.rows("dead")[0].encoded)
+        self.assertEqual(letter.annotations[REASON], "undeliverable")
+        self.put(*(b"%d" % number for number in range(4, 20)))
+        self.run_now()
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
     def test_unsettled_outcomes(self) -> None:
         """A peer that leaves the settling to us is answered, and the outcome counts once."""
         beta = self.beta()
