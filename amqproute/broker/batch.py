@@ -25,16 +25,25 @@ class Batch:
         now_ms: the wall clock read once for the whole batch.
         transaction: the store transaction beneath.
         arrivals: entries put so far, by queue; the queues' `put` adds to it.
+        is_transactional: what is put belongs to a client's transaction (Q-19).
         is_rehearsal: it will be abandoned; what is put is not to be counted.
     """
 
-    __slots__ = ("_receipts", "arrivals", "is_rehearsal", "now_ms", "transaction")
+    __slots__ = (
+        "_receipts",
+        "arrivals",
+        "is_rehearsal",
+        "is_transactional",
+        "now_ms",
+        "transaction",
+    )
 
     def __init__(self, transaction: Any, now_ms: int) -> None:
         self.transaction = transaction
         self.now_ms = now_ms
         self.arrivals: dict[Queue, list[Entry]] = {}
         self.is_rehearsal = False
+        self.is_transactional = False
         self._receipts: dict[Stream, list[int]] = {}
 
     def mark(self, stream: Stream, entry_id: int) -> None:

@@ -26,8 +26,25 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.feed import Feed, Selects
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.line import Line
+from amqproute.broker.once import Once
+from amqproute.broker.options import (
+    Duplicates,
+    Durability,
+    Excess,
+    Lifetime,
+    NonTransactional,
+    QueueOptions,
+    Visibility,
+)
+from amqproute.broker.publishers import Publishers
 from amqproute.entry import TRANSIENT, Entry
-from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
+from amqproute.errors import (
+    NotAllowed,
+    PreconditionFailed,
+    ResourceDeleted,
+    ResourceLimitExceeded,
+    ResourceLocked,
+)
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
@@ -44,6 +61,9 @@ USUAL_PRIORITY = 4
 """header.priority of a message that does not say (part 3 §3.2.1)."""
 HIGHEST_PRIORITY = 9
 PRIORITY_PREFIX = "amqp$priority/"
+NON_TRANSACTED = "x-opt-non-transacted"
+FLEETING_MS = 1 << 62
+"""expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
 
 DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
 
@@ -72,6 +92,8 @@ class Tally:
     dead_lettered: int = 0
     loaded: int = 0
     purged: int = 0
+    duplicates: int = 0
+    unreachable: int = 0
 
 
 @implementer(ITarget, ISource)
@@ -85,11 +107,18 @@ class Queue:
         begin: makes a `Batch`, for what the queue does on its own account.
         now_ms: the wall clock, ms since the epoch.
         limits: its bounds.
+        options: its habits.
         budget: the memory budget it shares with the other queues.
         dead_letter: what becomes of entries that are rejected, expired or tried too often; it
             has to archive them within the batch.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
+
+    Attributes:
+        publishers: the links that send to it, which share its free space.
+        lifetime: when it goes, if it is dynamic; None for ever.
+        owner: whose it is if it is exclusive (N-17): a session; else None.
+        when_unused: called, once, when its lifetime is over.
     """
 
     def __init__(
@@ -101,6 +130,7 @@ class Queue:
         now_ms: Callable[[], int],
         *,
         limits: QueueLimits | None = None,
+        options: QueueOptions | None = None,
         budget: MemoryBudget | None = None,
         dead_letter: DeadLetter | None = None,
         force_transient: bool = False,
@@ -116,7 +146,7 @@ class Queue:
         self._now_ms = now_ms
         self._budget = budget or MemoryBudget()
         self._dead_letter = dead_letter or discard
-        self._force_transient = force_transient
+        self._in_memory_only = force_transient
         self._log = log or Logger()
         self._usual = Line(line_key(name, USUAL_PRIORITY), USUAL_PRIORITY, store, self._budget)
         self._levels: dict[int, Line] = {USUAL_PRIORITY: self._usual}
@@ -132,6 +162,60 @@ class Queue:
         self._reload_call: IDelayedCall | None = None
         self._deleted = False
         self._waiting_for_space: list[WeakMethod[Callable[[], None]]] = []
+        self._once: Once | None = None
+        self._movers = 0
+        self._standby: deque[tuple[Any, Selects | None]] = deque()
+        self._soon: dict[Callable[[], Any], IDelayedCall] = {}
+        self.publishers = Publishers(self.space, lambda: self.limits.capacity > 0)
+        self.lifetime: Lifetime | None = None
+        self.owner: object = None
+        self.when_unused: Callable[[], None] | None = None
+        self._creator_gone = False
+        self._options = QueueOptions()
+        self.options = options or self._options
+
+    # -- habits --------------------------------------------------------------------------------
+
+    @property
+    def options(self) -> QueueOptions:
+        """Its habits. A change concerns what arrives, and who attaches, from then on."""
+        return self._options
+
+    @options.setter
+    def options(self, options: QueueOptions) -> None:
+        before = self._options.duplicates
+        self._options = options
+        keeps_nothing = options.durability is Durability.TRANSIENT or self._in_memory_only
+        self._keeps_nothing = keeps_nothing
+        self._keeps_all = options.durability is Durability.FORCED and not keeps_nothing
+        self._is_choosy = options.non_transactional is not NonTransactional.ALL or (
+            keeps_nothing and not options.takes_durable
+        )
+        if options.duplicates is not before:
+            self._watch_duplicates(options.duplicates)
+        for feed in self._feeds.values():
+            if feed.copies and feed.needed is None and options.archive_unreachable:
+                feed.needed = set()
+        self._promote()
+
+    def _watch_duplicates(self, policy: Duplicates) -> None:
+        if self._once is not None:
+            self._once.stop()
+            self._once = None
+        if policy is Duplicates.OFF:
+            return
+        with_numbers = policy is Duplicates.ALL
+        self._once = Once(
+            self.name, self._store, self._clock, with_numbers, self._indexed, self._log
+        )
+        held = [entry for each in self._consumers for entry in each.holds()]
+        here = [entry for entry in (*self._in_memory(), *held) if not entry.stored]
+        if self.depth or self._pending:
+            self._once.index(self._lines, here)
+
+    def _indexed(self) -> None:
+        self._tell_space()
+        self.publishers.changed()
 
     # -- what an operator sees -----------------------------------------------------------------
 
@@ -172,8 +256,8 @@ class Queue:
 
     @property
     def consumers(self) -> int:
-        """Consumers attached, browsers among them."""
-        return len(self._consumers)
+        """Consumers attached, browsers and those that wait for their turn among them."""
+        return len(self._consumers) + len(self._standby)
 
     @property
     def is_settled(self) -> bool:
@@ -207,9 +291,16 @@ class Queue:
 
     def recovered(self, count: int, size_bytes: int, level: int = USUAL_PRIORITY) -> None:
         """Take over what an earlier run of the daemon left in the store, of one priority."""
-        self._line(level).recovered(count, size_bytes)
-        if count:
-            self._arm_expiry(0)
+        line = self._line(level)
+        line.recovered(count, size_bytes)
+        if not count:
+            return
+        self._arm_expiry(0)
+        if self._once is not None:
+            lines = [each for each in self._lines if each.paged]
+            self._once.index(lines)
+        if self._options.archive_unreachable:
+            self._call_soon(self._purge_unless_needed)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
@@ -217,16 +308,30 @@ class Queue:
         batch = self._begin()
         self._archive(self._clear(), batch)
         self._consumers.clear()
+        self._standby.clear()
         self._feeds.clear()
         self.stop()
         batch.commit().addErrback(self._commit_failed)
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
-        for call in (self._expiry_call, self._deferral_call, self._reload_call):
+        calls = (self._expiry_call, self._deferral_call, self._reload_call, *self._soon.values())
+        for call in calls:
             if call is not None and call.active():
                 call.cancel()
         self._expiry_call = self._deferral_call = self._reload_call = None
+        self._soon.clear()
+        if self._once is not None:
+            self._once.stop()
+
+    def _call_soon(self, function: Callable[[], Any]) -> None:
+        """Call a method when what is going on now is over, once however often it is asked for."""
+        if function not in self._soon and not self._deleted:
+            self._soon[function] = self._clock.callLater(0, self._call_now, function)
+
+    def _call_now(self, function: Callable[[], Any]) -> None:
+        self._soon.pop(function, None)
+        function()
 
     def _clear(self) -> list[Entry]:
         """Take everything available and deferred out of memory."""
@@ -250,6 +355,8 @@ class Queue:
 
     def space(self) -> int:
         """Return how many more messages fit (Q-15)."""
+        if self._once is not None and self._once.is_indexing:
+            return 0
         if not self.limits.capacity:
             return UNBOUNDED
         return max(0, self.limits.capacity - self.depth - self._pending)
@@ -283,24 +390,33 @@ class Queue:
         limits = self.limits
         if self._deleted:
             raise ResourceDeleted(f"node {self.name} does not exist any more")
+        identity = 0
+        if self._once is not None:
+            identity = self._once.identity(message)
+            if identity and self._once.holds(identity):
+                self.tally.duplicates += not batch.is_rehearsal
+                return
+        if self._is_choosy:
+            self._choose(message, batch)
         if limits.capacity and self.depth + self._pending >= limits.capacity:
             raise ResourceLimitExceeded(
                 f"queue {self.name} is full: {limits.capacity} messages",
                 info={"limiter": "capacity"},
             )
         now_ms = batch.now_ms
-        expires_ms = 0 if origin.is_dead_letter else message.expires_ms(now_ms)
+        lasts = origin.is_dead_letter or not self._options.archive_expired
+        expires_ms = 0 if lasts else message.expires_ms(now_ms)
         if limits.ttl_ms:
             latest = now_ms + limits.ttl_ms
             expires_ms = min(expires_ms, latest) if expires_ms else latest
         header = message.header
-        durable = header.durable and not self._force_transient
+        durable = (header.durable or self._keeps_all) and not self._keeps_nothing
         line = self._usual
         if header.priority != USUAL_PRIORITY and limits.priorities > 1:
             line = self._line(level_of(header.priority, limits.priorities))
         size = len(message.encoded)
         pages = line.must_page(size, limits)
-        if pages and self._force_transient:
+        if pages and self._in_memory_only:
             raise ResourceLimitExceeded(
                 f"queue {self.name} is full: it lives in memory only", info={"limiter": "memory"}
             )
@@ -314,23 +430,48 @@ class Queue:
             batch.transaction.enqueue(
                 line.key, store_id, message.encoded, now_ms, expires_ms, flags
             )
+        if expires_ms and header.ttl == 0 and not pages:
+            entry.expires_ms = FLEETING_MS
         line.put(entry, size, pages)
+        if identity and self._once is not None:
+            self._once.put(entry, identity)
         try:
             batch.arrivals[self].append(entry)
         except KeyError:
             batch.arrivals[self] = [entry]
+
+    def _choose(self, message: Message, batch: Batch) -> None:
+        """Refuse what a choosy queue does not take (Q-19, K-15)."""
+        options = self._options
+        if self._keeps_nothing and not options.takes_durable and message.header.durable:
+            raise PreconditionFailed(
+                f"queue {self.name} keeps messages in memory only: durable ones are not taken"
+            )
+        if options.non_transactional is NonTransactional.ALL:
+            return
+        is_flagged = message.annotations.get(NON_TRANSACTED) is True
+        if options.non_transactional is NonTransactional.UNSUPPORTED:
+            if is_flagged:
+                raise NotAllowed(f"queue {self.name} takes no non-transacted messages")
+        elif batch.is_transactional and not is_flagged:
+            raise NotAllowed(f"queue {self.name} takes non-transacted messages only")
 
     def arrived(self, entries: list[Entry]) -> None:
         """Line up entries whose batch has been committed."""
         if self._deleted:
             self._discard(entries)
             return
+        if self._once is not None:
+            entries = self._without_duplicates(entries, self._once)
         self.tally.enqueued += len(entries)
         earliest = 0
         feeds = self._feeds
+        fleeting: list[Entry] = []
         for entry in entries:
             expires_ms = entry.expires_ms
-            if expires_ms and (not earliest or expires_ms < earliest):
+            if expires_ms == FLEETING_MS:
+                fleeting.append(entry)
+            elif expires_ms and (not earliest or expires_ms < earliest):
                 earliest = expires_ms
             line = entry.line
             if line.arrived(entry, len(entry.message.encoded)) and feeds:
@@ -339,9 +480,40 @@ class Queue:
         if earliest:
             self._arm_expiry(earliest)
         self.dispatch()
+        if fleeting:
+            self._let_go(fleeting)
+        if self._options.archive_unreachable:
+            self._archive_unneeded(entries)
+
+    def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:
+        """Take out what is held already: its other copy was on its way when it was put."""
+        twice = once.arrived(entries)
+        if not twice:
+            return entries
+        self.tally.duplicates += len(twice)
+        for entry in twice:
+            entry.line.not_arrived(entry, len(entry.message.encoded))
+        batch = self._begin()
+        batch.transaction.dequeue([entry.id for entry in twice if entry.stored])
+        batch.commit().addErrback(self._commit_failed)
+        gone = set(twice)
+        return [entry for entry in entries if entry not in gone]
+
+    def _let_go(self, fleeting: list[Entry]) -> None:
+        """Expire what was to be delivered at once or never (D-11)."""
+        expired = []
+        for entry in fleeting:
+            entry.expires_ms = entry.arrived_ms
+            if not entry.taken:
+                entry.line.pluck(entry)
+                expired.append(entry)
+        if expired:
+            self._expire_now(expired)
 
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
+        if self._once is not None:
+            self._once.not_arrived(entries)
         for entry in entries:
             entry.line.not_arrived(entry, len(entry.message.encoded))
         if self._waiting_for_space:
@@ -352,18 +524,109 @@ class Queue:
     def attach(
         self, consumer: IConsumer, selects: Selects | None = None, copies: bool = False
     ) -> None:
-        """Add a consumer at the end of the rotation. See `ISource.attach`."""
+        """Add a consumer at the end of the rotation. See `ISource.attach`.
+
+        One that takes entries away and is more than there may be waits until another goes (Q-21).
+        """
+        if not copies:
+            if self._movers >= self._most_movers:
+                self._standby.append((consumer, selects))
+                return
+            self._movers += 1
         if selects is not None or copies:
             held = [entry.id for each in self._consumers for entry in each.holds()]
             feed = self._feeds[consumer] = Feed(consumer, selects, copies)
+            if copies and self._options.archive_unreachable:
+                feed.needed = set()
             feed.join(self._lines, [*held, *(entry.id for _, entry in self._deferred)])
         self._consumers.append(consumer)
 
     def detach(self, consumer: IConsumer) -> None:
-        """Remove a consumer."""
-        self._feeds.pop(consumer, None)
+        """Remove a consumer; the one that waits longest takes its place."""
+        feed = self._feeds.pop(consumer, None)
         if consumer in self._consumers:
             self._consumers.remove(consumer)
+            if feed is None or not feed.copies:
+                self._movers -= 1
+                self._promote()
+        else:
+            self._standby = deque(each for each in self._standby if each[0] is not consumer)
+        if self._options.archive_unreachable:
+            self._call_soon(self._purge_unless_needed)
+        self.look_at_life()
+
+    @property
+    def _most_movers(self) -> int:
+        most = self._options.destructive_links
+        return UNBOUNDED if most is None else most
+
+    def _promote(self) -> None:
+        while self._standby and self._movers < self._most_movers:
+            consumer, selects = self._standby.popleft()
+            self.attach(consumer, selects)
+            # Later: what the one that goes now holds comes back first.
+            self._call_soon(self.dispatch)
+
+    def check_source(self, copies: bool, leaving: int = 0) -> None:
+        """Refuse a link that would receive from this queue (N-14, Q-20, Q-21).
+
+        Args:
+            copies: it browses.
+            leaving: consumers that take entries away and will be gone when it attaches.
+
+        Raises:
+            AmqpError: it may not.
+        """
+        options = self._options
+        if options.visibility is Visibility.INBOUND:
+            raise NotAllowed(f"{self.name!r} can be sent to only: it has visibility inbound")
+        most = options.destructive_links
+        if copies or most is None:
+            return
+        if most == 0:
+            raise NotAllowed(f"{self.name!r} can be browsed only: distribution-mode copy")
+        if options.excess is Excess.FAIL and self._movers - leaving >= most:
+            words = f"{self.name!r} has {self._movers} consumers, no more are allowed"
+            if most == 1:
+                raise ResourceLocked(words)
+            raise ResourceLimitExceeded(words, info={"limiter": "maximum-destructive-links"})
+
+    def check_target(self) -> None:
+        """Refuse a link, or a message, to this queue (N-14).
+
+        Raises:
+            NotAllowed: it can be received from only.
+        """
+        if self._options.visibility is Visibility.OUTBOUND:
+            raise NotAllowed(f"{self.name!r} can be received from only: visibility outbound")
+
+    # -- the life of a dynamic queue (N-16, N-17, K-21) ------------------------------------------
+
+    def creator_gone(self) -> None:
+        """The link that the queue was made for is gone."""
+        self._creator_gone = True
+        self.look_at_life()
+
+    def look_at_life(self) -> None:
+        """Tell, once, if the queue's lifetime is over."""
+        lifetime = self.lifetime
+        if lifetime is None or self.when_unused is None:
+            return
+        is_linked = bool(self.consumers or len(self.publishers))
+        is_over = {
+            Lifetime.CLOSE: self._creator_gone,
+            Lifetime.NO_LINKS: not is_linked,
+            Lifetime.NO_MESSAGES: self._creator_gone and not self._holds_any,
+            Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not self._holds_any,
+            Lifetime.SESSION: False,
+        }[lifetime]
+        if is_over:
+            tell, self.when_unused = self.when_unused, None
+            tell()
+
+    @property
+    def _holds_any(self) -> bool:
+        return bool(self.depth or self._pending)
 
     def dispatch(self) -> None:
         """Hand out what is available to those who have room, in fair shares (Q-29, Q-30)."""
@@ -380,6 +643,8 @@ class Queue:
             self._dispatching = False
 
     def _dispatch_once(self) -> None:
+        for consumer, _ in tuple(self._standby):
+            consumer.exhausted()
         if not self._consumers:
             return
         if not any(line.available for line in self._lines):
@@ -554,6 +819,8 @@ class Queue:
         for feed in self._feeds.values():
             for entry in entries:
                 feed.offer(line, entry)
+        if self._options.archive_unreachable:
+            self._archive_unneeded(entries)
         lives = [entry.expires_ms for entry in entries if entry.expires_ms]
         if lives:
             self._arm_expiry(min(lives))
@@ -642,6 +909,8 @@ class Queue:
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
         self._acquired += len(entries)
+        if self._once is not None:
+            self._once.back(entries)
 
     def _settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
         """A browser's outcomes concern its own link only (S-04, L-24 to L-28)."""
@@ -652,6 +921,46 @@ class Queue:
             for entry in entries:
                 feed.show_again(entry.line, entry)
             self.dispatch()
+        elif feed.needed is not None:
+            for entry in entries:
+                feed.confirmed(entry)
+            self._archive_unneeded(entries)
+
+    def _archive_unneeded(self, entries: Sequence[Entry]) -> None:
+        """Let go of available entries that no attached link needs any more (Q-23)."""
+        if not self._consumers:
+            if not self._standby:
+                self._call_soon(self._purge_unless_needed)
+            return
+        feeds = [self._feeds.get(consumer) for consumer in self._consumers]
+        if None in feeds:
+            return  # somebody takes whatever there is
+        unneeded = []
+        for entry in entries:
+            if not (entry.taken or any(feed is not None and feed.needs(entry) for feed in feeds)):
+                entry.line.pluck(entry)
+                unneeded.append(entry)
+        if unneeded:
+            self.tally.unreachable += len(unneeded)
+            batch = self._begin()
+            self._archive(unneeded, batch)
+            batch.commit(patient=True).addErrback(self._commit_failed)
+
+    def _purge_unless_needed(self) -> None:
+        """Archive what is unreachable because a link has gone, or none has come yet."""
+        if self._deleted or self._standby:
+            return
+        if self._consumers:
+            self._archive_unneeded([each for line in self._lines for each in line.entries()])
+        elif self.available or self._deferred:
+            before = self.tally.purged
+            purged = self.purge()
+            purged.addCallback(self._purged_unreachable, before)
+            purged.addErrback(self._commit_failed)
+
+    def _purged_unreachable(self, count: int, before: int) -> None:
+        self.tally.purged = before
+        self.tally.unreachable += count
 
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
@@ -734,6 +1043,10 @@ class Queue:
         ids = [entry.id for entry in entries if entry.stored]
         if ids:
             batch.transaction.dequeue(ids)
+        if self._once is not None:
+            self._once.gone(entries)
+        if self.lifetime is not None:
+            self._call_soon(self.look_at_life)
         if self._waiting_for_space:
             self._clock.callLater(0, self._tell_space)
         if self._feeds:
@@ -774,6 +1087,8 @@ class Queue:
         return line.load(line.cursor).addCallback(self._purge_page, line)
 
     def _purge_page(self, rows: Sequence[Any], line: Line) -> Any:
+        if self._once is not None:
+            self._once.rows_gone(line, rows)
         ids = line.purged(rows)
         if not rows:
             return None

@@ -243,6 +243,7 @@ class Transaction:
             raise NotImplementedHere(f"what {target.name} does cannot be rolled back")
         rehearsal = self._book.terms.begin()
         rehearsal.is_rehearsal = True
+        rehearsal.is_transactional = True
         try:
             target.put(message, rehearsal, origin)
         finally:
@@ -290,6 +291,7 @@ class Transaction:
             Unresolved: see `ITarget.put`; the transaction is open as before.
         """
         batch = self._book.terms.begin()
+        batch.is_transactional = True
         try:
             if self.doom is not None:
                 raise self.doom
