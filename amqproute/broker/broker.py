@@ -440,8 +440,10 @@ class Broker:
         if node.name in self.dynamic:
             self.dynamic.discard(node.name)
             self._unbind_all(node.name)
-            self.nodes.pop(node.name, None)
-            self.topics.pop(node.name, None)
+            if isinstance(node, Topic):
+                del self.topics[node.name]
+            else:
+                del self.nodes[node.name]
             node.delete()
 
     def stop(self) -> None:

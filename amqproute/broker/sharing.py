@@ -52,9 +52,9 @@ class SharingBatch:
         group[0].append(queue)
         group[1].append(entry_id)
 
-    def mark(self, *args: Any) -> None:
-        """See `Batch.mark`."""
-        self._batch.mark(*args)
+    def __getattr__(self, name: str) -> Any:
+        """Everything else is the sender's batch."""
+        return getattr(self._batch, name)
 
     def close(self) -> None:
         """Hand over what was gathered: one body and a row for each entry."""

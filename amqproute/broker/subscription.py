@@ -115,7 +115,7 @@ class Subscription:
         topic: Topic,
         filters: FilterSet,
         since_ms: int | None = None,
-        key: tuple[str, str] | None = None,
+        key: tuple[str, ...] | None = None,
     ) -> None:
         self.topic = topic
         self.filters = filters
@@ -320,6 +320,12 @@ def is_seen(outcome: Any) -> bool:
     if kind is spec.Modified:
         return bool(outcome.undeliverable_here)
     return kind is spec.Accepted or kind is spec.Rejected
+
+
+def node_of(source: Any) -> Any:
+    """Return the node behind what a link is attached to: a subscription's topic, or the node."""
+    is_subscription = isinstance(source, Subscription | DurableSubscription)
+    return source.topic if is_subscription else source
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 
+MOST_SUBSCRIPTIONS: Final = 100_000
+"""Durable subscriptions to one topic."""
 EMPTYING_SECONDS: Final = 0.1
 """How often a queue that is being emptied is looked at again."""
 
@@ -140,7 +142,7 @@ class Topic:
         self.tally = TopicTally()
         self.now_ms = now_ms
         self.durable: dict[tuple[str, str], DurableSubscription] = {}
-        self.shared: dict[tuple[str, str], Subscription] = {}
+        self.shared: dict[tuple[str, ...], Subscription] = {}
         self._limits = limits or TopicLimits()
         self._store = store
         self._clock = clock
@@ -366,7 +368,9 @@ class Topic:
 
         Raises:
             NotAllowed: it belongs to somebody else.
-            PreconditionFailed: it is there with another first-message-date (L-16).
+            PreconditionFailed: it is there with another first-message-date (L-16), or is shared
+                where this is not.
+            ResourceLimitExceeded: there are too many.
         """
         known = self.durable.get(definition.key)
         if known is not None:
@@ -382,6 +386,11 @@ class Topic:
         if waiting is not None:
             waiting.append(answer)
             return answer
+        if len(self.durable) + len(self._beginning) >= MOST_SUBSCRIPTIONS:
+            raise ResourceLimitExceeded(
+                f"topic {self.name} has {MOST_SUBSCRIPTIONS} durable subscriptions already",
+                info={"limiter": "subscriptions"},
+            )
         self._beginning[definition.key] = [answer]
         queue = self._make_queue(definition.queue_name, self._limits.queue)
         batch = self._begin()

@@ -137,7 +137,7 @@ class FilterSet:
                 return False
         return True
 
-    def in_force(self) -> dict[Symbol, Any] | None:
+    def in_force(self) -> dict[str, Any] | None:
         """Return the filter set for the answering attach: the values as they came."""
         return {each.name: each.value for each in self.filters} or None
 

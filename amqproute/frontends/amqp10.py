@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -17,6 +17,7 @@ from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
 from amqproute.broker.broker import Broker
 from amqproute.broker.receipts import Receipts, Stream
+from amqproute.broker.subscription import node_of
 from amqproute.broker.transaction import Transaction, Transactions, TransactionTerms
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -473,6 +474,9 @@ class Frontend:
                 self._join_coordinator(link, event.attach)
                 return
             found = self._find(link, event.attach)
+            if found.ready is not None:
+                self._join_when_ready(link, event.attach, found)
+                return
         except Unresolved as unresolved:
             link.context = waiting = _Waiting()
             self._links.add(link)
@@ -565,6 +569,27 @@ class Frontend:
         admitted: Deferred[Any] = self.shared.hops.admit(hop)
         return admitted
 
+    def _join_when_ready(self, link: Link, attach: spec.Attach, found: Found) -> None:
+        """Answer an attach when what it asks for is on the disk."""
+        link.context = waiting = _Waiting()
+        self._links.add(link)
+
+        def ready(node: Any) -> None:
+            if link.context is waiting:
+                self._join(link, attach, replace(found, node=node))
+                self.flush()
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            if not isinstance(error, AmqpError):
+                self.log.failure("subscription {name} not begun", failure, name=link.name)
+                error = InternalError("the subscription could not be stored")
+            if link.context is waiting:
+                self._refuse(link, error)
+                self.flush()
+
+        found.ready.addCallbacks(ready, failed).addErrback(self.broken, "attaching")
+
     def _refuse(self, link: Link, error: AmqpError) -> None:
         link.context = None
         self._links.discard(link)
@@ -652,7 +677,7 @@ class Frontend:
                 condition=event.error.condition,
                 description=_short(event.error.description),
             )
-        self.drop(event.link, event.deliveries)
+        self.drop(event.link, event.deliveries, event.closed and not event.by_fault)
         if event.by_fault and _error_mode(event.link) == END:
             self.end_session(event.link.session, event.error)
 
@@ -681,8 +706,14 @@ class Frontend:
         for link, deliveries in zip(links, held, strict=True):
             self.drop(link, deliveries)
 
-    def drop(self, link: Link, deliveries: Sequence[Delivery]) -> None:
-        """Forget a link that is gone; what was unsettled on it goes back to its source."""
+    def drop(self, link: Link, deliveries: Sequence[Delivery], closed: bool = False) -> None:
+        """Forget a link that is gone; what was unsettled on it goes back to its source.
+
+        Args:
+            link: which.
+            deliveries: what was unsettled.
+            closed: the other side has given its terminus up, and not only the link.
+        """
         self._links.discard(link)
         key = self._key(link)
         known = self.shared.links.get(key)
@@ -693,7 +724,7 @@ class Frontend:
         if isinstance(context, _Waiting):
             self._answer_gone(link, context)
         elif isinstance(context, Outbound):
-            context.gone(deliveries)
+            context.gone(deliveries, closed)
         elif isinstance(context, Coordinator):
             context.gone()
         elif isinstance(context, Inbound) and context.target in self._dynamic:
@@ -702,9 +733,10 @@ class Frontend:
     def delete_dynamic(self, node: Any) -> None:
         """A dynamic node goes with the link it was made for (N-22), and others' links with it."""
         self._dynamic.discard(node)
+        node = node_of(node)
         self.shared.broker.delete(node)
         for frontend in tuple(self.shared.frontends):
-            frontend.detach_from(lambda each, _: each is node)
+            frontend.detach_from(lambda each, _: node_of(each) is node)
 
     # -- deliveries ------------------------------------------------------------------------------
 
@@ -750,7 +782,8 @@ class Frontend:
         """Give entries back to their source with an outcome; answer when that is durable."""
         self._depth += 1
         try:
-            outbound.source.settle(entries, outcome, self._current(), consumer=outbound)
+            batch = self._current() if answer or not outbound.is_volatile else None
+            outbound.source.settle(entries, outcome, batch, consumer=outbound)
             if answer:
                 self._answers.append((outbound.link, answer, outcome))
         finally:

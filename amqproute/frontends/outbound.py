@@ -11,6 +11,7 @@ from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.broker.batch import Batch
+from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
 from amqproute.broker.transaction import Retirement, Transaction
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -48,6 +49,9 @@ class Outbound:
         settled: the receiver asked for settled deliveries (snd-settle-mode settled).
         dynamic: the source was made for this link and goes with it.
         copies: the link browses: it holds nothing, and its outcomes are its own affair.
+
+    Attributes:
+        is_volatile: the source keeps nothing on the disk: its settlements need no commit.
     """
 
     __slots__ = (
@@ -58,10 +62,12 @@ class Outbound:
         "_ending",
         "_frontend",
         "_is_gone",
+        "_presumed",
         "_tags",
         "copies",
         "default_outcome",
         "dynamic",
+        "is_volatile",
         "link",
         "settled",
         "source",
@@ -92,6 +98,10 @@ class Outbound:
         self._ending: dict[Delivery, Retirement] = {}
         outcomes = link.source.outcomes if link.source is not None else ()
         self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
+        self.is_volatile = isinstance(source, Subscription)
+        # A subscriber that knows one outcome only can be presumed to come to it (S-06).
+        subscribes = self.is_volatile or isinstance(source, DurableSubscription)
+        self._presumed = self._agreed[0]() if subscribes and len(self._agreed) == 1 else None
 
     def __repr__(self) -> str:
         return f"<Outbound {self.link.name!r} from {self.source.name} credit={self.link.credit}>"
@@ -122,7 +132,9 @@ class Outbound:
         sent = []
         tag = self._tags
         transaction = self._acquiring_now()
-        state = None if transaction is None else spec.TransactionalState(txn_id=transaction.id)
+        state: Any = self._presumed
+        if transaction is not None:
+            state = spec.TransactionalState(txn_id=transaction.id)
         for entry in entries:
             head, rest = entry.message.for_delivery(
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
@@ -136,7 +148,9 @@ class Outbound:
                 continue
             if not self.copies:
                 entry.attempted = True
-            entry.message.forget()
+            if not self.is_volatile:
+                # Subscribers share what was decoded; their topic drops it when all have it.
+                entry.message.forget()
             self._bytes += len(entry.message.encoded)
             sent.append(entry)
             if transaction is not None:
@@ -315,7 +329,7 @@ class Outbound:
         if settled:
             self._frontend.settle(self, settled, RELEASED)
         if orphans:
-            self._frontend.settle(self, orphans, self.default_outcome)
+            self._frontend.settle(self, orphans, self._orphaned)
 
     def _concluded(self, retirements: Sequence[Retirement]) -> None:
         for each in retirements:
@@ -362,17 +376,31 @@ class Outbound:
 
     # -- the end ---------------------------------------------------------------------------------
 
+    @property
+    def _orphaned(self) -> Any:
+        """The outcome of what it held when it went."""
+        outcome = self.default_outcome
+        if isinstance(self.source, DurableSubscription) and is_seen(outcome):
+            return RELEASED
+        return outcome
+
     def forget(self, entries: Sequence[Entry]) -> None:
         """These are not unsettled any more."""
         self._bytes = max(0, self._bytes - sum([len(entry.message.encoded) for entry in entries]))
 
-    def gone(self, deliveries: Sequence[Delivery]) -> None:
-        """The link is gone: what it held goes the way of the default outcome (O-06, Q-34)."""
+    def gone(self, deliveries: Sequence[Delivery], closed: bool = False) -> None:
+        """The link is gone: what it held goes the way of the default outcome (O-06, Q-34).
+
+        Only for a durable subscription it does not: what was not acknowledged comes again
+        (S-10). If the link was closed, and was the last one, the subscription ends (S-20).
+        """
         self._is_gone = True
         self._acquiring = None
         self.source.detach(self)
         entries = [delivery.context for delivery in deliveries if delivery.context is not None]
         if entries and not self.copies:
-            self._frontend.settle(self, entries, self.default_outcome)
+            self._frontend.settle(self, entries, self._orphaned)
+        if closed and isinstance(self.source, DurableSubscription) and not self.source.consumers:
+            self.source.topic.unsubscribe(self.source)
         if self.dynamic:
             self._frontend.delete_dynamic(self.source)

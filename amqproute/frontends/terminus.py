@@ -2,7 +2,12 @@
 """From the source or target of an attach to a node: names, access, and what is in force.
 
 What is answered is what is so (E-01): the termini of this broker live as long as their link, so
-an attach that asks for more is answered with durability none and expiry at session-end.
+an attach that asks for more is answered with durability none and expiry at session-end. The
+exception are durable subscriptions to topics (S-20): asked for by ``durable`` 1 or 2 and expiry-
+policy ``never``, named by container-id and link name, found again by the same attach or by one
+with a null source, and ended by closing the link. With the capability ``shared`` what counts of
+the link's name is the part before ``|``, and several links may share it; with ``global`` links of
+all containers of one user.
 """
 
 from __future__ import annotations
@@ -14,12 +19,20 @@ from typing import Any, Final
 from amqproute.address import TRANSFER_NODE, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
+from amqproute.broker.subscription import (
+    GLOBAL,
+    Definition,
+    DurableSubscription,
+    Subscription,
+)
+from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import (
     InvalidField,
     NotAllowed,
     NotFound,
     NotImplementedHere,
+    PreconditionFailed,
     UnauthorizedAccess,
 )
 from amqproute.filters.registry import FilterSet, read_filters
@@ -28,6 +41,11 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
 
 QUEUE: Final = Symbol("queue")
+TOPIC: Final = Symbol("topic")
+SHARED: Final = Symbol("shared")
+EVERY_CONTAINER: Final = Symbol("global")
+TOPIC_WORDS: Final = frozenset(("topic", "temporary-topic"))
+"""Capabilities by which a dynamic terminus asks for a topic."""
 MOVE: Final = Symbol("move")
 COPY: Final = Symbol("copy")
 FIRST_DATE: Final = Symbol("first-message-date")
@@ -63,6 +81,7 @@ class Found:
         selects: sources only: the filter, or None for everything.
         copies: sources only: the link browses (distribution-mode copy).
         properties: what the answering attach says besides.
+        ready: None, or a Deferred of the node, which has to be on the disk before the answer.
     """
 
     node: Any
@@ -72,7 +91,8 @@ class Found:
     default_outcome: Any = None
     selects: Callable[[Entry], bool] | None = None
     copies: bool = False
-    properties: dict[Symbol, Any] = field(default_factory=dict)
+    properties: dict[str, Any] = field(default_factory=dict)
+    ready: Any = None
 
 
 class Termini:
@@ -118,7 +138,8 @@ class Termini:
         if target.address is None:
             return Found(self._transfer(principal), _target(None), properties=mode)
         node = self._target_node(target.address, principal)
-        return Found(node, _target(target.address), properties=mode)
+        kind = TOPIC if isinstance(node, Topic) else QUEUE
+        return Found(node, _target(target.address, kind), properties=mode)
 
     def _target_node(self, text: str, principal: Principal) -> Any:
         if text == TRANSFER_NODE:
@@ -170,7 +191,7 @@ class Termini:
         """
         source = attach.source
         if source is None:
-            raise NotFound("the source is null, and no link of this name is kept here")
+            return self._kept(attach, principal, container)
         if source.distribution_mode not in (None, MOVE, COPY):
             raise NotImplementedHere(f"distribution-mode {source.distribution_mode!r}")
         copies = source.distribution_mode == COPY
@@ -188,6 +209,10 @@ class Termini:
             if source.address is None:
                 raise InvalidField("the source has no address")
             node, address = self._source_node(source.address, principal, copies), source.address
+        if isinstance(node, Topic):
+            return self._subscriber(
+                node, address, attach, principal, container, filters, properties
+            )
         answer = spec.Source(
             address=address,
             dynamic=source.dynamic,
@@ -210,7 +235,141 @@ class Termini:
             properties,
         )
 
-    def _first_message_date(self, attach: spec.Attach) -> tuple[dict[Symbol, Any], int]:
+    # -- subscribers to topics ---------------------------------------------------------------------
+
+    def _subscriber(
+        self,
+        topic: Topic,
+        address: str,
+        attach: spec.Attach,
+        principal: Principal,
+        container: str,
+        filters: FilterSet,
+        properties: dict[str, Any],
+    ) -> Found:
+        """Find or begin a subscription (N-01, S-01 to S-10, S-20)."""
+        source = attach.source
+        assert source is not None
+        if source.distribution_mode == MOVE:
+            raise NotImplementedHere(f"distribution-mode move: {address!r} is a topic, it copies")
+        if not source.dynamic:
+            self._require(principal, (Verb.CONSUME,), topic.name)
+        is_durable = source.durable != spec.DURABLE_NONE and source.expiry_policy == "never"
+        is_shared = SHARED in source.capabilities
+        is_global = is_shared and EVERY_CONTAINER in source.capabilities
+        since_ms = None if FIRST_DATE not in properties else int(properties[FIRST_DATE])
+        key = (
+            GLOBAL if is_global else container,
+            attach.name.partition("|")[0] if is_shared else attach.name,
+        )
+        answer = spec.Source(
+            address=address,
+            durable=source.durable if is_durable else spec.DURABLE_NONE,
+            expiry_policy=spec.EXPIRE_NEVER if is_durable else spec.EXPIRE_SESSION_END,
+            dynamic=source.dynamic,
+            dynamic_node_properties=source.dynamic_node_properties,
+            distribution_mode=COPY,
+            filter=filters.in_force(),
+            default_outcome=source.default_outcome
+            or (spec.Released() if is_durable else spec.Accepted()),
+            outcomes=tuple(source.outcomes) or OUTCOMES,
+            capabilities=(TOPIC, *(SHARED,) * is_shared, *(EVERY_CONTAINER,) * is_global),
+        )
+        node: Any = None
+        ready: Any = None
+        if is_durable:
+            ready = self._durable(topic, attach, principal, container, filters, since_ms, key)
+        elif is_shared:
+            node = topic.shared.get((str(principal), *key)) or Subscription(
+                topic, filters, since_ms, (str(principal), *key)
+            )
+            if str(node.filters) != str(filters):
+                raise PreconditionFailed(f"the shared subscription {key[1]!r} has other filters")
+        else:
+            node = Subscription(topic, filters, since_ms)
+        return Found(
+            node,
+            answer,
+            source.dynamic,
+            attach.snd_settle_mode == spec.SENDER_SETTLED
+            or properties.get(DELIVERY_MODE) == AT_MOST_ONCE,
+            answer.default_outcome,
+            properties=properties,
+            ready=ready,
+        )
+
+    def _durable(
+        self,
+        topic: Topic,
+        attach: spec.Attach,
+        principal: Principal,
+        container: str,
+        filters: FilterSet,
+        since_ms: int | None,
+        key: tuple[str, str],
+    ) -> Any:
+        source = attach.source
+        assert source is not None
+        known = self._broker.subscription(*key)
+        if known is not None and known.topic is not topic:
+            raise PreconditionFailed(
+                f"the subscription {key[1]!r} is one to {known.topic.name!r}; close it first"
+            )
+        definition = Definition(
+            topic.name,
+            *key,
+            str(principal),
+            container,
+            SHARED in source.capabilities,
+            source.durable,
+            since_ms,
+            filters.in_force(),
+        )
+        return topic.subscribe(definition, filters)
+
+    def _kept(self, attach: spec.Attach, principal: Principal, container: str) -> Found:
+        """Find a durable subscription by the link's name alone (S-20)."""
+        short = attach.name.partition("|")[0]
+        for key in ((container, attach.name), (container, short), (GLOBAL, short)):
+            known = self._broker.subscription(*key)
+            if known is not None and known.definition.owner == str(principal):
+                break
+        else:
+            raise NotFound("the source is null, and no link of this name is kept here")
+        return self._found_kept(attach, principal, known)
+
+    def _found_kept(
+        self, attach: spec.Attach, principal: Principal, known: DurableSubscription
+    ) -> Found:
+        definition = known.definition
+        self._require(principal, (Verb.CONSUME,), definition.topic)
+        properties = _delivery_mode(attach)
+        if definition.since_ms is not None:
+            properties[FIRST_DATE] = Timestamp(definition.since_ms)
+        is_global = definition.container == GLOBAL
+        answer = spec.Source(
+            address=definition.topic,
+            durable=definition.durable,
+            expiry_policy=spec.EXPIRE_NEVER,
+            distribution_mode=COPY,
+            filter=known.filters.in_force(),
+            default_outcome=spec.Released(),
+            outcomes=OUTCOMES,
+            capabilities=(
+                TOPIC,
+                *(SHARED,) * definition.is_shared,
+                *(EVERY_CONTAINER,) * is_global,
+            ),
+        )
+        return Found(
+            known,
+            answer,
+            settled=attach.snd_settle_mode == spec.SENDER_SETTLED,
+            default_outcome=answer.default_outcome,
+            properties=properties,
+        )
+
+    def _first_message_date(self, attach: spec.Attach) -> tuple[dict[str, Any], int]:
         """Read the date from which on messages are wanted (L-14, L-15)."""
         asked = attach.properties.get(FIRST_DATE) if attach.properties else None
         if asked is None:
@@ -262,17 +421,20 @@ class Termini:
             ):
                 raise NotImplementedHere(f"dynamic-node-properties: {key}={value!r}")
         self._require(principal, (Verb.CREATE,), DYNAMIC)
-        node = self._broker.create_dynamic()
+        is_topic = not TOPIC_WORDS.isdisjoint(terminus.capabilities)
+        node: Any = (
+            self._broker.create_dynamic_topic() if is_topic else self._broker.create_dynamic()
+        )
         answer = spec.Target(
             address=self._qualified(node.name),
             dynamic=True,
             dynamic_node_properties=terminus.dynamic_node_properties,
-            capabilities=(QUEUE,),
+            capabilities=(TOPIC if is_topic else QUEUE,),
         )
         return Found(node, answer, True)
 
 
-def _delivery_mode(attach: spec.Attach) -> dict[Symbol, Any]:
+def _delivery_mode(attach: spec.Attach) -> dict[str, Any]:
     """Return the delivery mode in force, if one was asked for (P-12 to P-15, S-09, S-10).
 
     Exactly once needs unsettled state that outlives the link, which is not kept: a demand for it
@@ -304,8 +466,8 @@ def _selection(filters: FilterSet, since_ms: int) -> Callable[[Entry], bool] | N
     return selects
 
 
-def _target(address: str | None) -> spec.Target:
-    return spec.Target(address=address, capabilities=(QUEUE,) if address else ())
+def _target(address: str | None, kind: Symbol = QUEUE) -> spec.Target:
+    return spec.Target(address=address, capabilities=(kind,) if address else ())
 
 
 __all__ = ["DYNAMIC", "Found", "Termini"]

@@ -376,7 +376,7 @@ class House:
         self.relay.recovered(recovery.notes.get(NOTE, {}))
         self.shared = Shared(
             self.broker,
-            Termini(self.broker, self.transfer),
+            Termini(self.broker, self.transfer, now_ms=wall(clock)),
             self.relay,
             self.receipts,
             limits or FrontendLimits(),

@@ -1,0 +1,421 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that subscribe to topics: what attaches say, what lasts, and what ends it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqproute import conditions
+from amqproute.auth.policy import Rule
+from amqproute.broker.limits import QueueLimits
+from amqproute.broker.subscription import DurableSubscription
+from amqproute.filters.registry import SELECTOR
+from amqproute.frontends.limits import FrontendLimits
+from amqproute.values import Principal
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
+from tests.broker.test_topic import colored
+from tests.support.asserts import HouseTestCase
+from tests.support.fakes import EPOCH_MS, message, node, put, topic
+from tests.support.house import House, Network
+
+BOB = Principal("user", "bob")
+
+
+def red() -> dict[Symbol, Any]:
+    """Return a filter set."""
+    return {Symbol("f"): Described(Symbol(SELECTOR), "color = 'red'")}
+
+
+class TopicCase(HouseTestCase):
+    """A house with a topic ``t``, and a client."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.network = Network(self.clock)
+        self.build()
+
+    def build(self, *others: Any, store: Any = None, house: Any = None, **limits: Any) -> None:
+        """Build the house and connect the client."""
+        self.house = House(
+            self.network,
+            "alpha.example",
+            topic("t", **limits),
+            *others,
+            store=store,
+            **(house or {}),
+        )
+        self.client = self.house.client()
+        self.run_now()
+
+    def publish(self, *messages: Any) -> None:
+        """Put messages on the topic."""
+        put(self.house.broker, self.house.broker.topics["t"], *messages)
+        self.run_now()
+
+    def subscribe(self, client: Any = None, name: str = "in", **fields: Any) -> Any:
+        """Attach a receiver to the topic; fields of the source, the rest of the attach."""
+        given = {key: fields.pop(key) for key in tuple(fields) if key in SOURCE}
+        source = spec.Source(**{"address": "t", **given})
+        link = (client or self.client).receiver(None, 100, name, source=source, **fields)
+        self.run_now()
+        return link
+
+    def durable(self, client: Any = None, name: str = "in", **fields: Any) -> Any:
+        """Attach durably."""
+        terms = {"durable": 2, "expiry_policy": spec.EXPIRE_NEVER, **fields}
+        return self.subscribe(client, name, **terms)
+
+    def leave(self, link: Any, closed: bool) -> None:
+        """Detach or close a link."""
+        link.detach(closed)
+        self.client.flush()
+        self.run_now()
+
+    def subscriptions(self) -> list[DurableSubscription]:
+        """Return the durable ones."""
+        return list(self.house.broker.topics["t"].durable.values())
+
+
+SOURCE = {
+    "address",
+    "durable",
+    "expiry_policy",
+    "distribution_mode",
+    "filter",
+    "default_outcome",
+    "outcomes",
+    "capabilities",
+    "dynamic",
+}
+
+
+class AttachTests(TopicCase):
+    """What the answer says (S-02, S-08, E-01)."""
+
+    def test_defaults(self) -> None:
+        """A topic copies, and calls itself one."""
+        source = self.subscribe().source
+        self.assertEqual(source.distribution_mode, "copy")
+        self.assertEqual(tuple(source.capabilities), ("topic",))
+        self.assertIsInstance(source.default_outcome, spec.Accepted)
+        self.assertEqual((source.durable, source.expiry_policy), (0, "session-end"))
+
+    def test_target(self) -> None:
+        """A target on a topic does, too (N-04)."""
+        link = self.client.sender("t")
+        self.run_now()
+        self.assertEqual(tuple(link.target.capabilities), ("topic",))
+        self.client.send(link, message())
+        self.run_now()
+        self.assertOutcomes(self.client, "Accepted")
+
+    def test_move(self) -> None:
+        """A topic does not move (S-01)."""
+        link = self.subscribe(distribution_mode=Symbol("move"))
+        self.assertDetached(self.client, link, conditions.NOT_IMPLEMENTED)
+
+    def test_filter(self) -> None:
+        """Filters are echoed, and hold."""
+        link = self.subscribe(filter=red())
+        self.assertEqual(link.source.filter, red())
+        self.publish(colored("red"), colored("blue"))
+        self.assertEqual(self.client.bodies(), [b"red"])
+
+    def test_durable(self) -> None:
+        """A durable subscription is answered as such; the answer waits for the disk."""
+        link = self.durable()
+        self.assertEqual((link.source.durable, link.source.expiry_policy), (2, "never"))
+        names = [each.name for each in self.subscriptions()]
+        self.assertEqual(names, ["amqp$sub/t/client.example/in"])
+
+    def test_durable_without_never(self) -> None:
+        """One that would not last is answered as one that does not."""
+        link = self.subscribe(durable=2)
+        self.assertEqual((link.source.durable, self.subscriptions()), (0, []))
+
+    def test_store_fails(self) -> None:
+        """A subscription that cannot be stored is refused."""
+        self.house.store.is_failing = True
+        link = self.durable()
+        self.assertDetached(self.client, link, conditions.INTERNAL_ERROR)
+        self.assertEqual(len(self.flushLoggedErrors()), 1)
+
+    def test_dates(self) -> None:
+        """first-message-date is lowered to now and echoed; kept messages go by it (L-15)."""
+        self.build(last_value=10)
+        self.publish(message(b"old"))
+        self.clock.advance(5)
+        future = {Symbol("first-message-date"): Timestamp((1 << 63) - 1)}
+        link = self.subscribe(properties=future)
+        now = EPOCH_MS + round(self.clock.seconds() * 1000)
+        self.assertEqual(link.remote_attach.properties["first-message-date"], now)
+        past = {Symbol("first-message-date"): Timestamp(0)}
+        self.subscribe(name="all", properties=past)
+        self.assertEqual(self.client.bodies(), [b"old"])
+
+    def test_rights(self) -> None:
+        """A subscriber needs the right to consume; to browse is not enough."""
+        rules = [Rule.of(who="*", node="t", allow=["browse"])]
+        self.build(house={"rules": rules})
+        link = self.subscribe(distribution_mode=Symbol("copy"))
+        self.assertDetached(self.client, link, conditions.UNAUTHORIZED_ACCESS)
+
+    def test_queue_bound(self) -> None:
+        """A full durable subscription takes the publishers' credit, and gives it back."""
+        self.build(queue=QueueLimits(capacity=3), house={"limits": FrontendLimits(link_credit=10)})
+        held = self.durable()
+        held.flow(0)
+        self.client.flush()
+        self.run_now()
+        publisher = self.client.sender("t")
+        self.run_now()
+        self.assertEqual(publisher.credit, 3)
+        self.client.send(publisher, message(b"1"), message(b"2"), message(b"3"))
+        self.run_now()
+        self.assertEqual(publisher.credit, 0)
+        held.flow(10)
+        self.client.flush()
+        self.run_now()
+        self.client.settle(self.client.deliveries, spec.Accepted())
+        self.run_now()
+        self.assertEqual(publisher.credit, 3)
+
+
+class DeliveryTests(TopicCase):
+    """What deliveries and acknowledgements are like (S-04 to S-10)."""
+
+    def test_presumed(self) -> None:
+        """With one outcome only it goes with the transfer (S-06)."""
+        self.subscribe(outcomes=(Symbol("amqp:accepted:list"),))
+        self.publish(message())
+        (delivery,) = self.client.deliveries
+        self.assertIsInstance(delivery.state, spec.Accepted)
+        self.assertFalse(delivery.settled)
+
+    def test_at_most_once(self) -> None:
+        """Settled deliveries, if the client asks for them (S-09)."""
+        self.subscribe(snd_settle_mode=spec.SENDER_SETTLED)
+        self.publish(message(b"1"), message(b"2"))
+        self.assertTrue(all(each.settled for each in self.client.deliveries))
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+
+    def test_acknowledged(self) -> None:
+        """Each by itself or many at once, settled by either side (S-05, S-11)."""
+        link = self.subscribe()
+        self.publish(*(message(b"%d" % number) for number in range(4)))
+        first, *rest = self.client.deliveries
+        self.client.settle([first], spec.Rejected(), settled=False)
+        self.client.settle(rest, spec.Accepted())
+        self.run_now()
+        self.assertEqual((link.unsettled, link.is_active), ({}, True))
+
+    def test_released(self) -> None:
+        """Released: again, on this link only (S-04)."""
+        self.subscribe()
+        other = self.house.client(container_id="other")
+        self.run_now()
+        self.subscribe(other)
+        self.publish(message(b"x"))
+        self.client.settle(self.client.deliveries, spec.Released())
+        self.run_now()
+        self.assertEqual((self.client.bodies(), other.bodies()), ([b"x", b"x"], [b"x"]))
+
+    def test_too_large(self) -> None:
+        """What is larger than a subscriber takes does not stop it."""
+        self.subscribe(max_message_size=100)
+        self.publish(message(b"x" * 1000), message(b"y"))
+        self.assertEqual(self.client.bodies(), [b"y"])
+
+    def test_own_filter(self) -> None:
+        """No-local goes by the container of the publisher's connection."""
+        value = {Symbol("n"): Described(Symbol("apache.org:no-local-filter:list"), [])}
+        self.subscribe(filter=value)
+        own = self.client.sender("t")
+        self.run_now()
+        self.client.send(own, message(b"own"))
+        other = self.house.client(container_id="other")
+        self.run_now()
+        out = other.sender("t")
+        self.run_now()
+        other.send(out, message(b"other"))
+        self.run_now()
+        self.assertEqual(self.client.bodies(), [b"other"])
+
+
+class DurableTests(TopicCase):
+    """Subscriptions that last (S-20)."""
+
+    def test_detached_and_back(self) -> None:
+        """What came meanwhile, and what was not acknowledged, comes after the re-attach."""
+        link = self.durable(default_outcome=spec.Accepted())
+        self.publish(message(b"1"))
+        self.leave(link, closed=False)
+        self.publish(message(b"2"))
+        self.client.deliveries.clear()
+        self.durable()
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+
+    def test_lost_connection(self) -> None:
+        """A connection that breaks ends nothing."""
+        self.durable()
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        self.publish(message(b"x"))
+        client = self.house.client()
+        self.run_now()
+        self.durable(client)
+        self.assertEqual(client.bodies(), [b"x"])
+
+    def test_ended_session(self) -> None:
+        """Neither does the end of a session or of the connection."""
+        link = self.durable()
+        link.session.end()
+        self.client.flush()
+        self.run_now()
+        self.assertEqual(len(self.subscriptions()), 1)
+        client = self.house.client()
+        self.run_now()
+        self.durable(client)
+        client.connection.close()
+        client.flush()
+        self.run_now()
+        self.assertEqual(len(self.subscriptions()), 1)
+
+    def test_closed(self) -> None:
+        """Closing the link ends it."""
+        link = self.durable()
+        self.publish(message(b"x"))
+        self.leave(link, closed=True)
+        self.assertEqual((self.subscriptions(), len(self.house.store._where)), ([], 0))
+
+    def test_null_source(self) -> None:
+        """A null source finds it by the link's name, and closing that ends it."""
+        self.leave(self.durable(filter=red()), closed=False)
+        link = self.client.receiver(None, 0, "in", source=None)
+        self.run_now()
+        self.assertEqual((link.source.address, link.source.durable), ("t", 2))
+        self.assertEqual(link.source.filter, red())
+        self.leave(link, closed=True)
+        self.assertEqual(self.subscriptions(), [])
+        again = self.client.receiver(None, 0, "in", source=None)
+        self.run_now()
+        self.assertDetached(self.client, again, conditions.NOT_FOUND)
+
+    def test_restart(self) -> None:
+        """It is there after a restart, with what came before."""
+        self.durable(filter=red())
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        self.publish(colored("red", b"1"), colored("blue"))
+        self.build(store=self.house.store)
+        self.publish(colored("red", b"2"))
+        self.durable(filter=red())
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+
+    def test_other_filter(self) -> None:
+        """A re-attach may change the filter, and the answer shows it (L-48)."""
+        self.leave(self.durable(), closed=False)
+        link = self.durable(filter=red())
+        self.assertEqual(link.source.filter, red())
+        self.publish(colored("blue"), colored("red"))
+        self.assertEqual(self.client.bodies(), [b"red"])
+
+    def test_others(self) -> None:
+        """Another user cannot get at it, by any way."""
+        self.durable()
+        bob = self.house.client(BOB)
+        self.run_now()
+        link = self.durable(bob)
+        self.assertDetached(bob, link, conditions.NOT_ALLOWED)
+        link = bob.receiver(None, 0, "in", source=None)
+        self.run_now()
+        self.assertDetached(bob, link, conditions.NOT_FOUND)
+
+    def test_stolen(self) -> None:
+        """The same link from another connection takes it over."""
+        first = self.durable()
+        other = self.house.client()
+        self.run_now()
+        self.durable(other)
+        self.assertDetached(self.client, first, conditions.LINK_STOLEN)
+        self.publish(message(b"x"))
+        self.assertEqual((self.client.bodies(), other.bodies()), ([], [b"x"]))
+
+    def test_two_topics(self) -> None:
+        """A name is one subscription, whatever the topic."""
+        self.build(topic("u"))
+        self.leave(self.durable(), closed=False)
+        link = self.durable(address="u")
+        self.assertDetached(self.client, link, conditions.PRECONDITION_FAILED)
+
+    def test_shared(self) -> None:
+        """Links of a shared subscription divide the messages; the last one to close ends it."""
+        words = (Symbol("shared"), Symbol("global"))
+        first = self.durable(name="s|global", capabilities=words)
+        self.assertEqual(tuple(first.source.capabilities), ("topic", "shared", "global"))
+        other = self.house.client(container_id="other")
+        self.run_now()
+        self.durable(other, name="s|global2", capabilities=words)
+        self.publish(*(message(b"%d" % number) for number in range(10)))
+        self.assertEqual((len(self.client.bodies()), len(other.bodies())), (5, 5))
+        self.leave(first, closed=True)
+        self.assertEqual(len(other.bodies()), 10)
+        self.assertEqual([each.name for each in self.subscriptions()], ["amqp$sub/t/@global/s"])
+
+    def test_shared_volatile(self) -> None:
+        """A shared subscription that is not durable lives as long as one of its links."""
+        words = (Symbol("shared"),)
+        links = [
+            self.subscribe(name=f"s|volatile{number}", capabilities=words) for number in (1, 2)
+        ]
+        self.publish(*(message(b"%d" % number) for number in range(10)))
+        self.assertEqual(len(self.client.bodies()), 10)
+        (shared,) = self.house.broker.topics["t"].subscriptions
+        self.assertEqual(shared.consumers, 2)
+        for link in links:
+            self.leave(link, closed=True)
+        self.assertEqual(self.house.broker.topics["t"].subscriptions, ())
+
+
+class DynamicTests(TopicCase):
+    """Topics made for a link (N-19)."""
+
+    def test_source(self) -> None:
+        """A dynamic source with the capability; it goes with the link, and others' links too."""
+        link = self.subscribe(address=None, dynamic=True, capabilities=(Symbol("topic"),))
+        address = link.source.address
+        self.assertEqual(tuple(link.source.capabilities), ("topic",))
+        out = self.client.sender(address)
+        second = self.subscribe(name="second", address=address)
+        self.client.send(out, message(b"x"))
+        self.run_now()
+        self.assertEqual(self.client.bodies(), [b"x", b"x"])
+        self.leave(link, closed=True)
+        self.assertDetached(self.client, out, conditions.RESOURCE_DELETED)
+        self.assertDetached(self.client, second, conditions.RESOURCE_DELETED)
+        self.assertNotIn(address, self.house.broker.topics)
+
+    def test_target(self) -> None:
+        """A dynamic target with the capability of JMS clients."""
+        target = spec.Target(dynamic=True, capabilities=(Symbol("temporary-topic"),))
+        link = self.client.sender(None, target=target)
+        self.run_now()
+        self.assertIn(link.target.address, self.house.broker.topics)
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        self.assertEqual(set(self.house.broker.topics), {"t"})
+
+
+class RestOfHouseTests(TopicCase):
+    """Topics with everything else around them."""
+
+    def test_browsing_a_queue(self) -> None:
+        """Outcomes on a browsing link mean what they mean to a subscriber (S-14)."""
+        self.build(node("q"))
+        put(self.house.broker, self.house.broker.nodes["q"], message(b"x"))
+        self.run_now()
+        self.subscribe(address="q", distribution_mode=Symbol("copy"))
+        self.client.settle(self.client.deliveries, spec.Rejected())
+        self.run_now()
+        self.assertEqual(self.house.depth("q"), 1)
