@@ -38,7 +38,7 @@ try:
         timestamp,
         ulong,
     )
-    from proton.reactor import AtMostOnce, Filter
+    from proton.reactor import AtMostOnce, Copy, Filter, Selector
     from proton.utils import BlockingConnection, LinkDetached, SendException
 except ImportError:
     proton = None
@@ -365,13 +365,35 @@ class LinkTests(ProtonTestCase):
         self.logged(r"127\.0\.0\.1:\d+ \(anonymous\) link .* refused: amqp:not-found.*'nobody'")
 
     def test_filter(self) -> None:
-        """A filter is refused, not dropped: a consumer must not get what it did not ask for."""
-        self.refused(
-            "amqp:not-implemented",
-            lambda: self.connection.create_receiver(
-                self.node, options=Filter({symbol("selector"): "a = 1"})
-            ),
+        """A filter of an unknown kind is refused, not dropped; a foul one too (L-18, L-20)."""
+        for condition, wanted in (
+            ("amqp:not-implemented", {symbol("f"): Described(symbol("acme:filter"), "a = 1")}),
+            ("amqp:invalid-field", {symbol("selector"): "a < < 1"}),
+        ):
+            with self.assertRaises(LinkDetached) as refused:
+                self.connection.create_receiver(self.node, options=Filter(wanted))
+            self.assertIn(condition, str(refused.exception))
+
+    def test_selector(self) -> None:
+        """A consumer with a selector gets what it selects; the others get the rest (W-06)."""
+        for number in (9, 3, 7, 1):
+            self.send(Message(body=number, properties={"complexity": number}))
+        low = self.connection.create_receiver(
+            self.node, credit=10, name="low", options=Selector("complexity < 5")
         )
+        self.assertEqual([low.receive(timeout=10).body for _ in range(2)], [3, 1])
+        everything = self.connection.create_receiver(self.node, credit=10, name="all")
+        self.assertEqual([everything.receive(timeout=10).body for _ in range(2)], [9, 7])
+
+    def test_browse(self) -> None:
+        """A browser is shown what a consumer then takes (W-12)."""
+        for number in range(3):
+            self.send(Message(body=number))
+        browser = self.connection.create_receiver(
+            self.node, credit=10, name="browser", options=Copy()
+        )
+        self.assertEqual([browser.receive(timeout=10).body for _ in range(3)], [0, 1, 2])
+        self.assertEqual([m.body for m in self.receive(3)], [0, 1, 2])
 
     def test_anonymous_terminus(self) -> None:
         """Each message to the node of its `to`."""
