@@ -17,7 +17,7 @@ inside the call that returned it, so deliver, settle and dispatch cannot recurse
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zope.interface import Attribute, Interface
@@ -259,8 +259,12 @@ class IBroker(IDirectory):
     def begin() -> IBatch:
         """Return a new `IBatch`."""
 
-    def create_dynamic(properties: Mapping[str, Any] | None = None) -> INode:
-        """Make a node with an unguessable name (part 3 §3.5.3, dynamic)."""
+    def create_dynamic(terms: Any = None) -> INode:
+        """Make a queue with an unguessable name (part 3 §3.5.3, dynamic).
+
+        Args:
+            terms: the `amqproute.broker.dynamic.DynamicTerms`; None for the usual ones.
+        """
 
     def delete(node: Any) -> None:
         """Remove a dynamic node and what is on it."""

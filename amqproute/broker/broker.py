@@ -14,7 +14,9 @@ from zope.interface import implementer
 from amqproute.address import is_reserved
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
+from amqproute.broker.dynamic import DynamicTerms
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
+from amqproute.broker.options import USUAL_OPTIONS, QueueOptions
 from amqproute.broker.queue import (
     HIGHEST_PRIORITY,
     DeadLetter,
@@ -26,7 +28,13 @@ from amqproute.broker.queue import (
 from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, ConfigError, DecodeError, NotFound
+from amqproute.errors import (
+    AmqpError,
+    ConfigError,
+    DecodeError,
+    NotFound,
+    ResourceLimitExceeded,
+)
 from amqproute.interfaces import IBroker, ITarget
 from amqproute.routing.trail import TRACE
 from amqproute.values import ANONYMOUS_PRINCIPAL, DeadLetterReason, Origin
@@ -37,8 +45,8 @@ RETURN_TO = Symbol("x-opt-return-to")
 REASON = Symbol("x-opt-dead-letter-reason")
 SOURCE = Symbol("x-opt-dead-letter-source")
 WORDS = Symbol("x-opt-dead-letter-description")
-DYNAMIC_LIMITS = QueueLimits(capacity=100_000)
-"""A dynamic queue lives in memory only and does not page; so it has a capacity."""
+MOST_DYNAMIC = 10_000
+"""Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +57,13 @@ class NodeDeclaration:
         name: the node's name.
         limits: its bounds.
         dead_letter: the node that rejected, expired and spent entries move to, or None.
+        options: its habits.
     """
 
     name: str
     limits: QueueLimits
     dead_letter: str | None = None
+    options: QueueOptions = USUAL_OPTIONS
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +223,9 @@ class Broker:
             self._retire_topic(node.name)
         queue = self.nodes.get(node.name)
         if queue is None:
-            queue = self.nodes[node.name] = self._make(node.name, node.limits)
+            queue = self.nodes[node.name] = self._make(node.name, node.limits, options=node.options)
         queue.limits = node.limits
+        queue.options = node.options
         queue.dead_letter_name = node.dead_letter
 
     def _declare_topic(self, node: TopicDeclaration) -> None:
@@ -341,6 +352,7 @@ class Broker:
         name: str,
         limits: QueueLimits,
         *,
+        options: QueueOptions | None = None,
         force_transient: bool = False,
         dead_letter: DeadLetter | None = None,
     ) -> Queue:
@@ -351,6 +363,7 @@ class Broker:
             self.begin,
             self._now_ms,
             limits=limits,
+            options=options,
             budget=self.budget,
             dead_letter=dead_letter or self.dead_letter,
             force_transient=force_transient,
@@ -399,7 +412,10 @@ class Broker:
         service = self.services.get(name)
         if service is not None:
             return service
-        return self._node(name)
+        node = self._node(name)
+        if isinstance(node, Queue):
+            node.check_target()
+        return node
 
     def source(self, name: str) -> Any:
         """Return the ISource of a local name. See `IDirectory.source`."""
@@ -420,10 +436,23 @@ class Broker:
                 return found
         return None
 
-    def create_dynamic(self, properties: Mapping[str, Any] | None = None) -> Queue:
-        """Make a queue with an unguessable name that lives in memory (N-19, A-06)."""
+    def create_dynamic(self, terms: DynamicTerms | None = None) -> Queue:
+        """Make a queue with an unguessable name that lives in memory (N-19, A-06).
+
+        Raises:
+            ResourceLimitExceeded: there are too many dynamic nodes.
+        """
+        terms = terms or DynamicTerms()
+        if len(self.dynamic) >= MOST_DYNAMIC:
+            raise ResourceLimitExceeded(
+                f"there are {MOST_DYNAMIC} dynamic nodes, no more are made",
+                info={"limiter": "dynamic-nodes"},
+            )
         name = self._new_name()
-        queue = self._make(name, DYNAMIC_LIMITS, force_transient=True)
+        queue = self._make(name, terms.limits, options=terms.options, force_transient=True)
+        queue.lifetime = terms.lifetime
+        queue.is_exclusive = terms.is_exclusive
+        queue.dead_letter_name = terms.dead_letter
         self.nodes[name] = queue
         self.dynamic.add(name)
         return queue
@@ -512,7 +541,7 @@ class Broker:
         if name is None or name == queue.name:
             return False
         message = entry.message.with_annotations(_facts(queue, reason, error))
-        return self._try(lambda: self.target(name), message, batch, queue)
+        return self._try(lambda: self._node(name), message, batch, queue)
 
     def _try(self, find: Callable[[], ITarget], message: Any, batch: Batch, queue: Queue) -> bool:
         try:

@@ -105,3 +105,7 @@ class QueueOptions:
     duplicates: Duplicates = Duplicates.OFF
     visibility: Visibility = Visibility.BOTH
     default_outcomes: tuple[str, ...] = ("released", "accepted", "rejected", "modified")
+
+
+USUAL_OPTIONS = QueueOptions()
+"""The habits of a queue of which nothing is said."""

@@ -117,7 +117,8 @@ class Queue:
     Attributes:
         publishers: the links that send to it, which share its free space.
         lifetime: when it goes, if it is dynamic; None for ever.
-        owner: whose it is if it is exclusive (N-17): a session; else None.
+        is_exclusive: links of its owner only may be attached to it (N-17).
+        owner: the session that a dynamic queue was made on; else None.
         when_unused: called, once, when its lifetime is over.
     """
 
@@ -168,6 +169,7 @@ class Queue:
         self._soon: dict[Callable[[], Any], IDelayedCall] = {}
         self.publishers = Publishers(self.space, lambda: self.limits.capacity > 0)
         self.lifetime: Lifetime | None = None
+        self.is_exclusive = False
         self.owner: object = None
         self.when_unused: Callable[[], None] | None = None
         self._creator_gone = False
@@ -618,7 +620,7 @@ class Queue:
             Lifetime.NO_LINKS: not is_linked,
             Lifetime.NO_MESSAGES: self._creator_gone and not self._holds_any,
             Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not self._holds_any,
-            Lifetime.SESSION: False,
+            Lifetime.SESSION: False,  # its session's end is not seen from here
         }[lifetime]
         if is_over:
             tell, self.when_unused = self.when_unused, None

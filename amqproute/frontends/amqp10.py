@@ -16,6 +16,8 @@ from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
 from amqproute.broker.broker import Broker
+from amqproute.broker.options import Lifetime
+from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts, Stream
 from amqproute.broker.subscription import node_of
 from amqproute.broker.transaction import Transaction, Transactions, TransactionTerms
@@ -25,6 +27,7 @@ from amqproute.errors import (
     InternalError,
     NotFound,
     ResourceLimitExceeded,
+    ResourceLocked,
     Unresolved,
 )
 from amqproute.frontends.coordinator import Coordinator, coordinator
@@ -144,7 +147,7 @@ class Frontend:
         self._uncommitted = 0
         self._uncommitted_bytes = 0
         self._links: set[Link] = set()
-        self._dynamic: set[Any] = set()
+        self._dynamic: dict[Any, Link] = {}
         self._refusals: dict[tuple[str, str], int] = {}
         self._is_open = False
         self._complaints = 0
@@ -235,7 +238,7 @@ class Frontend:
         self.shared.frontends.discard(self)
         for link in list(self._links):
             self.drop(link, list(link.unsettled.values()))
-        for node in list(self._dynamic):
+        for node in [node for node in self._dynamic if _ends_with_session(node)]:
             self.delete_dynamic(node)
         self._tell_silence()
         self._pump = None
@@ -416,6 +419,7 @@ class Frontend:
                 condition=event.error.condition,
                 description=_short(event.error.description),
             )
+        self._end_exclusive(event.session)
 
     def close(self, condition: conditions.Condition, words: str) -> None:
         """Close the connection from our side."""
@@ -502,10 +506,29 @@ class Frontend:
             raise ResourceLimitExceeded(
                 f"this connection has {len(self._dynamic)} dynamic nodes, no more are allowed"
             )
-        if is_source:
+        if not is_source:
+            found = termini.target(attach, self.principal)
+        else:
             container = self.connection.remote_container_id or ""
-            return termini.source(attach, self.principal, container)
-        return termini.target(attach, self.principal)
+            found = termini.source(attach, self.principal, container)
+        if isinstance(found.node, Queue):
+            try:
+                self._check_queue(link, found.node, found)
+            except AmqpError:
+                if found.dynamic:
+                    self.shared.broker.delete(found.node)
+                raise
+        return found
+
+    def _check_queue(self, link: Link, queue: Queue, found: Found) -> None:
+        """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
+        if queue.is_exclusive and not found.dynamic and queue.owner is not link.session:
+            raise ResourceLocked(f"{queue.name!r} belongs to another session alone")
+        if link.role == "sender":
+            _, old = self.shared.links.get(self._key(link), (None, None))
+            stolen = old.context if old is not None and old is not link else None
+            leaves = isinstance(stolen, Outbound) and stolen.source is queue and not stolen.copies
+            queue.check_source(found.copies, int(leaves))
 
     def _found_out(self, _: object, link: Link, attach: spec.Attach, waiting: _Waiting) -> None:
         """The DNS has been asked about an attach's domain, or did not answer in time."""
@@ -608,7 +631,7 @@ class Frontend:
     def _join(self, link: Link, attach: spec.Attach, found: Found) -> None:
         self._steal(link)
         if found.dynamic:
-            self._dynamic.add(found.node)
+            self._adopt(found.node, link)
         if link.role == "sender":
             properties = {ERROR_MODE: _error_mode(link), **found.properties}
             link.accept(source=found.terminus, properties=properties)
@@ -632,7 +655,29 @@ class Frontend:
             inbound = Inbound(self, link, found.node, origin, self.limits.link_credit)
             link.context = inbound
             self._links.add(link)
+            if isinstance(found.node, Queue):
+                found.node.publishers.join(inbound)
             inbound.grant()
+
+    def _adopt(self, node: Any, link: Link) -> None:
+        """Take a dynamic node in hand that has been made for a link."""
+        self._dynamic[node] = link
+        if isinstance(node, Queue):
+            node.owner = link.session
+            node.when_unused = lambda: self.delete_dynamic(node)
+
+    def creator_gone(self, node: Any) -> None:
+        """The link that a dynamic node was made for is gone: its lifetime decides (K-21)."""
+        if isinstance(node, Queue):
+            node.creator_gone()
+        else:
+            self.delete_dynamic(node)
+
+    def _end_exclusive(self, session: Session) -> None:
+        """Exclusive nodes go with their session (N-17)."""
+        for node in list(self._dynamic):
+            if _ends_with_session(node) and getattr(node, "owner", None) is session:
+                self.delete_dynamic(node)
 
     def _origin(self, attach: spec.Attach) -> Origin:
         principal = self.principal
@@ -705,6 +750,7 @@ class Frontend:
         session.end(error)
         for link, deliveries in zip(links, held, strict=True):
             self.drop(link, deliveries)
+        self._end_exclusive(session)
 
     def drop(self, link: Link, deliveries: Sequence[Delivery], closed: bool = False) -> None:
         """Forget a link that is gone; what was unsettled on it goes back to its source.
@@ -727,12 +773,17 @@ class Frontend:
             context.gone(deliveries, closed)
         elif isinstance(context, Coordinator):
             context.gone()
-        elif isinstance(context, Inbound) and context.target in self._dynamic:
-            self.delete_dynamic(context.target)
+        elif isinstance(context, Inbound):
+            target = context.target
+            if isinstance(target, Queue):
+                target.publishers.leave(context)
+                target.look_at_life()
+            if self._dynamic.get(target) is link:
+                self.creator_gone(target)
 
     def delete_dynamic(self, node: Any) -> None:
-        """A dynamic node goes with the link it was made for (N-22), and others' links with it."""
-        self._dynamic.discard(node)
+        """End a dynamic node whose lifetime is over (N-22), and the links to it with it."""
+        self._dynamic.pop(node, None)
         node = node_of(node)
         self.shared.broker.delete(node)
         for frontend in tuple(self.shared.frontends):
@@ -917,6 +968,13 @@ class Frontend:
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )
+
+
+def _ends_with_session(node: Any) -> bool:
+    """Tell whether a dynamic node cannot outlive the session it was made on."""
+    if isinstance(node, Queue):
+        return node.is_exclusive or node.lifetime in (Lifetime.CLOSE, Lifetime.SESSION)
+    return True
 
 
 def _error_mode(link: Link) -> Symbol:

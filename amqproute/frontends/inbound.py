@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.broker.broker import RETURN_TO
+from amqproute.broker.queue import Queue
 from amqproute.errors import (
     AmqpError,
     DecodeError,
@@ -82,12 +83,23 @@ class Inbound:
         link = self.link
         if not link.is_active or self._frontend.is_stopping:
             return
-        room = min(self.window - self._uncommitted, self.target.space())
+        target = self.target
+        shares = isinstance(target, Queue)
+        space = target.publishers.allowance(self) if shares else target.space()
+        room = min(self.window - self._uncommitted, space)
         if room > link.credit and (link.credit <= self.window // 2 or room < self.window // 2):
             link.flow(room)
             self._frontend.flush()
-        if room <= 0 and self.target.space() <= 0:
-            self.target.when_space(self.grant)
+        elif shares and max(0, space) < link.credit:
+            link.flow(max(0, space))  # there are more of us than before (F-03)
+            self._frontend.flush()
+        if room <= 0 and (shares or space <= 0):
+            target.when_space(self.grant)
+
+    @property
+    def granted(self) -> int:
+        """Deliveries that the other side may still send."""
+        return self.link.credit
 
     # -- deliveries ----------------------------------------------------------------------------
 

@@ -12,13 +12,15 @@ all containers of one user.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from amqproute.address import TRANSFER_NODE, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
+from amqproute.broker.dynamic import read_lifetime, read_terms
+from amqproute.broker.options import Lifetime
 from amqproute.broker.subscription import (
     GLOBAL,
     Definition,
@@ -38,7 +40,7 @@ from amqproute.errors import (
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.values import Local, Origin, Principal
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
+from amqproute.wire.amqp10.types import Symbol, Timestamp
 
 QUEUE: Final = Symbol("queue")
 TOPIC: Final = Symbol("topic")
@@ -65,7 +67,12 @@ OUTCOMES: Final = tuple(
 )
 DYNAMIC: Final = "dynamic"
 """The node name that an access rule grants `create` on, to let clients make dynamic nodes."""
-KNOWN_POLICIES: Final = frozenset(("amqp:delete-on-close:list", "43"))
+_OUTCOMES: Final = {
+    "accepted": spec.Accepted,
+    "rejected": spec.Rejected,
+    "released": spec.Released,
+    "modified": spec.Modified,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,10 @@ class Termini:
         service: the transfer service: its rules say what is local and who may do what, and it
             makes the aliases ``x@y``.
         now_ms: the wall clock, for filters and first-message-date.
+
+    Attributes:
+        drops_filters: filters that are not known are left out of what is in force; else the link
+            is refused (L-20).
     """
 
     def __init__(
@@ -113,6 +124,7 @@ class Termini:
         qualified: Callable[[str], str] = str,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.drops_filters = False
         self._now_ms = now_ms
         self._broker = broker
         self._service = service
@@ -195,7 +207,12 @@ class Termini:
         if source.distribution_mode not in (None, MOVE, COPY):
             raise NotImplementedHere(f"distribution-mode {source.distribution_mode!r}")
         copies = source.distribution_mode == COPY
-        filters = read_filters(source.filter, own_container=container, now_ms=self._now_ms)
+        filters = read_filters(
+            source.filter,
+            own_container=container,
+            now_ms=self._now_ms,
+            drop_unsupported=self.drops_filters,
+        )
         properties, since_ms = self._first_message_date(attach)
         properties.update(_delivery_mode(attach))
         outcomes = tuple(source.outcomes)
@@ -213,13 +230,21 @@ class Termini:
             return self._subscriber(
                 node, address, attach, principal, container, filters, properties
             )
+        options = node.options
+        copies = copies or (source.distribution_mode is None and options.destructive_links == 0)
+        try:
+            default_outcome = _default_outcome(source, options.default_outcomes)
+        except PreconditionFailed:
+            if source.dynamic:
+                self._broker.delete(node)
+            raise
         answer = spec.Source(
             address=address,
             dynamic=source.dynamic,
             dynamic_node_properties=source.dynamic_node_properties,
             distribution_mode=COPY if copies else MOVE,
             filter=filters.in_force(),
-            default_outcome=source.default_outcome or spec.Released(),
+            default_outcome=default_outcome,
             outcomes=outcomes or OUTCOMES,
             capabilities=(QUEUE,),
         )
@@ -411,20 +436,21 @@ class Termini:
     def _dynamic(self, terminus: spec.Source | spec.Target, principal: Principal) -> Found:
         if terminus.address is not None:
             raise InvalidField("a dynamic terminus has an address already")
-        for key, value in (terminus.dynamic_node_properties or {}).items():
-            known = key in ("lifetime-policy", "supported-dist-modes")
-            policy = value.descriptor if isinstance(value, Described) else value
-            if not known or (
-                key == "lifetime-policy"
-                and not isinstance(policy, spec.DeleteOnClose)
-                and str(policy) not in KNOWN_POLICIES
-            ):
-                raise NotImplementedHere(f"dynamic-node-properties: {key}={value!r}")
+        properties = terminus.dynamic_node_properties or {}
         self._require(principal, (Verb.CREATE,), DYNAMIC)
-        is_topic = not TOPIC_WORDS.isdisjoint(terminus.capabilities)
-        node: Any = (
-            self._broker.create_dynamic_topic() if is_topic else self._broker.create_dynamic()
+        is_topic = properties.get("node-type") == "topic" or not TOPIC_WORDS.isdisjoint(
+            terminus.capabilities
         )
+        node: Any
+        if is_topic:
+            _check_topic(properties)
+            node = self._broker.create_dynamic_topic()
+        else:
+            terms = read_terms(properties)
+            if terms.dead_letter is not None:
+                self._require(principal, (Verb.PUBLISH,), terms.dead_letter)
+                self._broker.target(terms.dead_letter)
+            node = self._broker.create_dynamic(terms)
         answer = spec.Target(
             address=self._qualified(node.name),
             dynamic=True,
@@ -432,6 +458,36 @@ class Termini:
             capabilities=(TOPIC if is_topic else QUEUE,),
         )
         return Found(node, answer, True)
+
+
+def _check_topic(properties: Mapping[Any, Any]) -> None:
+    """Refuse what a dynamic topic cannot be: it has no properties but those it cannot change."""
+    for key, value in properties.items():
+        if key == "lifetime-policy":
+            if read_lifetime(value) is not Lifetime.CLOSE:
+                raise NotImplementedHere("a dynamic topic goes with its link: delete-on-close")
+        elif not (
+            (key == "node-type" and value == "topic")
+            or (key == "supported-dist-modes" and value in (COPY, [COPY], (COPY,)))
+        ):
+            raise NotImplementedHere(f"dynamic-node-properties of a topic: {key!s:.100}")
+
+
+def _default_outcome(source: spec.Source, allowed: Sequence[str]) -> Any:
+    """Return the default outcome in force (O-17, O-22, O-23).
+
+    Raises:
+        PreconditionFailed: the node does not allow the one that was asked for.
+    """
+    asked = source.default_outcome
+    if asked is None:
+        return _OUTCOMES["released" if "released" in allowed else allowed[0]]()
+    for name, outcome in _OUTCOMES.items():
+        if isinstance(asked, outcome) and name not in allowed:
+            raise PreconditionFailed(
+                f"the default outcome {name} is not allowed on this node, but {', '.join(allowed)}"
+            )
+    return asked
 
 
 def _delivery_mode(attach: spec.Attach) -> dict[str, Any]:

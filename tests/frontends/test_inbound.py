@@ -251,14 +251,28 @@ class CreditTests(InboundCase):
         self.run_now()
         taker.settle(taker.deliveries, spec.Accepted())
         self.run_now()
-        self.assertEqual((link.credit, late.credit), (3, 3))
+        self.assertEqual(sorted((link.credit, late.credit)), [1, 2])
+
+    def test_shared_room(self) -> None:
+        """Room is shared out, and never granted twice (F-02, F-03, F-11, Q-16)."""
+        links = [self.client.sender("full", f"out{number}") for number in range(3)]
+        self.run_now()
+        self.assertEqual([link.credit for link in links], [1, 1, 1])
+        for link in links[1:]:
+            link.detach()
+            self.client.flush()
+            self.run_now()
+        self.assertEqual(links[0].credit, 3)
 
     def test_overfull(self) -> None:
-        """Two senders may be granted the same room: who comes late is told."""
-        links = [self.client.sender("full", f"out{number}") for number in range(2)]
+        """What set out before its credit was cut down is refused if it does not fit (F-04)."""
+        first = self.client.sender("full")
         self.run_now()
-        for link in links:
-            self.client.send(link, *[message()] * 2)
+        second = self.client.sender("full", "out2")
+        self.client.send(first, *[message()] * 3)
+        self.run_now()
+        self.assertEqual(self.house.depth("full"), 3)
+        self.client.send(second, message())
         self.run_now()
         self.assertEqual(sorted(self.client.outcomes()), ["Accepted"] * 3 + ["Rejected"])
         self.assertEqual(self.house.depth("full"), 3)
