@@ -3,9 +3,9 @@
 
 The ids are those of the project's list of requirements for AMQP 1.0: T the transfer service,
 A addresses, L containers, sessions and links, M messages, O outcomes, F credit, P publishing,
-D durability and lifetime, E errors, W the worked examples. A row has the dotted names of its
-tests; or, in words, why there is nothing to prove yet. `tests.test_requirements` holds this file
-to the tests that exist.
+D durability and lifetime, E errors, W the worked examples, X transactions, K conflicts between
+sources. A row has the dotted names of its tests; or, in words, why there is nothing to prove yet.
+`tests.test_requirements` holds this file to the tests that exist.
 """
 
 from __future__ import annotations
@@ -176,7 +176,12 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_addresses.ServiceTests.test_services_are_no_destinations",
         "tests.services.test_transfer.RoutingTests.test_services_are_not_for_transfer",
     ),
-    "T-33": "transactions are not offered; that they are refused is proved for X-12",
+    "T-33": (
+        "tests.frontends.test_transactions.AbroadTests.test_alias",
+        "tests.frontends.test_transactions.AbroadTests.test_peer_is_down",
+        "tests.frontends.test_transactions.AbroadTests.test_rolled_back",
+        "tests.frontends.test_transactions.CoordinatorTests.test_peers",
+    ),
     "T-34": (
         "tests.conformance.test_addresses.RelayTests.test_anonymous_target",
         "tests.relay.test_destination.OpenTests.test_fallback",
@@ -450,7 +455,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_outbound.LinkTests.test_detached",
         "tests.integration.test_proton.OutcomeTests.test_lost_connection",
     ),
-    "O-07": "transactions are not offered",
+    "O-07": ("tests.frontends.test_transactions.RetirementTests.test_roll_back",),
     "O-08": (
         "tests.conformance.test_outcomes.DispositionTests.test_settled_outcome_needs_no_answer",
         "tests.conformance.test_outcomes.DispositionTests.test_unsettled_outcome",
@@ -485,6 +490,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_outcomes.DispositionTests.test_outcome_then_settlement",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_contradiction",
         "tests.frontends.test_outbound.OutcomeTests.test_contradiction",
+    ),
+    "O-16": (
+        "tests.frontends.test_transactions.RetirementTests.test_changed",
+        "tests.frontends.test_transactions.RetirementTests.test_contradicted",
     ),
     "O-17": (
         "tests.conformance.test_link.DetachTests.test_default_outcome_of_an_orphan",
@@ -544,6 +553,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_session.WindowTests.test_never_stalls",
         "tests.wire.amqp10.test_session.Windows.test_never_stalls",
     ),
+    "F-09": ("tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",),
     "F-10": (
         "tests.conformance.test_flow.ReceiverTests.test_drain",
         "tests.conformance.test_flow.ReceiverTests.test_drain_of_nothing",
@@ -552,6 +562,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.integration.test_proton.LinkTests.test_drain",
         "tests.wire.amqp10.test_link.Credit.test_drain",
     ),
+    "F-12": ("tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",),
     "P-01": ("tests.conformance.test_link.AttachTests.test_sender",),
     "P-02": ("tests.conformance.test_transfer.OneOffTests.test_continuous",),
     "P-03": (
@@ -686,6 +697,9 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.wire.amqp10.test_session.Life.test_we_end",
     ),
     "W-01": ("tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",),
+    "W-02": ("tests.conformance.test_transactions.ExampleTests.test_w02_publish",),
+    "W-03": ("tests.conformance.test_transactions.ExampleTests.test_w03_accept",),
+    "W-04": ("tests.conformance.test_transactions.ExampleTests.test_w04_acquire",),
     "W-07": (
         "tests.conformance.test_examples.ExampleTests.test_w07_settling_in_bulk",
         "tests.conformance.test_transfer.SettlementTests.test_bulk",
@@ -725,5 +739,118 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_examples.ExampleTests.test_w24_refusals",
         "tests.conformance.test_link.RefusalTests.test_coordinator",
     ),
-    "X-12": ("tests.conformance.test_link.RefusalTests.test_coordinator",),
+    "X-01": ("tests.frontends.test_transactions.PostingTests.test_order",),
+    "X-02": "superseded (K-11): each delivery names its transaction, no session is fixed to a mode",
+    "X-03": ("tests.frontends.test_transactions.CoordinatorTests.test_declare",),
+    "X-04": (
+        "tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",
+        "tests.frontends.test_transactions.PostingTests.test_management",
+    ),
+    "X-05": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_other_connection",
+        "tests.frontends.test_transactions.PostingTests.test_several_links",
+    ),
+    "X-06": ("tests.frontends.test_transactions.PostingTests.test_invisible",),
+    "X-07": (
+        "tests.frontends.test_transactions.RetirementTests.test_commit",
+        "tests.frontends.test_transactions.RetirementTests.test_each_outcome",
+    ),
+    "X-08": (
+        "tests.frontends.test_transactions.EndTests.test_coordinator_detached",
+        "tests.frontends.test_transactions.PostingTests.test_rolled_back",
+        "tests.frontends.test_transactions.RetirementTests.test_roll_back",
+    ),
+    "X-09": "not applicable: what belongs to a transaction says so by its id",
+    "X-10": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
+        "tests.frontends.test_transactions.CoordinatorTests.test_many_transactions",
+    ),
+    "X-11": (
+        "tests.frontends.test_transactions.EndTests.test_connection_lost_in_the_commit",
+        "tests.frontends.test_transactions.PostingTests.test_store_fails",
+        "tests.integration.test_transaction_crash.TransactionCrashTests.test_kill",
+    ),
+    "X-12": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
+        "tests.conformance.test_link.RefusalTests.test_coordinator",
+    ),
+    "X-13": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
+        "tests.conformance.test_link.RefusalTests.test_coordinator",
+    ),
+    "X-14": (
+        "tests.frontends.test_transactions.AcquisitionTests.test_settled_link",
+        "tests.frontends.test_transactions.PostingTests.test_provisional",
+    ),
+    "X-15": ("tests.frontends.test_transactions.PostingTests.test_provisional",),
+    "X-16": (
+        "tests.frontends.test_transactions.PostingTests.test_full_at_the_discharge",
+        "tests.frontends.test_transactions.PostingTests.test_refused",
+        "tests.frontends.test_transactions.PostingTests.test_settled_after_commit",
+    ),
+    "X-17": ("tests.frontends.test_transactions.RetirementTests.test_commit",),
+    "X-18": ("tests.frontends.test_transactions.PostingTests.test_settled_after_commit",),
+    "X-19": (
+        "tests.frontends.test_transactions.RetirementTests.test_link_gone_and_rolled_back",
+        "tests.frontends.test_transactions.RetirementTests.test_roll_back",
+    ),
+    "X-20": (
+        "tests.frontends.test_transactions.AcquisitionTests.test_accepted_in_it",
+        "tests.frontends.test_transactions.AcquisitionTests.test_commit",
+        "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
+    ),
+    "X-21": ("tests.frontends.test_transactions.AcquisitionTests.test_roll_back",),
+    "X-22": ("tests.frontends.test_transactions.PostingTests.test_rolled_back",),
+    "X-23": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_declare",
+        "tests.frontends.test_transactions.CoordinatorTests.test_settled_declare",
+    ),
+    "X-24": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_declare",
+        "tests.frontends.test_transactions.CoordinatorTests.test_global_id",
+    ),
+    "X-25": ("tests.frontends.test_transactions.PostingTests.test_invisible",),
+    "X-26": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_rejected_is_not_allowed",
+        "tests.frontends.test_transactions.PostingTests.test_full_at_the_discharge",
+        "tests.frontends.test_transactions.PostingTests.test_store_fails",
+        "tests.integration.test_proton_transactions.ProtonTransactionTests.test_commit",
+    ),
+    "X-27": ("tests.frontends.test_transactions.PostingTests.test_settled_after_commit",),
+    "X-28": ("tests.frontends.test_transactions.RetirementTests.test_both_directions",),
+    "X-29": (
+        "tests.frontends.test_transactions.AcquisitionTests.test_commit",
+        "tests.frontends.test_transactions.AcquisitionTests.test_drained",
+    ),
+    "X-30": (
+        "tests.frontends.test_transactions.PostingTests.test_settled_after_commit",
+        "tests.frontends.test_transactions.RetirementTests.test_commit",
+    ),
+    "X-31": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_unknown",
+        "tests.frontends.test_transactions.EndTests.test_connection_lost",
+        "tests.frontends.test_transactions.EndTests.test_coordinator_detached",
+        "tests.frontends.test_transactions.EndTests.test_other_coordinator_detached",
+        "tests.frontends.test_transactions.EndTests.test_session_ended",
+        "tests.frontends.test_transactions.EndTests.test_time_out",
+        "tests.frontends.test_transactions.EndTests.test_twice",
+        "tests.conformance.test_errors.TableTests.test_transactional_outcome",
+        "tests.conformance.test_errors.TableTests.test_transactional_transfer",
+    ),
+    "K-11": (
+        "tests.frontends.test_transactions.CoordinatorTests.test_many_transactions",
+        "tests.frontends.test_transactions.PostingTests.test_several_links",
+    ),
+    "K-16": (
+        "tests.frontends.test_transactions.PostingTests.test_settled_by_the_sender",
+        "tests.frontends.test_transactions.RetirementTests.test_settled_early",
+        "tests.frontends.test_transactions.RetirementTests.test_settled_early_commit",
+        "tests.frontends.test_transactions.RetirementTests.test_settled_plainly",
+        "tests.integration.test_proton_transactions.ProtonTransactionTests.test_receive_and_abort",
+    ),
+    "K-17": (
+        "tests.frontends.test_transactions.AcquisitionTests.test_accepted_in_it_and_rolled_back",
+        "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
+    ),
+    "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
 }

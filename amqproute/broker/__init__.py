@@ -17,6 +17,9 @@ commits once. The batch is what ties a queue to the store:
 Ids grow in the order of `put`, commits fire in the order in which they were asked for; so the
 order of ids *is* the order of arrival, in memory, on the disk and after a restart.
 
+A client's transaction (`transaction.Transaction`) is a list of puts and settlements that are
+replayed into one batch when it is discharged; so what is durable about it is one commit.
+
 Memory
 ======
 

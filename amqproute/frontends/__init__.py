@@ -12,6 +12,9 @@ order and turns them into verbs of the broker; it never touches the transport.
 * `inbound.Inbound` is a link that a client sends on. All messages of one read, on all links, go
   into *one* batch; when it is committed, one disposition per run of delivery-ids says so.
 * `outbound.Outbound` is a link that a client receives on, and an `IConsumer` of its source.
+* `coordinator.Coordinator` is a link on which a client declares and discharges transactions. The
+  other two put into a transaction what names one, instead of acting on it; see
+  `amqproute.broker.transaction`.
 
 Credit is the only brake. An inbound link's credit counts what is granted *and* what is not yet
 committed, so a slow disk slows the senders down and nothing piles up in between. An outbound link

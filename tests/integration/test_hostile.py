@@ -285,8 +285,10 @@ class LinkTests(HostileTestCase):
         self.assertIsNone(raw.expect(spec.Attach).target)
 
     def test_coordinator(self) -> None:
+        """Transactions of a kind that is not offered."""
+        target = spec.Coordinator(capabilities=(spec.TXN_DISTRIBUTED,))
         attach = spec.Attach(
-            name="tx", handle=0, role=False, source=spec.Source(), target=spec.Coordinator(),
+            name="tx", handle=0, role=False, source=spec.Source(), target=target,
             initial_delivery_count=0,
         )  # fmt: skip
         self.refused(frame(attach), "amqp:not-implemented")
