@@ -164,10 +164,13 @@ def _level(value: object) -> object:
     return value
 
 
-def _node_type(value: object) -> object:
-    if value == "topic":
-        raise ValueError("type 'topic' comes with a later release; write queue")
-    return value
+def _bound_target(text: str) -> str:
+    if "@" not in text:
+        return _new_name(text)
+    parsed = address.parse(text)
+    if not parsed.node or address.is_reserved(parsed.node):
+        raise ValueError(f"{text!r} names no node; write NODE or NODE@DOMAIN")
+    return str(parsed)
 
 
 def _container_id(text: str) -> str:
@@ -258,7 +261,8 @@ Who = Annotated[str, AfterValidator(_who)]
 Nameserver = Annotated[str, AfterValidator(_nameserver)]
 Network = Annotated[str, AfterValidator(_network)]
 CheckedLevel = Annotated[Level, BeforeValidator(_level)]
-NodeType = Annotated[Literal["queue"], BeforeValidator(_node_type)]
+NodeType = Literal["queue", "topic"]
+BoundTarget = Annotated[str, AfterValidator(_in_words(_bound_target))]
 ContainerId = Annotated[str, AfterValidator(_container_id)]
 Target = Annotated[str, AfterValidator(_target)]
 ViaText = Annotated[str, AfterValidator(_via_text)]

@@ -28,6 +28,7 @@ from pydantic_core import ErrorDetails
 from amqproute.config import document, units
 from amqproute.config.parameters import (
     SYSTEM_TRUST,
+    Binding,
     Config,
     Listen,
     Source,
@@ -292,6 +293,8 @@ def _cross_checks(config: Config) -> list[Problem]:
         *_check_tls(config, place),
         *_check_listen(config, place),
         *_check_nodes(config, place),
+        *_check_topics(config, place),
+        *_check_bindings(config, place),
         *_check_relay(config, place),
     ]
 
@@ -369,6 +372,99 @@ def _check_nodes(config: Config, place: _Place) -> Iterator[Problem]:
             yield place.problem(at, words)
         elif config.aliases.get(node.dead_letter, node.dead_letter) == node.name:
             yield place.problem(at, "is the node itself; its dead letters would never leave")
+
+
+_OF_TOPICS: Final = (
+    "subscriber-buffer",
+    "subscriber-buffer-bytes",
+    "subscriber-full",
+    "last-value",
+    "last-value-key",
+    "unroutable",
+)
+_OF_QUEUES: Final = (
+    "max-deliveries",
+    "dead-letter",
+    "priorities",
+    "message-durability-mode",
+    "durable-on-transient",
+    "duplicate-policy",
+    "non-transactional-support",
+    "maximum-destructive-links",
+    "excess-destructive-link-policy",
+    "archive-expired",
+    "archive-currently-unreachable",
+    "visibility",
+    "default-outcomes",
+)
+
+
+def _check_topics(config: Config, place: _Place) -> Iterator[Problem]:
+    for index, node in enumerate(config.nodes):
+        at: Location = ("nodes", index)
+        foreign, kind = (_OF_TOPICS, "topic") if node.type == "queue" else (_OF_QUEUES, "queue")
+        for key in foreign:
+            if place.is_given((*at, key)):
+                yield place.problem((*at, key), f"means something for a {kind} only")
+        transient = node.message_durability_mode == "force-transient"
+        if node.durable_on_transient == "reject" and not transient:
+            yield place.problem(
+                (*at, "durable-on-transient"),
+                "needs message-durability-mode: force-transient beside it",
+            )
+        if node.excess_destructive_link_policy == "wait" and not node.maximum_destructive_links:
+            yield place.problem(
+                (*at, "excess-destructive-link-policy"),
+                "needs maximum-destructive-links beside it, 1 or more",
+            )
+        if len(set(node.default_outcomes)) != len(node.default_outcomes):
+            yield place.problem((*at, "default-outcomes"), "names an outcome twice")
+        if node.last_value_key is not None and not node.last_value:
+            yield place.problem(
+                (*at, "last-value-key"), "needs last-value beside it, as in last-value: 1"
+            )
+
+
+def _check_bindings(config: Config, place: _Place) -> Iterator[Problem]:
+    types = {node.name: node.type for node in config.nodes}
+    known = {*types, *config.aliases}
+    seen: dict[Binding, int] = {}
+    for index, binding in enumerate(config.bindings):
+        at: Location = ("bindings", index)
+        if binding in seen:
+            yield place.problem(at, f"is the same as bindings[{seen[binding]}]")
+        seen.setdefault(binding, index)
+        if binding.source not in known:
+            words = f"there is no node {binding.source!r}{_nearest(binding.source, known)}"
+            yield place.problem((*at, "source"), words)
+        if "@" not in binding.target and binding.target not in known:
+            words = f"there is no node {binding.target!r}{_nearest(binding.target, known)}"
+            yield place.problem((*at, "target"), words)
+        kind = types.get(config.aliases.get(binding.source, binding.source), "")
+        fits = {"topic": "copy", "queue": "move"}.get(kind)
+        if binding.mode is not None and fits is not None and binding.mode != fits:
+            yield place.problem((*at, "mode"), f"{binding.source} is a {kind}; write {fits}")
+        if _leads_back(config, binding):
+            yield place.problem((*at, "target"), "messages would come back to the source for ever")
+
+
+def _leads_back(config: Config, binding: Binding) -> bool:
+    """Tell whether what goes along a binding comes to its source again."""
+    start = config.aliases.get(binding.source, binding.source)
+    seen: set[str] = set()
+    ahead = [config.aliases.get(binding.target, binding.target)]
+    while ahead:
+        name = ahead.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += [
+                config.aliases.get(each.target, each.target)
+                for each in config.bindings
+                if config.aliases.get(each.source, each.source) == name
+            ]
+    return False
 
 
 def _check_relay_dead_letter(config: Config, place: _Place) -> Iterator[Problem]:

@@ -27,12 +27,23 @@ from amqproute.address import is_reserved
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
-from amqproute.broker.broker import Broker, NodeDeclaration
-from amqproute.broker.limits import MemoryBudget, QueueLimits
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
+from amqproute.broker.options import (
+    Duplicates,
+    Durability,
+    Excess,
+    NonTransactional,
+    QueueOptions,
+    Visibility,
+)
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
+from amqproute.broker.subscription import NOTES, node_of
+from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
-from amqproute.config.parameters import Config, Listen, Node
+from amqproute.config.parameters import Binding, Config, Listen, Node
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
@@ -272,7 +283,7 @@ class House:
         recovery = await self.store.open()
         await self._identify(recovery.notes.get(OWN_NOTES, {}))
         config = self.config
-        self.broker.recovered(recovery.queues)
+        self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
         self.receipts.recovered(recovery.received)
         self._declare(config)
         self.relay = self._make_relay()
@@ -284,7 +295,13 @@ class House:
         limits = config.limits
         self.shared = Shared(
             self.broker,
-            Termini(self.broker, self.transfer, self._qualified, now_ms),
+            Termini(
+                self.broker,
+                self.transfer,
+                self._qualified,
+                now_ms,
+                lambda: self.config.unsupported_filter == "drop",
+            ),
             self.relay,
             self.receipts,
             FrontendLimits(
@@ -335,7 +352,11 @@ class House:
         await transaction.commit()
 
     def _declare(self, config: Config) -> None:
-        self.broker.declare([_declaration(node, config) for node in config.nodes], config.aliases)
+        self.broker.declare(
+            [_declaration(node, config) for node in config.nodes],
+            config.aliases,
+            [binding_declaration(binding) for binding in config.bindings],
+        )
 
     def _wire_services(self) -> None:
         assert self.transfer is not None
@@ -462,6 +483,9 @@ class House:
         def is_gone(node: Any, address: str | None) -> bool:
             if address in aliases:
                 return True
+            node = node_of(node)
+            if isinstance(node, Topic):
+                return self.broker.topics.get(node.name) is not node
             return isinstance(node, Queue) and self.broker.nodes.get(node.name) is not node
 
         for frontend in tuple(self.shared.frontends):
@@ -634,19 +658,51 @@ def _load_users(config: Config, *, must_exist: bool = False) -> UserFile:
     return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
 
 
-def _declaration(node: Node, config: Config) -> NodeDeclaration:
+def _declaration(node: Node, config: Config) -> NodeDeclaration | TopicDeclaration:
     limits = config.limits
-    return NodeDeclaration(
-        node.name,
-        QueueLimits(
-            resident_messages=limits.queue_memory_messages,
-            resident_bytes=limits.queue_memory_bytes,
-            capacity=node.capacity or 0,
-            ttl_ms=int((node.ttl or 0) * 1000),
-            max_deliveries=node.max_deliveries or 0,
-        ),
-        node.dead_letter,
+    queue_limits = QueueLimits(
+        resident_messages=limits.queue_memory_messages,
+        resident_bytes=limits.queue_memory_bytes,
+        capacity=node.capacity or 0,
+        ttl_ms=int((node.ttl or 0) * 1000),
+        max_deliveries=node.max_deliveries or 0,
+        priorities=node.priorities,
     )
+    if node.type == "queue":
+        return NodeDeclaration(node.name, queue_limits, node.dead_letter, _options(node))
+    return TopicDeclaration(
+        node.name,
+        TopicLimits(
+            buffer_messages=node.subscriber_buffer,
+            buffer_bytes=node.subscriber_buffer_bytes,
+            holds_publishers=node.subscriber_full == "wait",
+            rejects_unroutable=node.unroutable == "reject",
+            last_value=node.last_value,
+            last_value_key=node.last_value_key,
+            ttl_ms=queue_limits.ttl_ms,
+            queue=queue_limits,
+        ),
+    )
+
+
+def _options(node: Node) -> QueueOptions:
+    return QueueOptions(
+        durability=Durability(node.message_durability_mode),
+        takes_durable=node.durable_on_transient == "accept",
+        non_transactional=NonTransactional(node.non_transactional_support),
+        destructive_links=node.maximum_destructive_links,
+        excess=Excess(node.excess_destructive_link_policy),
+        archive_expired=node.archive_expired,
+        archive_unreachable=node.archive_currently_unreachable,
+        duplicates=Duplicates(node.duplicate_policy),
+        visibility=Visibility(node.visibility),
+        default_outcomes=node.default_outcomes,
+    )
+
+
+def binding_declaration(binding: Binding) -> BindingDeclaration:
+    """Return a binding of the configuration in the broker's words."""
+    return BindingDeclaration(binding.source, binding.target, binding.filter, binding.mode)
 
 
 def _is_domain(name: str) -> bool:
@@ -661,4 +717,4 @@ def _log_failure(failure: Failure, doing: str) -> None:
     log.failure("{doing} failed", failure, doing=doing)
 
 
-__all__ = ["House", "make_policy", "make_resolver", "make_router", "now_ms"]
+__all__ = ["House", "binding_declaration", "make_policy", "make_resolver", "make_router", "now_ms"]

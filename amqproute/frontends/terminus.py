@@ -111,10 +111,8 @@ class Termini:
         service: the transfer service: its rules say what is local and who may do what, and it
             makes the aliases ``x@y``.
         now_ms: the wall clock, for filters and first-message-date.
-
-    Attributes:
-        drops_filters: filters that are not known are left out of what is in force; else the link
-            is refused (L-20).
+        drops_filters: tells whether filters that are not known are left out of what is in force;
+            else the link is refused (L-20).
     """
 
     def __init__(
@@ -123,8 +121,9 @@ class Termini:
         service: Any,
         qualified: Callable[[str], str] = str,
         now_ms: Callable[[], int] = lambda: 0,
+        drops_filters: Callable[[], bool] = bool,
     ) -> None:
-        self.drops_filters = False
+        self._drops_filters = drops_filters
         self._now_ms = now_ms
         self._broker = broker
         self._service = service
@@ -211,7 +210,7 @@ class Termini:
             source.filter,
             own_container=container,
             now_ms=self._now_ms,
-            drop_unsupported=self.drops_filters,
+            drop_unsupported=self._drops_filters(),
         )
         properties, since_ms = self._first_message_date(attach)
         properties.update(_delivery_mode(attach))

@@ -16,7 +16,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "frobnicate: 1\n",
         [
-            "1: frobnicate: unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, tls, listen, users, access, nodes, aliases, resolver, routes, peers, relay, limits, journal, management, log, shutdown-timeout"
+            "1: frobnicate: unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tls, listen, users, access, nodes, aliases, bindings, resolver, routes, peers, relay, limits, journal, management, log, shutdown-timeout"
         ],
     ),
     (
@@ -40,12 +40,67 @@ REFUSED: list[tuple[str, list[str]]] = [
         ["2: nodes[0]: has to be a map of keys and values, not the text 'orders'"],
     ),
     (
-        "nodes:\n  - {name: prices, type: topic}\n",
-        ["2: nodes[0].type: type 'topic' comes with a later release; write queue"],
+        "nodes:\n  - {name: prices, type: topic, dead-letter: prices, max-deliveries: 3}\n",
+        [
+            "2: nodes[0].dead-letter: is the node itself; its dead letters would never leave",
+            "2: nodes[0].max-deliveries: means something for a queue only",
+            "2: nodes[0].dead-letter: means something for a queue only",
+        ],
+    ),
+    (
+        "nodes:\n  - name: orders\n    last-value: 1\n    unroutable: reject\n",
+        [
+            "3: nodes[0].last-value: means something for a topic only",
+            "4: nodes[0].unroutable: means something for a topic only",
+        ],
+    ),
+    (
+        "nodes:\n  - name: q\n    durable-on-transient: reject\n    excess-destructive-link-policy: wait\n    maximum-destructive-links: 0\n    default-outcomes: [released, released]\n",
+        [
+            "3: nodes[0].durable-on-transient: needs message-durability-mode: force-transient beside it",
+            "4: nodes[0].excess-destructive-link-policy: needs maximum-destructive-links beside it, 1 or more",
+            "6: nodes[0].default-outcomes: names an outcome twice",
+        ],
+    ),
+    (
+        "nodes:\n  - {name: t, type: topic, duplicate-policy: all}\n  - {name: q, duplicate-policy: some}\n",
+        [
+            "3: nodes[1].duplicate-policy: 'some' is not one of global-ids, all, off",
+        ],
+    ),
+    (
+        "nodes:\n  - {name: t, type: topic, visibility: inbound}\n",
+        ["2: nodes[0].visibility: means something for a queue only"],
+    ),
+    (
+        "nodes:\n  - {name: t, type: topic, last-value-key: symbol}\n",
+        ["2: nodes[0].last-value-key: needs last-value beside it, as in last-value: 1"],
+    ),
+    (
+        "nodes: [{name: t, type: topic}, {name: q}]\nbindings:\n  - {source: t, target: q, mode: move}\n  - {source: q, target: z@b.example, mode: copy}\n  - {source: u, target: r}\n",
+        [
+            "3: bindings[0].mode: t is a topic; write copy",
+            "4: bindings[1].mode: q is a queue; write move",
+            "5: bindings[2].source: there is no node 'u'; add it under nodes",
+            "5: bindings[2].target: there is no node 'r'; add it under nodes",
+        ],
+    ),
+    (
+        "nodes: [{name: a}, {name: b}]\naliases: {c: a}\nbindings:\n  - {source: a, target: b}\n  - {source: b, target: c}\n  - {source: a, target: b}\n",
+        [
+            "4: bindings[0].target: messages would come back to the source for ever",
+            "5: bindings[1].target: messages would come back to the source for ever",
+            "6: bindings[2]: is the same as bindings[0]",
+            "6: bindings[2].target: messages would come back to the source for ever",
+        ],
+    ),
+    (
+        "nodes: [{name: a}]\nbindings: [{source: a, target: '@b.example'}]\n",
+        ["2: bindings[0].target: '@b.example' names no node; write NODE or NODE@DOMAIN"],
     ),
     (
         "nodes:\n  - {name: prices, type: queu}\n",
-        ["2: nodes[0].type: 'queu' is not one of queue; did you mean queue?"],
+        ["2: nodes[0].type: 'queu' is not one of queue, topic; did you mean queue?"],
     ),
     (
         "nodes:\n  - {name: 2024}\n",
@@ -367,14 +422,12 @@ REFUSED: list[tuple[str, list[str]]] = [
     ("---\na: 1\n---\nb: 2\n", ["3: is not YAML"]),
     (
         "source: {}\n",
-        [
-            "1: source: unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, tls, listen, users, access, nodes, aliases, resolver, routes, peers, relay, limits, journal, management, log, shutdown-timeout"
-        ],
+        ["1: source: unknown key here; it belongs under bindings"],
     ),
     (
         "<<: {domains: [a]}\n",
         [
-            '1: "<<": unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, tls, listen, users, access, nodes, aliases, resolver, routes, peers, relay, limits, journal, management, log, shutdown-timeout'
+            '1: "<<": unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tls, listen, users, access, nodes, aliases, bindings, resolver, routes, peers, relay, limits, journal, management, log, shutdown-timeout'
         ],
     ),
     ("users: {file: ''}\n", ["1: users.file: '' is not the path of a file"]),
