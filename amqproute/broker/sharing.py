@@ -17,7 +17,16 @@ class SharingBatch:
         encoded: the body.
     """
 
-    __slots__ = ("_batch", "_encoded", "_groups", "_payload_id", "arrivals", "now_ms")
+    __slots__ = (
+        "_batch",
+        "_encoded",
+        "_groups",
+        "_payload_id",
+        "arrivals",
+        "is_rehearsal",
+        "is_transactional",
+        "now_ms",
+    )
 
     def __init__(self, batch: Batch, payload_id: int, encoded: bytes) -> None:
         self._batch = batch
@@ -26,6 +35,8 @@ class SharingBatch:
         self._groups: dict[tuple[int, int, int], tuple[list[str], list[int]]] = {}
         self.arrivals = batch.arrivals
         self.now_ms = batch.now_ms
+        self.is_rehearsal = batch.is_rehearsal
+        self.is_transactional = batch.is_transactional
 
     @property
     def transaction(self) -> SharingBatch:

@@ -261,7 +261,7 @@ class Topic:
             )
         if outlets:
             self._put_on(outlets, message, batch, origin)
-        self.tally.published += 1
+        self.tally.published += not batch.is_rehearsal
         if self._subscriptions or limits.last_value:
             now_ms = batch.now_ms
             expires_ms = 0 if origin.is_dead_letter else message.expires_ms(now_ms)
@@ -274,7 +274,7 @@ class Topic:
             except KeyError:
                 batch.arrivals[self] = [arrival]
         elif not outlets:
-            self.tally.unroutable += 1
+            self.tally.unroutable += not batch.is_rehearsal
 
     def _is_wanted(self, message: Message, container: str | None) -> bool:
         return any(each.selects(message, container) for each in self._subscriptions)

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
+from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.transaction import TransactionLimits
@@ -26,6 +28,7 @@ from tests.conformance.house import (
     frame,
     message,
 )
+from tests.support.fakes import topic
 
 COORDINATOR = 9
 """The handle of the coordinator link."""
@@ -1060,6 +1063,109 @@ class AbroadTests(TransactionCase):
         first, second = self.client.all(spec.Disposition)
         self.assertEqual(condition(first.state), ROLLBACK)
         self.assertIsInstance(second.state, spec.Released)
+
+
+class TopicTests(TransactionCase):
+    """Topics in transactions."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        broker = self.house.broker
+        bindings = [BindingDeclaration("t", "q"), BindingDeclaration("t", "r")]
+        nodes = [NodeDeclaration(name, QueueLimits()) for name in ("q", "r")]
+        broker.declare([*nodes, topic("t")], {}, bindings)
+        self.subscriber = self.house.client().ready("subscriber")
+        self.subscriber.receiver("t", credit=10)
+        self.client.sender("t", 0)
+        self.txn_id = self.declare()
+
+    def test_publish(self) -> None:
+        """X-06: subscribers and bound queues see nothing before the commit; it counts once."""
+        self.post(self.txn_id, b"1")
+        self.client.all(spec.Disposition)
+        self.assertEqual((self.subscriber.run().bodies(), self.house.depth("r")), ([], 0))
+        self.commit(self.txn_id)
+        self.assertEqual(self.subscriber.run().bodies(), [b"1"])
+        self.assertEqual((self.house.depth("q"), self.house.depth("r")), (1, 1))
+        self.assertEqual(self.house.broker.topics["t"].tally.published, 1)
+
+    def test_rolled_back(self) -> None:
+        """X-08: nothing of it arrives anywhere."""
+        self.post(self.txn_id, b"1")
+        self.client.all(spec.Disposition)
+        self.roll_back(self.txn_id)
+        self.assertEqual((self.subscriber.run().bodies(), self.house.depth("r")), ([], 0))
+        self.assertEqual(self.house.broker.topics["t"].tally.published, 0)
+
+    def test_acknowledged(self) -> None:
+        """X-07, X-19: a subscriber's outcomes wait for the discharge as well."""
+        self.client.receiver("t", 1, credit=1)
+        self.client.publish(self.number(), message(b"1"))
+        self.assertEqual(self.client.bodies(), [b"1"])
+        self.client.all(spec.Disposition)
+        self.dispose(self.txn_id, 0)
+        self.assertEqual(self.roll_back(self.txn_id), [])
+        again = self.declare()
+        self.dispose(again, 0, outcome=spec.Released())
+        self.client.credit(1, 1, delivery_count=1)
+        self.assertEqual(self.client.bodies(), [])
+        self.client.all(spec.Disposition)
+        self.commit(again)
+        self.assertEqual(self.client.bodies(), [b"1"])
+
+
+class ModelTests(TransactionCase):
+    """Transactions against a model, at random."""
+
+    def run_course(self, chance: random.Random) -> None:
+        """Do thirty things; then lose the connection, and compare what is left."""
+        self.build()
+        self.client.sender("q", 0)
+        self.client.receiver("q", 1)
+        left = {b"m%d" % each for each in range(8)}
+        self.client.fill(sorted(left))
+        self.client.credit(8, 1)
+        held = dict(enumerate(self.client.bodies()))
+        works: dict[bytes, tuple[set[bytes], set[bytes]]] = {}
+        for step in range(30):
+            txn_id = chance.choice(list(works) or [b""])
+            what = chance.choice(("declare", "post", "accept", "accept", "commit", "roll back"))
+            if what == "declare" or not txn_id:
+                works[self.declare()] = (set(), set())
+            elif what == "post":
+                body = b"p%d" % step
+                self.post(txn_id, body, settled=chance.random() < 0.3)
+                works[txn_id][0].add(body)
+            elif what == "accept" and held:
+                number = chance.choice(list(held))
+                self.dispose(txn_id, number, settled=chance.random() < 0.3)
+                works[txn_id][1].add(held.pop(number))
+            elif what == "commit":
+                self.client.all(spec.Disposition)
+                self.house.store.is_full = chance.random() < 0.2
+                self.discharge(txn_id)
+                posted, accepted = works.pop(txn_id)
+                if not self.house.store.is_full or not (posted or accepted):
+                    left = (left - accepted) | posted
+                self.house.store.is_full = False
+            else:
+                self.client.all(spec.Disposition)
+                self.roll_back(txn_id)
+                works.pop(txn_id)
+            self.client.all(spec.Disposition)
+        self.client.hang_up()
+        self.assertEqual(self.queue.acquired, 0)
+        self.assertEqual(self.house.shared.transactions.staged_bytes, 0)
+        self.assertEqual(sorted(self.consumer(credit=100).bodies()), sorted(left))
+
+    def test_courses(self) -> None:
+        """X-08, X-11: what is left is what was committed, and all that was not taken."""
+        for seed in range(60):
+            try:
+                self.run_course(random.Random(seed))
+            except self.failureException as error:
+                raise self.failureException(f"seed {seed}: {error}") from error
+        self.flushLoggedErrors(StoreError)
 
 
 class WireTests(TransactionCase):
