@@ -579,6 +579,10 @@ def _impossible(
             problems.append(f"bindings: {each.name}: topics copy, queues move")
         if "@" not in target and target not in declared:
             problems.append(f"bindings: {each.name}: there is no node {each.target!r}")
+        try:
+            each.filters(lambda: 0)
+        except AmqpError as error:
+            problems.append(f"bindings: {each.name}: {error.description}")
     return problems
 
 

@@ -146,6 +146,11 @@ class Subscription:
         return len(self._buffer) + len(self._returned)
 
     @property
+    def waiting_bytes(self) -> int:
+        """Octets of these."""
+        return self._bytes
+
+    @property
     def consumers(self) -> int:
         """Links attached."""
         return len(self._consumers)

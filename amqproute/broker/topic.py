@@ -192,6 +192,11 @@ class Topic:
         return sum(each.waiting for each in self._subscriptions)
 
     @property
+    def waiting_bytes(self) -> int:
+        """Octets of these."""
+        return sum(each.waiting_bytes for each in self._subscriptions)
+
+    @property
     def consumers(self) -> int:
         """Links that receive from it."""
         count = sum(each.consumers for each in self._subscriptions)

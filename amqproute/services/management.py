@@ -42,6 +42,7 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, PreconditionFailed
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
@@ -181,6 +182,7 @@ class ManagementService:
         self._destinations = destinations
         self.register(EntityType("queue", self._queues))
         self.register(EntityType("relay-queue", self._relay_queues))
+        self.register(EntityType("binding", self._bindings))
         self.register(EntityType("connection", connections))
 
     def __repr__(self) -> str:
@@ -297,8 +299,50 @@ class ManagementService:
         broker = self._broker
         for name, queue in sorted(broker.nodes.items()):
             yield self._queue_row(queue, "queue", "dynamic" if name in broker.dynamic else "node")
+        for _, topic in sorted(broker.topics.items()):
+            yield self._topic_row(topic)
+            for _, subscription in sorted(topic.durable.items()):
+                yield self._queue_row(subscription.queue, "queue", "subscription")
         for _, queue in sorted(broker.internal.items()):
             yield self._queue_row(queue, "queue", "relay")
+
+    def _topic_row(self, topic: Topic) -> dict[str, Any]:
+        tally = topic.tally
+        return {
+            "name": topic.name,
+            "type": "queue",
+            "kind": "topic",
+            "depth": topic.waiting,
+            "available": topic.waiting,
+            "acquired": 0,
+            "deferred": 0,
+            "consumers": topic.consumers,
+            "resident": topic.waiting + topic.retained,
+            "bytes": topic.waiting_bytes,
+            "oldest-age-ms": None,
+            "enqueued": tally.published,
+            "dequeued": tally.delivered,
+            "expired": tally.expired,
+            "dropped": tally.dropped,
+            "unroutable": tally.unroutable,
+            "subscriptions": len(topic.subscriptions),
+            "durable-subscriptions": len(topic.durable),
+        }
+
+    def _bindings(self) -> Iterable[Row]:
+        for binding in self._broker.bindings.values():
+            declaration = binding.declaration
+            yield {
+                "name": binding.name,
+                "type": "binding",
+                "source": declaration.source,
+                "target": declaration.target,
+                "filter": declaration.selector,
+                "mode": binding.mode,
+                "moved": binding.moved,
+                "refused": binding.refused,
+                "reason": binding.words,
+            }
 
     def _relay_queues(self) -> Iterable[Row]:
         states = {row.get("queue"): row for row in self._destinations()}

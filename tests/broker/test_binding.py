@@ -260,6 +260,7 @@ class DirectoryTests(BindingCase):
             BindingDeclaration("x", "a"),
             BindingDeclaration("t", "x"),
             BindingDeclaration("a", "a"),
+            BindingDeclaration("t", "a", "color = "),
         ]
         error = self.assertRaises(ConfigError, self.broker.declare, nodes, {}, bad)
-        self.assertEqual(len(error.problems), 4)
+        self.assertEqual(len(error.problems), 5)

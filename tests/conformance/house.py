@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.auth.realm import Authenticator, Throttle
-from amqproute.broker.broker import Broker, NodeDeclaration
+from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
@@ -343,7 +343,7 @@ class House:
         world: World,
         name: str,
         *,
-        nodes: Sequence[str | NodeDeclaration] = ("q",),
+        nodes: Sequence[str | NodeDeclaration | TopicDeclaration] = ("q",),
         aliases: Mapping[str, str] | None = None,
         access: Sequence[Rule] | None = None,
         relay_for: Sequence[str] = (),
@@ -365,7 +365,7 @@ class House:
         self.broker = Broker(self.store, clock, world.now_ms, lambda: f"dynamic-{uuid.uuid4()}")
         self.broker.declare(
             [
-                node if isinstance(node, NodeDeclaration) else NodeDeclaration(node, QueueLimits())
+                NodeDeclaration(node, QueueLimits()) if isinstance(node, str) else node
                 for node in nodes
             ],
             aliases or {},
@@ -409,7 +409,10 @@ class House:
         self.shared = Shared(
             self.broker,
             Termini(
-                self.broker, self.transfer, (lambda node: f"{node}@{name}") if qualify else str
+                self.broker,
+                self.transfer,
+                (lambda node: f"{node}@{name}") if qualify else str,
+                world.now_ms,
             ),
             self.relay,
             Receipts(),

@@ -15,7 +15,8 @@ from amqproute.cli.refusal import USAGE
 from amqproute.config import Config, advise, check_files, load
 from amqproute.config.load import Problem, find
 from amqproute.daemon import service
-from amqproute.errors import ConfigError, TlsError
+from amqproute.daemon.assembly import binding_declaration, now_ms
+from amqproute.errors import ConfigError, InvalidField, TlsError
 from amqproute.net.tls import TlsContexts, describe
 
 __all__ = ["EXPIRES_SOON", "check", "examine", "serve"]
@@ -64,12 +65,27 @@ def examine(config: Config) -> tuple[list[str], list[str]]:
     keys = {problem.key for problem in missing}
     if not any(key.startswith("tls.") for key in keys):
         _examine_tls(config, problems, warnings)
+    problems += _examine_bindings(config)
     if "users.file" not in keys and config.users.file.exists():
         try:
             UserFile.load(config.users.file)
         except ConfigError as error:
             problems += error.problems
     return problems, warnings
+
+
+def _examine_bindings(config: Config) -> list[str]:
+    """Compile the bindings' selectors, of which the configuration itself knows nothing."""
+    problems = []
+    for index, binding in enumerate(config.bindings):
+        try:
+            binding_declaration(binding).filters(now_ms)
+        except InvalidField as error:
+            line = config.source.lines.get(("bindings", index, "filter"), 1)
+            problems.append(
+                f"{config.source.path}:{line}: bindings[{index}].filter: {error.description}"
+            )
+    return problems
 
 
 def _examine_tls(config: Config, problems: list[str], warnings: list[str]) -> None:
