@@ -113,12 +113,12 @@ class Once:
 
     def arrived(self, entries: Sequence[Entry]) -> list[Entry]:
         """Note entries that have been committed; return those that are held already."""
+        self._uncommitted.difference_update([entry.identity for entry in entries])
+        if not self._doubtful:
+            return []
         twice = []
-        uncommitted = self._uncommitted
         for entry in entries:
-            if entry.identity:
-                uncommitted.discard(entry.identity)
-            elif entry in self._doubtful:
+            if entry in self._doubtful:
                 self._doubtful.discard(entry)
                 identity = self.identity(entry.message)
                 if identity in self._held:
@@ -140,11 +140,12 @@ class Once:
 
     def gone(self, entries: Iterable[Entry]) -> None:
         """Forget entries that the queue does not hold any more."""
+        discard = self._held.discard
         for entry in entries:
-            if not self._is_indexed(entry.line, entry.id):
+            if self._lines and not self._is_indexed(entry.line, entry.id):
                 self._left.add(entry.id)
-                continue
-            self._held.discard(entry.identity or self._known(entry.message))
+            else:
+                discard(entry.identity or self._known(entry.message))
         self._is_full = False
 
     def rows_gone(self, line: Line, rows: Iterable[Any]) -> None:
