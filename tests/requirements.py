@@ -3,9 +3,10 @@
 
 The ids are those of the project's list of requirements for AMQP 1.0: T the transfer service,
 A addresses, L containers, sessions and links, M messages, O outcomes, F credit, P publishing,
-D durability and lifetime, E errors, W the worked examples, X transactions, K conflicts between
-sources. A row has the dotted names of its tests; or, in words, why there is nothing to prove yet.
-`tests.test_requirements` holds this file to the tests that exist.
+D durability and lifetime, E errors, N nodes, S subscribing and consuming, Q queues, W the worked
+examples, X transactions, K conflicts between sources. A row has the dotted names of its tests; or,
+in words, why there is nothing to prove yet. `tests.test_requirements` holds this file to the tests
+that exist.
 """
 
 from __future__ import annotations
@@ -853,4 +854,142 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
     ),
     "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
+    "K-05": (
+        "tests.broker.test_topic.DirectoryTests.test_became",
+        "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
+    ),
+    "K-20": (
+        "tests.broker.test_topic.DurableTests.test_outcomes",
+        "tests.broker.test_topic.SubscriberTests.test_outcomes",
+        "tests.frontends.test_topics.DeliveryTests.test_released",
+    ),
+    "L-14": (
+        "tests.broker.test_topic.NewcomerTests.test_date",
+        "tests.frontends.test_topics.AttachTests.test_dates",
+    ),
+    "L-15": ("tests.frontends.test_topics.AttachTests.test_dates",),
+    "L-16": ("tests.broker.test_topic.DurableTests.test_other_date",),
+    "L-48": (
+        "tests.broker.test_topic.DurableTests.test_other_filter",
+        "tests.frontends.test_topics.DurableTests.test_other_filter",
+    ),
+    "N-01": (
+        "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
+        "tests.frontends.test_topics.AttachTests.test_defaults",
+        "tests.integration.test_proton_topics.TopicTests.test_subscribers",
+    ),
+    "N-02": ("tests.broker.test_binding.QueueTests.test_fair",),
+    "N-03": ("tests.broker.test_topic.DirectoryTests.test_became",),
+    "N-04": (
+        "tests.frontends.test_topics.AttachTests.test_defaults",
+        "tests.frontends.test_topics.AttachTests.test_target",
+    ),
+    "N-05": "a definition: what the attaches of all tests name are nodes of one container",
+    "N-06": (
+        "tests.broker.test_topic.DurableTests.test_outcomes",
+        "tests.broker.test_topic.SubscriberTests.test_outcomes",
+    ),
+    "N-07": "an authoring note: what should be expressible stands in the rows N-01, N-02 and T-09",
+    "N-08": (
+        "tests.broker.test_topic.SubscriberTests.test_nobody",
+        "tests.broker.test_topic.SubscriberTests.test_unroutable_reject",
+    ),
+    "N-09": (
+        "tests.broker.test_binding.DirectoryTests.test_deleted_node",
+        "tests.broker.test_binding.DirectoryTests.test_reload",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
+    ),
+    "N-10": (
+        "tests.broker.test_binding.DirectoryTests.test_refused",
+        "tests.broker.test_binding.QueueTests.test_filter",
+        "tests.broker.test_binding.TopicTests.test_filter",
+    ),
+    "N-11": (
+        "tests.broker.test_binding.QueueTests.test_fair",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
+    ),
+    "N-12": (
+        "tests.broker.test_binding.QueueTests.test_full",
+        "tests.broker.test_binding.QueueTests.test_moves",
+        "tests.broker.test_binding.QueueTests.test_store_fails",
+        "tests.broker.test_binding.TopicTests.test_full",
+    ),
+    "N-25": (
+        "tests.broker.test_topic.NewcomerTests.test_for_each_key",
+        "tests.broker.test_topic.NewcomerTests.test_last_value",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
+        "tests.integration.test_proton_topics.TopicTests.test_last_value",
+    ),
+    "Q-36": (
+        "tests.broker.test_topic.DurableTests.test_restart",
+        "tests.frontends.test_topics.DurableTests.test_restart",
+        "tests.integration.test_proton_topics.TopicTests.test_durable",
+    ),
+    "S-01": ("tests.frontends.test_topics.AttachTests.test_move",),
+    "S-02": ("tests.frontends.test_topics.AttachTests.test_defaults",),
+    "S-03": (
+        "tests.broker.test_binding.QueueTests.test_fair",
+        "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
+    ),
+    "S-04": (
+        "tests.broker.test_topic.DurableTests.test_outcomes",
+        "tests.broker.test_topic.SubscriberTests.test_outcomes",
+        "tests.frontends.test_topics.DeliveryTests.test_released",
+    ),
+    "S-05": ("tests.frontends.test_topics.DeliveryTests.test_acknowledged",),
+    "S-06": ("tests.frontends.test_topics.DeliveryTests.test_presumed",),
+    "S-07": "deliveries are sent settled only if the client asked for it, else unsettled",
+    "S-08": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+        "tests.frontends.test_topics.AttachTests.test_filter",
+    ),
+    "S-09": (
+        "tests.frontends.test_topics.DeliveryTests.test_at_most_once",
+        "tests.integration.test_proton_topics.TopicTests.test_subscribers",
+    ),
+    "S-10": ("tests.frontends.test_topics.DurableTests.test_detached_and_back",),
+    "S-14": ("tests.frontends.test_topics.RestOfHouseTests.test_browsing_a_queue",),
+    "S-15": (
+        "tests.broker.test_topic.SubscriberTests.test_nobody",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+    ),
+    "S-16": ("tests.broker.test_topic.NewcomerTests.test_date",),
+    "S-17": (
+        "tests.broker.test_topic.DurableTests.test_one_body",
+        "tests.broker.test_topic.NewcomerTests.test_bounds",
+    ),
+    "S-18": (
+        "tests.broker.test_topic.SubscriberTests.test_filter",
+        "tests.broker.test_topic.SubscriberTests.test_late",
+        "tests.frontends.test_topics.AttachTests.test_filter",
+    ),
+    "S-19": ("tests.broker.test_topic.DurableTests.test_name",),
+    "S-20": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
+        "tests.frontends.test_topics.DurableTests.test_closed",
+        "tests.frontends.test_topics.DurableTests.test_null_source",
+        "tests.frontends.test_topics.DurableTests.test_restart",
+        "tests.frontends.test_topics.DurableTests.test_shared",
+        "tests.integration.test_proton_topics.TopicTests.test_durable",
+    ),
+    "S-21": (
+        "tests.broker.test_topic.DurableTests.test_capacity",
+        "tests.broker.test_topic.SubscriberTests.test_buffer",
+        "tests.broker.test_topic.SubscriberTests.test_holds_publishers",
+    ),
+    "W-05": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+    ),
+    "W-09": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
+        "tests.integration.test_proton_topics.TopicTests.test_bindings",
+    ),
+    "W-17": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
+        "tests.integration.test_proton_topics.TopicTests.test_durable",
+    ),
+    "W-18": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
+        "tests.integration.test_proton_topics.TopicTests.test_last_value",
+    ),
 }

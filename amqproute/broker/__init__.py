@@ -34,6 +34,14 @@ The invariant that makes it simple: *every resident entry has a smaller id than 
 Entries that a consumer gives back return to their old place because the line of returned entries
 is sorted by id and always served first.
 
+Topics
+======
+
+A topic (`topic`) is a target that puts each message on everything that subscribes to it: on the
+queue of a durable subscription and the target of a binding within the sender's batch, with one
+body in the store for all of them, and into the buffer of a link's own subscription after the
+commit. A binding (`binding`) takes from a topic or a queue and puts on another node, in one batch.
+
 Why so
 ======
 

@@ -194,6 +194,16 @@ class CheckTests(CommandTestCase):
             "2 problems",
         )
 
+    def test_selector_of_a_binding(self) -> None:
+        """It is compiled, and what is wrong is told with its line."""
+        self.config.write_text(
+            "nodes: [{name: t, type: topic}, {name: q}]\n"
+            "bindings:\n  - source: t\n    target: q\n    filter: color =\n"
+        )
+        self.assertRefused(
+            self.amqproute("check"), 2, f"{self.config}:5: bindings[0].filter: ", "one problem"
+        )
+
     def test_no_such_file(self) -> None:
         """A file given with --config has to be there."""
         result = self.amqproute("check", "--config", "/nowhere.yaml")

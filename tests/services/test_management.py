@@ -12,9 +12,12 @@ from zope.interface.verify import verifyObject
 
 from amqproute import conditions
 from amqproute.auth.policy import Verb
-from amqproute.broker.broker import Broker, NodeDeclaration
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
+from amqproute.broker.subscription import Definition
 from amqproute.errors import AmqpError, PreconditionFailed
+from amqproute.filters.registry import NO_FILTERS
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.services import management
@@ -144,6 +147,24 @@ class ManagementTests(SynchronousTestCase):
             operation="QUERY", properties={"message_id": None, "correlation_id": "c9"}
         )
         self.assertEqual(fields.correlation_id, "c9")
+
+    def test_topics(self) -> None:
+        """Topics, their durable subscriptions and the bindings are shown, too."""
+        limits = QueueLimits()
+        nodes = [NodeDeclaration("orders", limits), NodeDeclaration("audit", limits)]
+        binding = BindingDeclaration("t", "audit")
+        self.broker.declare([*nodes, TopicDeclaration("t")], {"sales": "orders"}, [binding])
+        topic = self.broker.topics["t"]
+        topic.subscribe(Definition("t", "c", "s", "user:ann", "c"), NO_FILTERS)
+        self.clock.advance(0)
+        self.put(Message(sections.encode_section(spec.SECTION_DATA, b"hello")), "t")
+        rows = {row["name"]: row for row in self.rows(entityType="queue")}
+        self.assertEqual(rows["t"]["kind"], "topic")
+        self.assertEqual((rows["t"]["enqueued"], rows["t"]["durable-subscriptions"]), (1, 1))
+        subscription = rows["amqp$sub/t/c/s"]
+        self.assertEqual((subscription["kind"], subscription["depth"]), ("subscription", 1))
+        (row,) = self.rows(entityType="binding")
+        self.assertEqual((row["source"], row["target"], row["mode"]), ("t", "audit", "copy"))
 
     def test_query_can_be_restricted(self) -> None:
         """By attribute names, and by offset and count."""

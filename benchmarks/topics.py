@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a message on a topic costs for each subscriber, and how often its body is stored.
+
+Run ``python -m benchmarks.topics [--deliveries N]``. Without a network: consumers that take and
+accept whatever there is stand for the links.
+
+* *memory*: subscriptions that end with their link. Microseconds of CPU for each delivery, from
+  ``put`` to the settlement.
+* *durable*: subscriptions on the disk, on SQLite. The same, with enqueue and dequeue of every
+  delivery by the store's writer; and what one message of all of them takes in the file before it
+  is acknowledged: bodies, rows, octets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sqlite3
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from amqproute.broker.broker import Broker, TopicDeclaration
+from amqproute.broker.limits import QueueLimits, TopicLimits
+from amqproute.broker.subscription import Definition, Subscription
+from amqproute.broker.topic import Topic
+from amqproute.entry import Entry
+from amqproute.filters.registry import NO_FILTERS
+from amqproute.message import Message
+from amqproute.store.memory import MemoryStore
+from amqproute.store.sqlite import SqliteStore
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.wire.amqp10 import sections, spec
+from benchmarks.store import Loop, cpu
+
+SUBSCRIBERS = (1, 10, 100, 1000)
+BODY = 1024
+BATCH = 20
+ORIGIN = Origin(ANONYMOUS_PRINCIPAL)
+ACCEPTED = spec.Accepted()
+
+
+def now_ms() -> int:
+    """Return the wall clock."""
+    return time.time_ns() // 1_000_000
+
+
+def encoded() -> bytes:
+    """Return a durable message with a body of its own."""
+    header = sections.encode_header(spec.Header(durable=True))
+    return header + sections.encode_section(spec.SECTION_DATA, b"x" * BODY)
+
+
+class Link:
+    """A consumer that accepts at once what it gets; within the broker's batch of that moment."""
+
+    def __init__(self, broker: Broker, source: Any, is_open: bool = True) -> None:
+        self.broker = broker
+        self.source = source
+        self.is_open = is_open
+        self.taken = 0
+        source.attach(self)
+
+    def capacity(self) -> int:
+        """See `IConsumer`."""
+        return 1 << 20 if self.is_open else 0
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer`."""
+        self.taken += len(entries)
+        for entry in entries:
+            entry.message.for_delivery(0, entry.attempted, entry.expires_ms, 0)
+        if isinstance(self.source, Subscription):
+            self.source.settle(entries, ACCEPTED, None, self)
+            return
+        batch = self.broker.begin()
+        self.source.settle(entries, ACCEPTED, batch, self)
+        batch.commit(True)
+
+    def holds(self) -> Sequence[Entry]:
+        """See `IConsumer`."""
+        return ()
+
+    def exhausted(self) -> None:
+        """See `IConsumer`."""
+
+
+def make_topic(store: Any, clock: Any) -> tuple[Broker, Topic]:
+    """Return a broker with one topic."""
+    broker = Broker(store, clock, now_ms, lambda: "unused")
+    limits = TopicLimits(buffer_messages=1 << 20, queue=QueueLimits())
+    broker.declare([TopicDeclaration("t", limits)], {})
+    return broker, broker.topics["t"]
+
+
+def publish(broker: Broker, topic: Topic, count: int) -> Any:
+    """Put messages in one batch."""
+    batch = broker.begin()
+    for _ in range(count):
+        topic.put(Message(encoded()), batch, ORIGIN)
+    return batch.commit()
+
+
+def memory(subscribers: int, deliveries: int) -> float:
+    """Return microseconds of CPU for each delivery to subscribers in memory."""
+    clock = Clock()
+    store = MemoryStore(clock)
+    store.open()
+    broker, topic = make_topic(store, clock)
+    links = [Link(broker, Subscription(topic, NO_FILTERS)) for _ in range(subscribers)]
+    messages = max(BATCH, deliveries // subscribers)
+    started = cpu()
+    for _ in range(messages // BATCH):
+        publish(broker, topic, BATCH)
+        clock.advance(0)
+    spent = cpu() - started
+    taken = sum(link.taken for link in links)
+    assert taken == messages // BATCH * BATCH * subscribers, taken
+    return spent / taken * 1e6
+
+
+def durable(subscribers: int, deliveries: int) -> tuple[float, str]:
+    """Return microseconds of CPU for each delivery, and what one message takes in the file."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = str(Path(directory) / "store.db")
+        loop, clock = Loop(), Clock()
+        store = SqliteStore(path, loop, clock_ms=now_ms)
+        loop.wait(store.open())
+        broker, topic = make_topic(store, clock)
+        links = []
+        for number in range(subscribers):
+            made: list[Any] = []
+            definition = Definition("t", "c", f"s{number}", "user:ann", "c")
+            topic.subscribe(definition, NO_FILTERS).addCallback(made.append)
+            loop.until(lambda made=made: bool(made))  # type: ignore[misc]
+            links.append(Link(broker, made[0], is_open=False))
+        loop.wait(publish(broker, topic, 1))
+        held = in_file(path)
+        for link in links:
+            link.is_open = True
+            link.source.dispatch()
+        messages = max(BATCH, deliveries // subscribers)
+        started = cpu()
+        for _ in range(messages // BATCH):
+            loop.wait(publish(broker, topic, BATCH))
+        loop.wait(broker.begin().commit())
+        spent = cpu() - started
+        taken = sum(link.taken for link in links) - subscribers
+        assert taken == messages // BATCH * BATCH * subscribers, taken
+        loop.wait(store.close())
+        return spent / taken * 1e6, held
+
+
+def in_file(path: str) -> str:
+    """Say what stands in the store: bodies, rows that refer to them, octets of bodies."""
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        rows, own = database.execute(
+            "SELECT count(*), total(length(encoded)) FROM entry"
+        ).fetchone()
+        bodies, shared = database.execute(
+            "SELECT count(*), total(length(encoded)) FROM payload"
+        ).fetchone()
+    return f"{rows} rows, {bodies} shared bodies, {int(own + shared)} octets of bodies"
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--deliveries", type=int, default=100_000)
+    deliveries = parser.parse_args().deliveries
+    print(f"message of {len(encoded())} octets, {BATCH} in a batch; us of CPU for each delivery")
+    for subscribers in SUBSCRIBERS:
+        print(f"  memory   {subscribers:5} subscribers: {memory(subscribers, deliveries):6.2f}")
+    for subscribers in SUBSCRIBERS:
+        cost, held = durable(subscribers, deliveries // 2)
+        print(f"  durable  {subscribers:5} subscribers: {cost:6.2f}   one message: {held}")
+
+
+if __name__ == "__main__":
+    main()
