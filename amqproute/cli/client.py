@@ -64,6 +64,7 @@ from amqproute.wire.amqp10.events import (
 )
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.types import Described, Symbol
 
 __all__ = ["Client", "ClientError", "Patience", "Receiver", "Sender", "connect", "is_private"]
 
@@ -422,23 +423,38 @@ class Client:
         await sender.attached(link)
         return sender
 
-    async def receiver(self, node: str | None, credit: int = 0) -> Receiver:
+    async def receiver(
+        self,
+        node: str | None,
+        credit: int = 0,
+        *,
+        browses: bool = False,
+        selector: str | None = None,
+    ) -> Receiver:
         """Attach a link to receive on.
 
         Args:
             node: the node; None for a dynamic one, whose name is then `Receiver.address`.
             credit: how many messages are wanted in all; 0 for any number.
+            browses: messages are shown and stay where they are.
+            selector: only messages that this condition is true for.
 
         Raises:
-            ClientError: the broker refuses the link.
+            ClientError: the broker refuses the link, or cannot do what is asked for.
         """
         self.check()
         assert self._session is not None
-        source = spec.Source(address=node, dynamic=node is None, outcomes=_symbols())
+        source = spec.Source(
+            address=node,
+            dynamic=node is None,
+            outcomes=_symbols(),
+            distribution_mode=_COPY if browses else None,
+            filter=None if selector is None else {_SELECTOR: Described(_SELECTOR, selector)},
+        )
         receiver = Receiver(self, node or "(dynamic)", credit)
         link = self._session.attach(f"receive-{uuid.uuid4()}", "receiver", source, spec.Target())
         self._links[link] = receiver
-        await receiver.attached(link)
+        await receiver.attached(link, browses, selector is not None)
         return receiver
 
     async def request(self, node: str, encode: Any, *, seconds: float | None = None) -> bytes:
@@ -699,12 +715,28 @@ class Receiver:
     def __repr__(self) -> str:
         return f"<Receiver {self.name} arrived={len(self._arrived)} left={self._left}>"
 
-    async def attached(self, link: Link) -> None:
-        """Wait for the broker's answer to the attach, then grant credit."""
+    async def attached(self, link: Link, browses: bool = False, selects: bool = False) -> None:
+        """Wait for the broker's answer to the attach, then grant credit.
+
+        Args:
+            link: the engine's link.
+            browses: the answer has to say that messages stay.
+            selects: the answer has to say that a selector is in force.
+        """
         self.link = link
         self._client.flush()
         await self._client.wait(self._attached, f"answer to the link from {self.name!r}")
         assert link.source is not None
+        if (browses and link.source.distribution_mode != _COPY) or (
+            selects and _SELECTOR not in (link.source.filter or {})
+        ):
+            # Rather nothing than messages taken away that were to stay.
+            await self.close()
+            raise ClientError(
+                NEGATIVE,
+                conditions.NOT_IMPLEMENTED,
+                f"{self.name!r} does not {'select' if selects else 'let itself be browsed'}",
+            )
         self.address = link.source.address or self.name
         self._grant()
 
@@ -772,6 +804,10 @@ class Receiver:
             self._attached.errback(error)
         if self._waiter is not None and not self._waiter.called:
             self._waiter.errback(error)
+
+
+_COPY: Final = Symbol("copy")
+_SELECTOR: Final = Symbol("apache.org:selector-filter:string")
 
 
 def _symbols() -> tuple[str, ...]:

@@ -64,6 +64,7 @@ class Broker:
         credit: granted on each link from the client.
         backlog: encoded messages for whoever receives.
         refuse: refuses links with this condition.
+        terms: what it changes in the sources of links.
     """
 
     def __init__(self, mechanisms: Sequence[str] = ("ANONYMOUS",)) -> None:
@@ -78,6 +79,7 @@ class Broker:
         self.credit = 100
         self.backlog: list[bytes] = []
         self.refuse: Any = None
+        self.terms: dict[str, Any] = {}
         self.dynamic: Link | None = None
         self.reply: Callable[[Message], bytes] | None = None
         self.senders: list[Link] = []
@@ -110,7 +112,9 @@ class Broker:
                 link.accept(source=spec.Source(address="dyn-1", dynamic=True))
                 self.dynamic = link
             else:
-                link.accept()
+                for name, value in self.terms.items():
+                    setattr(source, name, value)
+                link.accept(source=source)
                 self.senders.append(link)
         else:
             link.accept()
@@ -309,6 +313,29 @@ class VerbTests(ClientTestCase):
             receiver.accept(self.succeed(receiver.next(1.0)))
         self.turn()
         self.assertEqual(self.broker.backlog, [])
+
+    def test_browse_and_filter(self) -> None:
+        """The source says so: copy, and a selector; the messages are settled for this link only."""
+        self.broker.backlog = [message("a")]
+        receiver = self.succeed(
+            self.client.receiver("orders", browses=True, selector="color = 'red'")
+        )
+        source = self.broker.senders[0].source
+        assert source is not None
+        assert source.filter is not None
+        self.assertEqual(source.distribution_mode, "copy")
+        (chosen,) = source.filter.values()
+        self.assertEqual(chosen.descriptor, "apache.org:selector-filter:string")
+        self.assertEqual(chosen.value, "color = 'red'")
+        self.assertEqual(self.succeed(consume(receiver, 1, 1.0, True)), 1)
+
+    def test_not_browsed(self) -> None:
+        """A broker that would take the messages away, or all of them, is not given credit."""
+        self.broker.terms = {"distribution_mode": "move", "filter": None}
+        self.broker.backlog = [message("a")]
+        for terms in ({"browses": True}, {"selector": "TRUE"}):
+            self.fail_with(self.client.receiver("orders", **terms), 1, conditions.NOT_IMPLEMENTED)
+        self.assertEqual(len(self.broker.backlog), 1)
 
     def test_receive_times_out(self) -> None:
         """None, not an error."""

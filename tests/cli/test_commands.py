@@ -113,7 +113,7 @@ class ProgramTests(CommandTestCase):
             ["send", "orders", "--count", "2"],
             ["send", "orders", "--body", "x", "--property", "novalue"],
             ["receive", "orders", "--timeout", "0"],
-            ["receive", "orders", "--browse"],
+            ["receive", "--browse"],
         ):
             with self.subTest(args=args):
                 result = self.amqproute(*args)

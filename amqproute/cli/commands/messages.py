@@ -329,6 +329,15 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
     type=click.FloatRange(0, min_open=True),
     help="Stop when no message has come for so long. [default: wait for ever]",
 )
+@click.option(
+    "--browse", is_flag=True, help="Look only: the messages stay in the queue, for others too."
+)
+@click.option(
+    "--filter",
+    "selector",
+    metavar="SQL",
+    help="Only messages that this selector is true for, as in \"color = 'red' AND size > 3\".",
+)
 @json_option
 def receive(
     node: str,
@@ -337,9 +346,11 @@ def receive(
     config: Path | None,
     count: int | None,
     timeout: float | None,
+    browse: bool,
+    selector: str | None,
     as_json: bool,
 ) -> int:
-    """Consume messages from NODE and print them.
+    """Consume messages from NODE, or browse them, and print them.
 
     With --json one object a message: header, annotations, properties, application-properties and
     body. Ctrl-C stops it; what was not printed stays in the queue.
@@ -351,7 +362,9 @@ def receive(
     async def work(reactor: Any) -> int:
         client = await open_client(reactor, access)
         try:
-            receiver = await client.receiver(node, credit=count or 0)
+            receiver = await client.receiver(
+                node, credit=count or 0, browses=browse, selector=selector
+            )
             got = await consume(receiver, count, timeout, as_json)
         finally:
             await client.close()
