@@ -48,6 +48,7 @@ from zope.interface import implementer
 from amqproute.broker.batch import Batch
 from amqproute.broker.limits import QueueLimits, TopicLimits
 from amqproute.broker.newest import Newest
+from amqproute.broker.publishers import Publishers
 from amqproute.broker.queue import UNBOUNDED, Queue
 from amqproute.broker.sharing import SharingBatch
 from amqproute.broker.subscription import (
@@ -157,6 +158,7 @@ class Topic:
         self._leaving: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
         self._waiting: list[WeakMethod[Callable[[], None]]] = []
+        self.publishers = Publishers(self.space, self._is_bounded)
         self._deleted = False
 
     def __repr__(self) -> str:
@@ -222,6 +224,9 @@ class Topic:
         if self._limits.holds_publishers:
             spaces.extend(each.space() for each in self._subscriptions)
         return min(spaces, default=UNBOUNDED)
+
+    def _is_bounded(self) -> bool:
+        return bool(self._bounded) or self._limits.holds_publishers
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""

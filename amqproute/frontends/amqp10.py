@@ -20,6 +20,7 @@ from amqproute.broker.options import Lifetime
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts, Stream
 from amqproute.broker.subscription import node_of
+from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import Transaction, Transactions, TransactionTerms
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -655,7 +656,7 @@ class Frontend:
             inbound = Inbound(self, link, found.node, origin, self.limits.link_credit)
             link.context = inbound
             self._links.add(link)
-            if isinstance(found.node, Queue):
+            if isinstance(found.node, Queue | Topic):
                 found.node.publishers.join(inbound)
             inbound.grant()
 
@@ -775,8 +776,9 @@ class Frontend:
             context.gone()
         elif isinstance(context, Inbound):
             target = context.target
-            if isinstance(target, Queue):
+            if isinstance(target, Queue | Topic):
                 target.publishers.leave(context)
+            if isinstance(target, Queue):
                 target.look_at_life()
             if self._dynamic.get(target) is link:
                 self.creator_gone(target)

@@ -13,6 +13,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.broker.broker import RETURN_TO
 from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
 from amqproute.errors import (
     AmqpError,
     DecodeError,
@@ -84,7 +85,7 @@ class Inbound:
         if not link.is_active or self._frontend.is_stopping:
             return
         target = self.target
-        shares = isinstance(target, Queue)
+        shares = isinstance(target, Queue | Topic)
         space = target.publishers.allowance(self) if shares else target.space()
         room = min(self.window - self._uncommitted, space)
         if room > link.credit and (link.credit <= self.window // 2 or room < self.window // 2):

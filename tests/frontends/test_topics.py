@@ -181,6 +181,14 @@ class AttachTests(TopicCase):
         self.run_now()
         self.assertEqual(publisher.credit, 3)
 
+    def test_shared_space(self) -> None:
+        """Publishers share what a full subscription has room for (F-03)."""
+        self.build(queue=QueueLimits(capacity=4))
+        self.leave(self.durable(), closed=False)
+        first, second = self.client.sender("t", "first"), self.client.sender("t", "second")
+        self.run_now()
+        self.assertEqual((first.credit, second.credit), (2, 2))
+
 
 class DeliveryTests(TopicCase):
     """What deliveries and acknowledgements are like (S-04 to S-10)."""
