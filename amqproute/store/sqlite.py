@@ -60,7 +60,7 @@ class SqliteStore:
         reactor: ReactorThreads,
         *,
         clock_ms: Callable[[], int],
-        page_size: int = 16384,
+        page_size: int = 8192,
         max_bytes: int = 0,
         checkpoint_bytes: int = 32 * 1024 * 1024,
         remainder_bytes: int = 1024 * 1024,
