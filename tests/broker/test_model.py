@@ -194,8 +194,196 @@ class QueueMachine(RuleBasedStateMachine):
         self.broker.stop()
 
 
+class Link:
+    """A link as the second model knows it.
+
+    Attributes:
+        taker: the real consumer.
+        residue: it selects numbers that leave this when divided by 3; None for all.
+        copies: it browses.
+        hands: what it holds, or has been shown and not settled.
+        shown: browsers: what it has been shown and has not released.
+    """
+
+    def __init__(self, queue: Any, residue: int | None, copies: bool) -> None:
+        self.residue = residue
+        self.copies = copies
+        selects = None if residue is None else self._selects
+        self.taker = Taker(queue, selects=selects, copies=copies)
+        self.hands: dict[int, Any] = {}
+        self.shown: set[int] = set()
+
+    def _selects(self, entry: Any) -> bool:
+        return self.wants(int(body_of(entry)))
+
+    def wants(self, number: int) -> bool:
+        """Tell whether it selects a message."""
+        return self.residue is None or number % 3 == self.residue
+
+
+class SharedMachine(RuleBasedStateMachine):
+    """Priorities, lives, filters and browsers: who has room has what is there for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.store = KeptStore(self.clock)
+        self.numbers = 0
+        self.there: dict[int, tuple[int, float | None]] = {}
+        self.boot()
+
+    def boot(self) -> None:
+        """Build a broker over what the store has."""
+        self.broker = make_broker(self.clock, self.store, node("q", resident_messages=KEPT))
+        self.queue = self.broker.nodes["q"]
+        self.links: list[Link] = []
+
+    @rule(
+        kinds=st.lists(
+            st.tuples(st.sampled_from([1, 4, 4, 9]), st.sampled_from([None, None, 1, 30])),
+            min_size=1,
+            max_size=6,
+        )
+    )
+    def publish(self, kinds: list[tuple[int, int | None]]) -> None:
+        """Put a batch of durable messages."""
+        made = []
+        for priority, life in kinds:
+            self.numbers += 1
+            dies = None if life is None else self.clock.seconds() + life
+            self.there[self.numbers] = (priority, dies)
+            ttl = None if life is None else life * 1000
+            made.append(message(b"%d" % self.numbers, priority=priority, ttl=ttl))
+        put(self.broker, self.queue, *made)
+
+    @precondition(lambda self: len(self.links) < 5)
+    @rule(residue=st.sampled_from([None, 0, 1]), copies=st.booleans(), room=st.integers(0, 5))
+    def attach(self, residue: int | None, copies: bool, room: int) -> None:
+        """A link comes."""
+        self.links.append(Link(self.queue, residue, copies))
+        self.links[-1].taker.take(room)
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data())
+    def detach(self, data: st.DataObject) -> None:
+        """A link goes, and what it held goes back."""
+        link = data.draw(st.sampled_from(self.links))
+        self.links.remove(link)
+        self.queue.detach(link.taker)
+        if not link.copies:
+            link.taker.settle(self.broker, list(link.taker.held), spec.Released())
+
+    @precondition(lambda self: self.links)
+    @rule(data=st.data(), room=st.integers(1, 8))
+    def grant(self, data: st.DataObject, room: int) -> None:
+        """Give a link room."""
+        data.draw(st.sampled_from(self.links)).taker.take(room)
+
+    @precondition(lambda self: any(link.hands for link in self.links))
+    @rule(data=st.data(), outcome=st.sampled_from(["accepted", "released", "failed"]))
+    def settle(self, data: st.DataObject, outcome: str) -> None:
+        """Settle some of what a link holds."""
+        link = data.draw(st.sampled_from([link for link in self.links if link.hands]))
+        numbers = data.draw(
+            st.lists(st.sampled_from(sorted(link.hands)), min_size=1, max_size=4, unique=True)
+        )
+        entries = [link.hands.pop(number) for number in numbers]
+        if link.copies and outcome != "accepted":
+            link.shown.difference_update(numbers)
+        if not link.copies and outcome == "accepted":
+            for number in numbers:
+                del self.there[number]
+        states = {
+            "accepted": spec.Accepted(),
+            "released": spec.Released(),
+            "failed": spec.Modified(delivery_failed=True),
+        }
+        link.taker.settle(self.broker, entries, states[outcome])
+
+    @rule(seconds=st.sampled_from([0.01, 0.5, 1.2, 40.0]))
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.clock.advance(seconds)
+
+    @rule()
+    def restart(self) -> None:
+        """Lose the process, with all links."""
+        turn(self.clock)
+        self.broker.stop()
+        self.boot()
+
+    @invariant()
+    def agrees(self) -> None:
+        """Each message is with one consumer; nothing that a link with room wants is left."""
+        turn(self.clock)
+        for link in self.links:
+            self.look_at(link)
+        held = [number for link in self.links if not link.copies for number in link.hands]
+        assert len(held) == len(set(held)), held
+        assert self.queue.acquired == len(held)
+        now = self.clock.seconds()
+        for number, (_, dies) in list(self.there.items()):
+            if dies is not None and dies <= now and number not in held:
+                del self.there[number]  # it is gone, or will be without having been seen
+        waiting = {number for number in self.there if number not in held}
+        assert self.queue.depth >= len(self.there)
+        for link in self.links:
+            if link.taker.room:
+                left = {number for number in waiting if link.wants(number)} - link.shown
+                assert not left, (left, link.copies, link.residue)
+
+    def look_at(self, link: Link) -> None:
+        """Take note of what has come to a link since the last step."""
+        known = set(map(id, link.hands.values()))
+        came = [(int(body_of(entry)), entry) for entry in link.taker.held if id(entry) not in known]
+        last: dict[int, int] = {}
+        for number, entry in came:
+            assert number in self.there, f"{number} came after its end"
+            assert link.wants(number), number
+            assert number not in link.shown, f"{number} was shown twice"
+            if not entry.attempted:  # what was given back may come out of order (Q-05)
+                priority = self.there[number][0]
+                assert last.get(priority, 0) < number, f"{number} came after {last}"
+                last[priority] = number
+            link.hands[number] = entry
+            if link.copies:
+                link.shown.add(number)
+
+    def teardown(self) -> None:
+        """Everything that lives comes out, and then nothing is left."""
+        self.agrees()
+        for link in list(self.links):
+            self.queue.detach(link.taker)
+            if not link.copies:
+                link.taker.settle(self.broker, list(link.taker.held), spec.Released())
+        self.links = [Link(self.queue, None, False)]
+        self.links[0].taker.take(10_000)
+        self.agrees()
+        taker = self.links[0].taker
+        assert {int(body_of(entry)) for entry in taker.held} >= set(self.there)
+        taker.settle(self.broker, list(taker.held), spec.Accepted())
+        for _ in range(40):
+            self.clock.advance(5)
+            turn(self.clock, 10)
+        assert self.queue.depth == 0, self.queue
+        assert self.broker.budget.used_bytes == 0
+        for line in self.queue._lines:
+            assert self.store.rows(line.key) == []
+        self.broker.stop()
+
+
 class QueueModelTests(SynchronousTestCase):
-    """The machine as a test."""
+    """The machines as tests."""
+
+    def test_shared(self) -> None:
+        """Q-03 to Q-06, Q-26 to Q-35, L-23 to L-29, D-05: whatever links come and go."""
+        self.patch(line_module, "LOAD_MESSAGES", 2)
+        run_state_machine_as_test(
+            SharedMachine,
+            settings=settings(
+                max_examples=settings().max_examples, stateful_step_count=30, deadline=None
+            ),
+        )
 
     def test_against_a_list(self) -> None:
         """Whatever happens, the queue and the list agree."""

@@ -12,9 +12,9 @@ from amqproute.broker.options import Excess, QueueOptions, Visibility
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
+from amqproute.wire.amqp10.types import Described, Symbol, Timestamp, UInt, ULong
 from tests.support.asserts import HouseTestCase
-from tests.support.fakes import message, put
+from tests.support.fakes import EPOCH_MS, message, put
 from tests.support.house import Client, House, Network
 
 ACCEPTED = spec.Accepted()
@@ -294,6 +294,48 @@ class OptionTests(QueueCase):
         link = self.receive(filter=asked)
         self.assertTrue(link.is_active)
         self.assertFalse(link.source.filter)
+
+    def test_delivery_modes(self) -> None:
+        """P-12 to P-17, S-09, S-10, K-23: what is offered is in force, what is not is refused."""
+        self.build()
+        self.put_bodies(b"1")
+        wanted, wished = Symbol("delivery-mode"), Symbol("opt-delivery-mode")
+        for role in ("sender", "receiver"):
+            for number, (asked, expected) in enumerate(
+                (
+                    ({wanted: Symbol("at-least-once")}, "at-least-once"),
+                    ({wished: Symbol("exactly-once")}, "at-least-once"),
+                    ({wanted: Symbol("exactly-once")}, None),
+                    ({wanted: Symbol("at-most-once")}, "at-most-once"),
+                )
+            ):
+                link = getattr(self.client, role)("q", name=f"{role}{number}", properties=asked)
+                self.run_now()
+                if expected is None:
+                    self.assertDetached(self.client, link, conditions.NOT_IMPLEMENTED)
+                else:
+                    self.assertEqual(link.remote_attach.properties[wanted], expected)
+        link.flow(1)
+        self.client.flush()
+        self.run_now()
+        self.assertTrue(self.client.deliveries[0].settled)
+        self.assertEqual(self.queue.depth, 0)
+
+    def test_first_message_date(self) -> None:
+        """L-14, L-15, K-14: at or after a date; a date in the future means new ones only."""
+        self.build()
+        self.put_bodies(b"1")
+        self.clock.advance(10)
+        key = Symbol("first-message-date")
+        now = EPOCH_MS + 10_000
+        for number, (asked, answer) in enumerate(((now - 5_000, now - 5_000), (now * 2, now))):
+            properties = {key: Timestamp(asked)}
+            link = self.client.receiver("q", 10, f"in{number}", properties=properties)
+            self.run_now()
+            self.assertEqual(link.remote_attach.properties[key], answer)
+        self.assertEqual(self.client.bodies(), [])
+        self.put_bodies(b"2")
+        self.assertEqual(self.client.bodies(), [b"2"])
 
     def test_filter_changed(self) -> None:
         """L-48: the same link again with another filter."""
