@@ -313,16 +313,43 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "L-10": ("tests.conformance.test_addresses.RelayTests.test_identity",),
     "L-11": ("tests.conformance.test_link.AttachTests.test_terminus_defaults",),
     "L-12": "termini end with their links, so each attach makes a new one (E-01)",
+    "L-13": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
+    "L-14": (
+        "tests.broker.test_topic.NewcomerTests.test_date",
+        "tests.frontends.test_queues.OptionTests.test_first_message_date",
+        "tests.frontends.test_topics.AttachTests.test_dates",
+    ),
+    "L-15": (
+        "tests.frontends.test_queues.OptionTests.test_first_message_date",
+        "tests.frontends.test_topics.AttachTests.test_dates",
+    ),
+    "L-16": ("tests.broker.test_topic.DurableTests.test_other_date",),
     "L-20": (
         "tests.conformance.test_link.RefusalTests.test_selector",
         "tests.conformance.test_link.RefusalTests.test_unknown_filter",
         "tests.filters.test_registry.FilterSetTests.test_unknown_kinds",
+        "tests.frontends.test_queues.OptionTests.test_unsupported_filter",
     ),
     "L-21": ("tests.conformance.test_outcomes.OutcomeTests.test_acquired",),
     "L-22": (
         "tests.conformance.test_messages.SectionsTests.test_first_acquirer",
         "tests.conformance.test_outcomes.OutcomeTests.test_acquired",
     ),
+    "L-24": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
+    "L-25": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+    ),
+    "L-26": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+    ),
+    "L-27": ("tests.broker.test_options.LifeTests.test_each_has_seen_it",),
+    "L-28": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+    ),
+    "L-29": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "L-30": ("tests.conformance.test_link.AttachTests.test_sender",),
     "L-31": (
         "tests.conformance.test_addresses.SlowDnsTests.test_detached_while_waiting",
@@ -375,6 +402,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_transfer.SizeTests.test_too_large_for_the_receiver",
         "tests.conformance.test_transfer.SizeTests.test_too_large_in_pieces",
     ),
+    "L-48": (
+        "tests.broker.test_topic.DurableTests.test_other_filter",
+        "tests.frontends.test_queues.OptionTests.test_filter_changed",
+        "tests.frontends.test_topics.DurableTests.test_other_filter",
+    ),
     "L-49": ("tests.conformance.test_link.DetachTests.test_deleted_node",),
     "L-50": ("tests.conformance.test_transfer.FramesTests.test_several_frames",),
     "L-51": ("tests.conformance.test_connection.SaslTests.test_sasl_is_demanded",),
@@ -398,6 +430,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.SectionsTests.test_header_is_kept",
     ),
     "M-05": ("tests.conformance.test_messages.BareMessageTests.test_body_of_data",),
+    "M-07": (
+        "tests.broker.test_options.DuplicateTests.test_encodings",
+        "tests.broker.test_options.DuplicateTests.test_policies",
+    ),
     "M-08": (
         "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.conformance.test_transfer.FramesTests.test_large",
@@ -502,10 +538,15 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.DetachTests.test_releases",
         "tests.conformance.test_outcomes.DefaultTests.test_orphan",
     ),
+    "O-18": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
+    "O-19": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
+    "O-21": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
     "O-22": (
         "tests.conformance.test_link.AttachTests.test_receiver",
         "tests.conformance.test_outcomes.DefaultTests.test_echo",
     ),
+    "O-23": ("tests.frontends.test_queues.OptionTests.test_default_outcomes",),
+    "O-26": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
     "O-27": ("tests.conformance.test_transfer.SettlementTests.test_nothing_leaks",),
     "O-28": ("tests.conformance.test_link.AttachTests.test_receiver",),
     "O-29": (
@@ -538,7 +579,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_flow.SenderTests.test_full",
         "tests.conformance.test_link.CapacityTests.test_space",
     ),
-    "F-03": ("tests.conformance.test_flow.SenderTests.test_ample",),
+    "F-03": (
+        "tests.conformance.test_flow.SenderTests.test_ample",
+        "tests.frontends.test_inbound.CreditTests.test_shared_room",
+    ),
     "F-04": (
         "tests.conformance.test_flow.ReceiverTests.test_revoked",
         "tests.wire.amqp10.test_link.Credit.test_revoked",
@@ -563,6 +607,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.integration.test_proton.LinkTests.test_drain",
         "tests.wire.amqp10.test_link.Credit.test_drain",
     ),
+    "F-11": ("tests.frontends.test_inbound.CreditTests.test_shared_room",),
     "F-12": ("tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",),
     "P-01": ("tests.conformance.test_link.AttachTests.test_sender",),
     "P-02": ("tests.conformance.test_transfer.OneOffTests.test_continuous",),
@@ -591,6 +636,12 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_transfer.SettlementTests.test_settled_mode",
     ),
     "P-11": ("tests.conformance.test_transfer.SettlementTests.test_only_accepted",),
+    "P-12": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "P-13": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "P-14": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "P-15": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "P-16": "exactly-once needs unsettled state that outlives links: it is refused, see K-23",
+    "P-17": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
     "P-18": (
         "tests.conformance.test_flow.SenderTests.test_ample",
         "tests.conformance.test_link.AttachTests.test_sender",
@@ -609,6 +660,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.SectionsTests.test_no_header",
         "tests.conformance.test_transfer.SettlementTests.test_non_durable",
     ),
+    "D-05": ("tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",),
+    "D-06": (
+        "tests.broker.test_feed.PriorityTests.test_levels",
+        "tests.broker.test_feed.PriorityTests.test_one_level",
+    ),
     "D-07": (
         "tests.conformance.test_messages.LifetimeTests.test_absolute",
         "tests.conformance.test_messages.LifetimeTests.test_alive",
@@ -625,6 +681,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "D-10": ("tests.conformance.test_messages.LifetimeTests.test_on_arrival",),
     "D-11": (
+        "tests.broker.test_options.LifeTests.test_ttl_zero",
         "tests.conformance.test_addresses.RelayTests.test_lifetime",
         "tests.conformance.test_messages.LifetimeTests.test_acquired_stands",
         "tests.conformance.test_messages.LifetimeTests.test_alive",
@@ -637,6 +694,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.OrderTests.test_durability_does_not_part_them",
         "tests.conformance.test_messages.OrderTests.test_in_order",
         "tests.conformance.test_transfer.FramesTests.test_cut_off",
+    ),
+    "D-13": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.DynamicTests.test_options",
     ),
     "E-01": (
         "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone_by_an_alias",
@@ -701,6 +762,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "W-02": ("tests.conformance.test_transactions.ExampleTests.test_w02_publish",),
     "W-03": ("tests.conformance.test_transactions.ExampleTests.test_w03_accept",),
     "W-04": ("tests.conformance.test_transactions.ExampleTests.test_w04_acquire",),
+    "W-05": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+    ),
+    "W-06": ("tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",),
     "W-07": (
         "tests.conformance.test_examples.ExampleTests.test_w07_settling_in_bulk",
         "tests.conformance.test_transfer.SettlementTests.test_bulk",
@@ -710,12 +775,21 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",
         "tests.integration.test_proton.LinkTests.test_request_and_response",
     ),
+    "W-09": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
+        "tests.integration.test_proton_topics.TopicTests.test_bindings",
+    ),
     "W-10": (
         "tests.conformance.test_examples.ExampleTests.test_w10_backlog",
         "tests.conformance.test_examples.ExampleTests.test_w10_shared_work_queue",
+        "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
         "tests.integration.test_proton.LinkTests.test_consumers",
     ),
-    "W-11": ("tests.conformance.test_examples.ExampleTests.test_w11_consuming",),
+    "W-11": (
+        "tests.conformance.test_examples.ExampleTests.test_w11_consuming",
+        "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
+    ),
+    "W-12": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "W-13": (
         "tests.conformance.test_examples.ExampleTests.test_w13_federated_transfer",
         "tests.integration.test_federation.FederationTests.test_transfer",
@@ -725,6 +799,16 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_examples.ExampleTests.test_w15_aliases_and_access",
         "tests.integration.test_federation.FederationTests.test_alias_and_access",
     ),
+    "W-17": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
+        "tests.integration.test_proton_topics.TopicTests.test_durable",
+    ),
+    "W-18": (
+        "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
+        "tests.integration.test_proton_topics.TopicTests.test_last_value",
+    ),
+    "W-19": ("tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",),
+    "W-20": ("tests.frontends.test_queues.ExampleTests.test_w20_link_limits",),
     "W-21": (
         "tests.conformance.test_examples.ExampleTests.test_w21_routing_faults",
         "tests.integration.test_federation.FederationTests.test_loop",
@@ -838,9 +922,20 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.TableTests.test_transactional_outcome",
         "tests.conformance.test_errors.TableTests.test_transactional_transfer",
     ),
+    "K-05": (
+        "tests.broker.test_topic.DirectoryTests.test_became",
+        "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
+    ),
+    "K-06": ("tests.broker.test_options.DuplicateTests.test_policies",),
     "K-11": (
         "tests.frontends.test_transactions.CoordinatorTests.test_many_transactions",
         "tests.frontends.test_transactions.PostingTests.test_several_links",
+    ),
+    "K-12": ("tests.broker.test_options.LifeTests.test_not_archived",),
+    "K-14": ("tests.frontends.test_queues.OptionTests.test_first_message_date",),
+    "K-15": (
+        "tests.broker.test_options.DurabilityTests.test_durable_on_transient",
+        "tests.frontends.test_queues.DynamicTests.test_memory_only",
     ),
     "K-16": (
         "tests.frontends.test_transactions.PostingTests.test_settled_by_the_sender",
@@ -853,26 +948,20 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_transactions.AcquisitionTests.test_accepted_in_it_and_rolled_back",
         "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
     ),
-    "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
-    "K-05": (
-        "tests.broker.test_topic.DirectoryTests.test_became",
-        "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
-    ),
     "K-20": (
         "tests.broker.test_topic.DurableTests.test_outcomes",
         "tests.broker.test_topic.SubscriberTests.test_outcomes",
         "tests.frontends.test_topics.DeliveryTests.test_released",
     ),
-    "L-14": (
-        "tests.broker.test_topic.NewcomerTests.test_date",
-        "tests.frontends.test_topics.AttachTests.test_dates",
+    "K-21": (
+        "tests.frontends.test_queues.DynamicTests.test_close",
+        "tests.frontends.test_queues.DynamicTests.test_exclusive",
+        "tests.frontends.test_queues.DynamicTests.test_no_links",
+        "tests.frontends.test_queues.DynamicTests.test_no_links_or_messages",
+        "tests.frontends.test_queues.DynamicTests.test_no_messages",
     ),
-    "L-15": ("tests.frontends.test_topics.AttachTests.test_dates",),
-    "L-16": ("tests.broker.test_topic.DurableTests.test_other_date",),
-    "L-48": (
-        "tests.broker.test_topic.DurableTests.test_other_filter",
-        "tests.frontends.test_topics.DurableTests.test_other_filter",
-    ),
+    "K-23": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
     "N-01": (
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
         "tests.frontends.test_topics.AttachTests.test_defaults",
@@ -914,11 +1003,100 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_binding.QueueTests.test_store_fails",
         "tests.broker.test_binding.TopicTests.test_full",
     ),
+    "N-13": (
+        "tests.frontends.test_queues.OptionTests.test_dead_letters_pass",
+        "tests.frontends.test_queues.OptionTests.test_visibility",
+    ),
+    "N-14": ("tests.frontends.test_queues.OptionTests.test_visibility",),
+    "N-16": (
+        "tests.frontends.test_queues.DynamicTests.test_after_the_connection",
+        "tests.frontends.test_queues.DynamicTests.test_no_links",
+        "tests.frontends.test_queues.DynamicTests.test_no_links_or_messages",
+        "tests.frontends.test_queues.DynamicTests.test_no_messages",
+    ),
+    "N-17": ("tests.frontends.test_queues.DynamicTests.test_exclusive",),
+    "N-18": ("tests.frontends.test_queues.DynamicTests.test_options",),
+    "N-21": ("tests.frontends.test_queues.DynamicTests.test_close",),
+    "N-22": ("tests.frontends.test_queues.DynamicTests.test_close",),
     "N-25": (
         "tests.broker.test_topic.NewcomerTests.test_for_each_key",
         "tests.broker.test_topic.NewcomerTests.test_last_value",
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
         "tests.integration.test_proton_topics.TopicTests.test_last_value",
+    ),
+    "Q-03": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.broker.test_queue.OrderTests.test_first_in_first_out",
+    ),
+    "Q-04": ("tests.broker.test_feed.PriorityTests.test_overtaking",),
+    "Q-05": ("tests.broker.test_model.QueueModelTests.test_shared",),
+    "Q-06": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
+    ),
+    "Q-09": (
+        "tests.broker.test_options.DuplicateTests.test_failed_commit",
+        "tests.broker.test_options.DuplicateTests.test_held_only",
+        "tests.broker.test_options.DuplicateTests.test_on_the_way",
+        "tests.broker.test_options.DuplicateTests.test_paged_and_restarted",
+        "tests.broker.test_options.DuplicateTests.test_while_the_backlog_is_read",
+    ),
+    "Q-10": (
+        "tests.frontends.test_queues.DynamicTests.test_options",
+        "tests.frontends.test_queues.DynamicTests.test_refused",
+    ),
+    "Q-12": ("tests.frontends.test_queues.DynamicTests.test_close",),
+    "Q-15": (
+        "tests.frontends.test_inbound.CreditTests.test_full",
+        "tests.frontends.test_inbound.CreditTests.test_overfull",
+    ),
+    "Q-16": ("tests.frontends.test_inbound.CreditTests.test_shared_room",),
+    "Q-17": (
+        "tests.broker.test_options.DurabilityTests.test_forced",
+        "tests.broker.test_options.DurabilityTests.test_message",
+        "tests.broker.test_options.DurabilityTests.test_transient",
+    ),
+    "Q-18": ("tests.frontends.test_queues.DynamicTests.test_memory_only",),
+    "Q-19": ("tests.broker.test_options.TransactionalTests.test_all",),
+    "Q-20": (
+        "tests.broker.test_options.ConsumerTests.test_none",
+        "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
+    ),
+    "Q-21": (
+        "tests.broker.test_options.ConsumerTests.test_fail",
+        "tests.broker.test_options.ConsumerTests.test_raised",
+        "tests.broker.test_options.ConsumerTests.test_wait",
+        "tests.frontends.test_queues.ExampleTests.test_stolen_place",
+        "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
+    ),
+    "Q-22": (
+        "tests.broker.test_options.LifeTests.test_archived",
+        "tests.broker.test_options.LifeTests.test_not_archived",
+    ),
+    "Q-23": (
+        "tests.broker.test_options.LifeTests.test_a_link_goes",
+        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
+        "tests.broker.test_options.LifeTests.test_nobody_there",
+        "tests.broker.test_options.LifeTests.test_paged",
+        "tests.broker.test_options.LifeTests.test_restarted",
+    ),
+    "Q-26": ("tests.broker.test_model.QueueModelTests.test_shared",),
+    "Q-28": ("tests.broker.test_options.DuplicateTests.test_held_only",),
+    "Q-29": ("tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",),
+    "Q-30": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
+    ),
+    "Q-31": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
+    ),
+    "Q-32": ("tests.broker.test_model.QueueModelTests.test_shared",),
+    "Q-33": ("tests.broker.test_queue.OrderTests.test_first_in_first_out",),
+    "Q-34": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
+    "Q-35": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
     ),
     "Q-36": (
         "tests.broker.test_topic.DurableTests.test_restart",
@@ -944,11 +1122,20 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_topics.AttachTests.test_filter",
     ),
     "S-09": (
+        "tests.frontends.test_queues.OptionTests.test_delivery_modes",
         "tests.frontends.test_topics.DeliveryTests.test_at_most_once",
         "tests.integration.test_proton_topics.TopicTests.test_subscribers",
     ),
-    "S-10": ("tests.frontends.test_topics.DurableTests.test_detached_and_back",),
-    "S-14": ("tests.frontends.test_topics.RestOfHouseTests.test_browsing_a_queue",),
+    "S-10": (
+        "tests.frontends.test_queues.OptionTests.test_delivery_modes",
+        "tests.frontends.test_topics.DurableTests.test_detached_and_back",
+    ),
+    "S-12": ("tests.frontends.test_queues.ExampleTests.test_w11_consuming",),
+    "S-13": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
+    "S-14": (
+        "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+        "tests.frontends.test_topics.RestOfHouseTests.test_browsing_a_queue",
+    ),
     "S-15": (
         "tests.broker.test_topic.SubscriberTests.test_nobody",
         "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
@@ -976,20 +1163,5 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_topic.DurableTests.test_capacity",
         "tests.broker.test_topic.SubscriberTests.test_buffer",
         "tests.broker.test_topic.SubscriberTests.test_holds_publishers",
-    ),
-    "W-05": (
-        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
-    ),
-    "W-09": (
-        "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
-        "tests.integration.test_proton_topics.TopicTests.test_bindings",
-    ),
-    "W-17": (
-        "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
-        "tests.integration.test_proton_topics.TopicTests.test_durable",
-    ),
-    "W-18": (
-        "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
-        "tests.integration.test_proton_topics.TopicTests.test_last_value",
     ),
 }
