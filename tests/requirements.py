@@ -1165,3 +1165,25 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_topic.SubscriberTests.test_holds_publishers",
     ),
 }
+
+
+def table() -> str:
+    """Return the list as the page ``tests/REQUIREMENTS.md``."""
+    lines = [
+        "# Requirements and their proofs",
+        "",
+        "Row by row of the project's list of requirements: the tests that would fail if the row",
+        "broke, or why there is nothing to prove yet. Made by `python -m tests.requirements`; a",
+        "test keeps it true.",
+        "",
+        "| row | proved by |",
+        "|---|---|",
+    ]
+    for row, proof in sorted(PROVED.items()):
+        words = proof if isinstance(proof, str) else "<br>".join(f"`{name}`" for name in proof)
+        lines.append(f"| {row} | {words.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(), end="")

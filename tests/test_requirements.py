@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from unittest import TestCase as AnyTestCase
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.requirements import PROVED
+from tests.requirements import PROVED, table
 
 COMPLETE = {"T": 39, "A": 22, "X": 31}
 """Topics of which every row has to stand in the list, and how many rows they have."""
@@ -32,6 +33,11 @@ class RequirementTests(SynchronousTestCase):
                 self.assertGreater(len(proof.split()), 3, row)
             else:
                 self.assertEqual(len(proof), len(set(proof)), row)
+
+    def test_page(self) -> None:
+        """``tests/REQUIREMENTS.md`` is what `python -m tests.requirements` prints."""
+        page = Path(__file__).with_name("REQUIREMENTS.md").read_text(encoding="utf-8")
+        self.assertEqual(page, table())
 
     def test_tests_exist(self) -> None:
         """Every test that is named can be imported, and is one."""

@@ -501,10 +501,11 @@ class Limits(Settings):
     """Bounds that keep one client from using up the daemon."""
 
     max_frame_size: Bytes = Field(
-        default=65536,
+        default=262144,
         ge=512,
         le=16 * MEBIBYTE,
-        description="The largest frame taken; it is announced to the other end.",
+        description="The largest frame taken; it is announced to the other end. A message that fits into "
+        "one frame costs about half of one that has to be cut.",
     )
     max_message_size: Bytes = Field(
         default=16 * MEBIBYTE,

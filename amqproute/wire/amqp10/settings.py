@@ -45,7 +45,7 @@ class ConnectionSettings:
     role: Literal["server", "client"]
     container_id: str
     hostname: str | None = None
-    max_frame_size: int = 65536
+    max_frame_size: int = 262144
     channel_max: int = 255
     handle_max: int = 1023
     idle_timeout: float | None = None

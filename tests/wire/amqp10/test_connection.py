@@ -217,7 +217,7 @@ class Opening(SynchronousTestCase):
         self.assertEqual(opened.container_id, "server.example")
         self.assertEqual(opened.idle_time_out, 30000)
         self.assertEqual(opened.channel_max, 7)
-        self.assertEqual(opened.max_frame_size, 65536)
+        self.assertEqual(opened.max_frame_size, 262144)
         self.assertEqual(opened.offered_capabilities, ("ANONYMOUS-RELAY",))
         self.assertEqual(opened.properties, {"product": "x"})
         self.assertEqual(peer.engine.remote_container_id, "p")
