@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
@@ -34,7 +34,10 @@ RESTARTS: Final = 8
 
 
 class ReactorThreads(Protocol):
-    """What the store needs of a reactor (Twisted's `IReactorFromThreads`)."""
+    """What the store needs of a reactor (`IReactorFromThreads` and `IReactorTime` have it)."""
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: object) -> Any:
+        """Call `callable` in the reactor's thread after some seconds."""
 
     def callFromThread(self, callable: Callable[..., Any], *args: object, **kwargs: object) -> None:
         """Call `callable` in the reactor's thread, in the order of these calls."""
@@ -103,6 +106,8 @@ class Writer:
         self._clock_ms = clock_ms
         self._on_death = on_death
         self._failing = False
+        self._patient: list[Transaction | Call] = []
+        self._release_call: Any = None
         self._jobs: SimpleQueue[Transaction | Call | Settled] = SimpleQueue()
         # What was taken from the queue last, and how many of it have their answer.
         self._batch: list[Transaction | Call | Settled] = []
@@ -118,8 +123,33 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Transaction | Call) -> None:
-        """Queue a job. Its Deferred fires from the reactor, never within this call."""
-        self._jobs.put(job)
+        """Queue a job. Its Deferred fires from the reactor, never within this call.
+
+        A patient transaction is held back on this side until one comes that is not, or for
+        `PATIENCE_SECONDS`. At a thousand messages a second each would otherwise cost two commits:
+        one when it is taken, and one when it has left, of which nobody is told. Here, not in the
+        thread: it costs no waking either.
+        """
+        self._patient.append(job)
+        if isinstance(job, Transaction) and job.is_patient and self.death is None:
+            if self._release_call is None:
+                self._release_call = self._reactor.callLater(PATIENCE_SECONDS, self._release)
+            return
+        self._hand_over()
+
+    def _release(self) -> None:
+        self._release_call = None
+        if self._patient:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the thread what is held, in order."""
+        held, self._patient = self._patient, []
+        call, self._release_call = self._release_call, None
+        if call is not None:
+            call.cancel()
+        for job in held:
+            self._jobs.put(job)
         if self.death is not None:
             # The thread may have died before or after it saw this job: whoever still finds it
             # in the queue answers it.
@@ -127,7 +157,7 @@ class Writer:
 
     def pending(self) -> int:
         """Jobs that wait for the writer."""
-        return self._jobs.qsize()
+        return self._jobs.qsize() + len(self._patient)
 
     def _bury(self) -> None:
         fired: list[tuple[Deferred[Any], Any]] = []
@@ -196,7 +226,6 @@ class Writer:
             self._answered = 0
             self._batch = [jobs.get()]
             self._batch += [jobs.get_nowait() for _ in range(jobs.qsize())]
-            self._wait_for_company()
             group: list[Transaction] = []
             room, entries = GROUP_BYTES, GROUP_ENTRIES
             for job in self._batch:
@@ -216,24 +245,6 @@ class Writer:
                     self._answered += 1
                     self._wal.settled(job)
             self._write(group)
-
-    def _wait_for_company(self) -> None:
-        """Let transactions that nobody waits for share the fsync of the next one.
-
-        At a thousand messages a second each would otherwise cost two: one when it is taken, and
-        one when it has left, of which nobody is told.
-        """
-        until = 0.0
-        while all(isinstance(job, Transaction) and job.is_patient for job in self._batch):
-            now = time.monotonic()
-            until = until or now + PATIENCE_SECONDS
-            if now >= until:
-                return
-            try:
-                self._batch.append(self._jobs.get(timeout=until - now))
-            except Empty:
-                return
-            self._batch += [self._jobs.get_nowait() for _ in range(self._jobs.qsize())]
 
     def _call(self, job: Call) -> None:
         try:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,6 +26,13 @@ class QueueReactor:
 
     def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self.calls.put(lambda: callable(*args, **kwargs))
+
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> threading.Timer:
+        """As a reactor does; the call is run like those from the thread."""
+        timer = threading.Timer(delay, self.calls.put, (lambda: callable(*args),))
+        timer.daemon = True
+        timer.start()
+        return timer
 
     def wait(self, deferred: Deferred[T]) -> T:
         """Run calls until `deferred` has fired; return its result or raise its failure."""

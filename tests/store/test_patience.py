@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transactions that nobody waits for share the next fsync, and lose neither place nor safety."""
+
+from __future__ import annotations
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.store.rig import House
+
+
+class PatienceTests(SynchronousTestCase):
+    """`Transaction.commit(patient=True)`."""
+
+    def setUp(self) -> None:
+        self.path = self.mktemp()
+        self.house = House(self.path)
+        self.house.open()
+        self.addCleanup(lambda: self.house.close())
+
+    def commits(self) -> float:
+        """Groups written so far."""
+        return self.house.store.statistics()["commits"]
+
+    def test_shares_a_commit(self) -> None:
+        """A patient one waits for one that is not, and fires before it."""
+        (first,) = self.house.put("q", b"1")
+        before = self.commits()
+        fired: list[str] = []
+        patient = self.house.store.begin()
+        patient.dequeue([first])
+        patient.commit(patient=True).addCallback(lambda _: fired.append("patient"))
+        self.assertEqual(self.commits(), before)
+        urgent = self.house.store.begin()
+        urgent.enqueue("q", self.house.store.next_id(), b"2", 0, 0, 0)
+        self.house.reactor.wait(urgent.commit().addCallback(lambda _: fired.append("urgent")))
+        self.assertEqual(fired, ["patient", "urgent"])
+        self.assertEqual(self.commits(), before + 1)
+
+    def test_alone(self) -> None:
+        """Without company it is written after a moment."""
+        (first,) = self.house.put("q", b"1")
+        patient = self.house.store.begin()
+        patient.dequeue([first])
+        self.house.reactor.wait(patient.commit(patient=True))
+        self.house.close()
+        self.house = House(self.path)
+        self.assertEqual(self.house.open().queues, {})
+
+    def test_a_look_comes_after_it(self) -> None:
+        """A load sees what was committed before it, patiently or not."""
+        (first,) = self.house.put("q", b"1")
+        patient = self.house.store.begin()
+        patient.dequeue([first])
+        patient.commit(patient=True)
+        self.assertEqual(self.house.reactor.wait(self.house.store.load("q", 0, 9, 999)), [])
+
+    def test_closing(self) -> None:
+        """Closing writes what was held back."""
+        (first,) = self.house.put("q", b"1")
+        patient = self.house.store.begin()
+        patient.dequeue([first])
+        done = patient.commit(patient=True)
+        self.house.close()
+        self.successResultOf(done)
+        self.house = House(self.path)
+        self.assertEqual(self.house.open().queues, {})
