@@ -504,8 +504,8 @@ class Limits(Settings):
         default=262144,
         ge=512,
         le=16 * MEBIBYTE,
-        description="The largest frame taken; it is announced to the other end. A message that fits into "
-        "one frame costs about half of one that has to be cut.",
+        description="The largest frame taken; it is announced to the other end. A message that "
+        "fits into one frame costs about half of one that has to be cut.",
     )
     max_message_size: Bytes = Field(
         default=16 * MEBIBYTE,
