@@ -6,7 +6,22 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Literal
+from typing import Any, Final, Literal
+
+from amqproute.wire.amqp10.types import Symbol
+
+# What two amqproute brokers have agreed on; both ends of a relay link read it here.
+STREAM: Final = Symbol("amqproute:stream")
+"""Link property: names the store that numbers the sender's entries (T-36)."""
+FLOOR: Final = Symbol("amqproute:floor")
+"""Link property: the lowest entry id that the sender may still send."""
+TAG_OCTETS: Final = 8
+"""A relaying peer's delivery-tag: the entry's id, big-endian."""
+TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
+"""What a broker offers in its open that keeps receipts."""
+
+RELAY_PREFIX: Final = "amqp$out/"
+"""What the name of a relay queue has before the key of its next hop."""
 
 
 @dataclass(frozen=True, slots=True)

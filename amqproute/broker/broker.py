@@ -11,7 +11,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.address import is_reserved
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.dynamic import DynamicTerms
@@ -609,8 +608,3 @@ def _circles(bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str])
         for each in line
         if leads_to(aliases.get(each.target, each.target), source)
     ]
-
-
-def is_internal(name: str) -> bool:
-    """Tell whether a name belongs to services and relay queues."""
-    return is_reserved(name)

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import __version__, conditions
-from amqproute.address import is_reserved
+from amqproute.address import TRANSFER_NODE, is_reserved
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
@@ -66,9 +66,15 @@ from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
 from amqproute.services import relay_operations
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
-from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
+from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
-from amqproute.values import NextHop, Principal, RouteRule, TransportSecurity
+from amqproute.values import (
+    TRANSFER_CAPABILITY,
+    NextHop,
+    Principal,
+    RouteRule,
+    TransportSecurity,
+)
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.mechanisms import EXTERNAL, SaslClient, SaslServer, client_mechanism
 
@@ -221,7 +227,7 @@ class House:
                 idle_timeout=limits.idle_timeout,
                 handshake_timeout=limits.handshake_timeout,
                 incoming_window=limits.session_window,
-                offered_capabilities=("AMQPROUTE:TRANSFER",),
+                offered_capabilities=(TRANSFER_CAPABILITY,),
                 properties=product(),
                 tls="required" if security is TransportSecurity.UPGRADE else "none",
                 sasl_client=_ExternalOnly(),
@@ -250,7 +256,7 @@ class House:
                     incoming_window=limits.session_window,
                     offered_capabilities=(
                         "ANONYMOUS-RELAY",
-                        "AMQPROUTE:TRANSFER",
+                        TRANSFER_CAPABILITY,
                         *FILTER_CAPABILITIES,
                     ),
                     properties=product(),
@@ -361,7 +367,7 @@ class House:
     def _wire_services(self) -> None:
         assert self.transfer is not None
         assert self.relay is not None
-        self.broker.services[TRANSFER] = self.transfer
+        self.broker.services[TRANSFER_NODE] = self.transfer
         management = ManagementService(
             self.broker,
             lambda principal, verb, node: self._policy.allows(principal, verb, node),

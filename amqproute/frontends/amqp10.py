@@ -32,13 +32,13 @@ from amqproute.errors import (
     Unresolved,
 )
 from amqproute.frontends.coordinator import Coordinator, coordinator
-from amqproute.frontends.inbound import FLOOR, Inbound
+from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.terminus import Found, Termini
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
-from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, FLOOR, STREAM, NextHop, Origin, Principal
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
@@ -48,7 +48,6 @@ from amqproute.wire.amqp10.states import State
 from amqproute.wire.amqp10.types import Symbol
 from amqproute.wire.mechanisms import Verify
 
-STREAM = Symbol("amqproute:stream")
 LONGEST_STREAM = 128
 ERROR_MODE = Symbol("error-mode")
 """Link property: what an error of the link ends, the link (`detach`) or its session (`end`)."""

@@ -23,7 +23,7 @@ from amqproute.errors import (
 )
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.message import Message, annotations_of
-from amqproute.values import NextHop, Origin
+from amqproute.values import FLOOR, NextHop, Origin
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
-FLOOR = Symbol("amqproute:floor")
 
 
 class Inbound:

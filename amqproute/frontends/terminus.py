@@ -55,7 +55,6 @@ DELIVERY_MODE: Final = Symbol("delivery-mode")
 WISHED_MODE: Final = Symbol("opt-delivery-mode")
 AT_MOST_ONCE: Final = Symbol("at-most-once")
 AT_LEAST_ONCE: Final = Symbol("at-least-once")
-EXACTLY_ONCE: Final = Symbol("exactly-once")
 OUTCOMES: Final = tuple(
     Symbol(name)
     for name in (

@@ -11,6 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.address import TRANSFER_NODE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.interfaces import IConnectionUser
@@ -25,21 +26,15 @@ from amqproute.message import (
 from amqproute.relay import verdict
 from amqproute.relay.verdict import Action, Scope, Verdict
 from amqproute.routing import trail
-from amqproute.values import NextHop
+from amqproute.values import FLOOR, STREAM, TAG_OCTETS, TRANSFER_CAPABILITY, NextHop
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.states import State
-from amqproute.wire.amqp10.types import Symbol
 
-TRANSFER: Final = "amqp$transfer"
 ANONYMOUS: Final = "anonymous"
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
-TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
-STREAM: Final = Symbol("amqproute:stream")
-FLOOR: Final = Symbol("amqproute:floor")
-TAG_OCTETS: Final = 8
 CLOSED: Final = Verdict(Scope.HOST, Action.NEXT_HOST, "connection.closed", "closed by us")
 
 
@@ -308,7 +303,7 @@ class PeerSession:
         self._is_refused = False
         remote = self.connection.remote_open
         offered = remote.offered_capabilities if remote is not None else ()
-        if self._target != TRANSFER or ANONYMOUS_RELAY not in offered:
+        if self._target != TRANSFER_NODE or ANONYMOUS_RELAY not in offered:
             return False
         self._target = ANONYMOUS
         self._attach()

@@ -21,9 +21,8 @@ from amqproute.errors import NotFound, ResolveError, Unresolved
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
 from amqproute.relay.destination import NOTE, REFUSED_SECONDS, Destination, RelayTerms
-from amqproute.values import NextHop, Principal
+from amqproute.values import RELAY_PREFIX, NextHop, Principal
 
-PREFIX = "amqp$out/"
 REMEMBERED_REFUSALS = 10_000
 MANY_DESTINATIONS = 1000
 """Destinations beyond which those are forgotten that have nothing to do."""
@@ -78,8 +77,8 @@ class Relay:
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
         """Make the destinations that have a backlog in the store, with their back-off."""
-        for name in [name for name in self._broker.unclaimed if name.startswith(PREFIX)]:
-            key = name[len(PREFIX) :]
+        for name in [name for name in self._broker.unclaimed if name.startswith(RELAY_PREFIX)]:
+            key = name[len(RELAY_PREFIX) :]
             destination = self._make(self._hop_of_key(key))
             noted = notes.get(key)
             if noted is not None:
@@ -164,7 +163,7 @@ class Relay:
         if destination is None:
             if len(self.destinations) >= self._trim_at:
                 self._trim()
-            queue = self._broker.make_internal(PREFIX + hop.key, self._limits)
+            queue = self._broker.make_internal(RELAY_PREFIX + hop.key, self._limits)
             queue.dead_letter_name = self.dead_letter_name
             destination = self.destinations[hop.key] = Destination(
                 hop,
@@ -239,4 +238,4 @@ class Relay:
             destination.close()
 
 
-__all__ = ["NOTE", "PREFIX", "Relay"]
+__all__ = ["NOTE", "RELAY_PREFIX", "Relay"]

@@ -32,9 +32,9 @@ from amqproute.services.management import (
     Reply,
     Request,
 )
+from amqproute.values import RELAY_PREFIX
 
 LONGEST_REASON: Final = 256
-PREFIX: Final = "amqp$out/"
 
 log = Logger()
 
@@ -52,7 +52,7 @@ def register(service: ManagementService, find: Callable[[str], Any]) -> None:
             name = request.properties.get("name")
             if not isinstance(name, str) or not name:
                 return Reply.of(BAD_REQUEST, "the application property `name` is missing")
-            destination = find(name.removeprefix(PREFIX))
+            destination = find(name.removeprefix(RELAY_PREFIX))
             if destination is None:
                 return Reply.of(NOT_FOUND, f"there is no relay queue named {name[:256]!r}")
             log.info(

@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any
 
 from zope.interface import implementer
 
-from amqproute.address import Address, from_compatibility, is_reserved, parse
+from amqproute.address import TRANSFER_NODE, Address, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
@@ -26,11 +26,8 @@ from amqproute.interfaces import ITarget
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
 from amqproute.routing import trail
 from amqproute.routing.table import Router
-from amqproute.values import Local, NextHop, Origin, Principal
+from amqproute.values import TAG_OCTETS, Local, NextHop, Origin, Principal
 
-TRANSFER = "amqp$transfer"
-TAG_OCTETS = 8
-"""A relaying peer's delivery-tag: the entry's id, big-endian."""
 HIGHEST_ID = (1 << 63) - 1
 """What a store can keep as an id."""
 
@@ -63,8 +60,6 @@ class TransferTally:
     local: int = 0
     relayed: int = 0
     duplicates: int = 0
-    loops: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
 
 
 @implementer(ITarget)
@@ -77,7 +72,7 @@ class TransferService:
         rules: see `TransferRules`.
     """
 
-    name = TRANSFER
+    name = TRANSFER_NODE
 
     def __init__(self, broker: Broker, hops: Any, rules: TransferRules) -> None:
         self._broker = broker

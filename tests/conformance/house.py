@@ -21,6 +21,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
+from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.auth.realm import Authenticator, Throttle
 from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
@@ -38,7 +39,7 @@ from amqproute.relay.relay import Relay
 from amqproute.relay.schedule import Schedule
 from amqproute.routing.table import Router
 from amqproute.services.management import MANAGEMENT, ManagementService
-from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
+from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.memory import MemoryStore
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,

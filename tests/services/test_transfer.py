@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.address import parse
 from amqproute.auth.policy import AccessPolicy, Rule
 from amqproute.broker.receipts import MAX_IDS, MAX_STREAMS, PRUNE_EVERY, Receipts, Stream
@@ -26,7 +27,7 @@ from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
-from amqproute.services.transfer import TRANSFER, AliasTarget, TransferRules, TransferService
+from amqproute.services.transfer import AliasTarget, TransferRules, TransferService
 from amqproute.values import Local, NextHop, Origin, Principal, RouteRule
 from amqproute.wire.amqp10 import codec, spec
 from tests.support.fakes import KeptStore, make_broker, message, node, settle_down

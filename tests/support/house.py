@@ -17,6 +17,7 @@ from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
@@ -32,7 +33,7 @@ from amqproute.relay.agent import Agent
 from amqproute.relay.destination import NOTE, RelayTerms
 from amqproute.relay.relay import Relay
 from amqproute.routing.table import Router
-from amqproute.services.transfer import TRANSFER, TransferRules, TransferService
+from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.values import (
     Candidate,
     NextHop,
