@@ -54,6 +54,13 @@ class Batch:
         except KeyError:
             self._receipts[stream] = [entry_id]
 
+    def join(self, participant: Any) -> None:
+        """Have something else told what queues are told: `arrived` or `not_arrived`, with [].
+
+        Before the queues that are put to afterwards.
+        """
+        self.arrivals.setdefault(participant, [])
+
     def commit(self, patient: bool = False) -> Deferred[None]:
         """Make it durable, then line the entries up on their queues.
 

@@ -16,7 +16,7 @@ Bindings do not go in circles: `Broker` refuses one that would.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -55,18 +55,30 @@ class BindingDeclaration:
         target: a node here, or ``node@domain``.
         selector: which messages; None for all.
         mode: ``copy`` for topics, ``move`` for queues; None for what fits.
+        label: what operators call it; empty for a description of the way.
     """
 
     source: str
     target: str
     selector: str | None = None
     mode: Mode | None = None
+    label: str = ""
 
     @property
     def name(self) -> str:
         """What operators call it."""
+        if self.label:
+            return self.label
         condition = f" [{self.selector}]" if self.selector else ""
         return f"{self.source} -> {self.target}{condition}"
+
+    def renamed(self, name: str, new_name: str) -> BindingDeclaration:
+        """Return the same between nodes of which one has got another name."""
+        return replace(
+            self,
+            source=new_name if self.source == name else self.source,
+            target=new_name if self.target == name else self.target,
+        )
 
     def filters(self, now_ms: Callable[[], int]) -> FilterSet:
         """Compile the selector.

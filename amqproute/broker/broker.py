@@ -26,6 +26,7 @@ from amqproute.broker.queue import (
 )
 from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
 from amqproute.broker.topic import Topic
+from amqproute.broker.withdrawal import Withdrawal
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -57,12 +58,14 @@ class NodeDeclaration:
         limits: its bounds.
         dead_letter: the node that rejected, expired and spent entries move to, or None.
         options: its habits.
+        rows: the name of its rows in the store, if that is not its own.
     """
 
     name: str
     limits: QueueLimits
     dead_letter: str | None = None
     options: QueueOptions = USUAL_OPTIONS
+    rows: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +225,8 @@ class Broker:
             self._retire_topic(node.name)
         queue = self.nodes.get(node.name)
         if queue is None:
-            queue = self.nodes[node.name] = self._make(node.name, node.limits, options=node.options)
+            queue = self._make(node.name, node.limits, options=node.options, rows=node.rows)
+            self.nodes[node.name] = queue
         queue.limits = node.limits
         queue.options = node.options
         queue.dead_letter_name = node.dead_letter
@@ -297,6 +301,62 @@ class Broker:
         del self.topics[name]
         self.log.info("topic {node} removed: not in the configuration any more", node=name)
 
+    # -- nodes at runtime ----------------------------------------------------------------------
+
+    def add(self, node: NodeDeclaration | TopicDeclaration) -> None:
+        """Make one node, or change it; its name is no alias (see `declare` for all of them)."""
+        if isinstance(node, TopicDeclaration):
+            self._declare_topic(node)
+        else:
+            self._declare_queue(node)
+
+    def rename(self, name: str, new_name: str) -> None:
+        """Give a node another name; its links, messages and bindings stay (G-10)."""
+        node = self.nodes.get(name) or self.topics[name]
+        where: dict[str, Any] = self.nodes if isinstance(node, Queue) else self.topics
+        del where[name]
+        node.name = new_name
+        where[new_name] = node
+        for queue in self.nodes.values():
+            if queue.dead_letter_name == name:
+                queue.dead_letter_name = new_name
+        for declaration, binding in list(self.bindings.items()):
+            if name in (declaration.source, declaration.target):
+                del self.bindings[declaration]
+                binding.declaration = declaration.renamed(name, new_name)
+                self.bindings[binding.declaration] = binding
+
+    def withdraw(self, name: str) -> Withdrawal:
+        """Take a node out of the directory: nobody finds it, and it takes nothing any more."""
+        node = self.nodes.pop(name, None) or self.topics.pop(name)
+        bound = [
+            each
+            for each in self.bindings
+            if name in (self.resolve(each.source), self.resolve(each.target))
+        ]
+        for each in bound:
+            self.unbind(each)
+        if isinstance(node, Queue):
+            node.is_ending = True
+        return Withdrawal(node, bound, self._clock)
+
+    def restore(self, withdrawal: Withdrawal) -> None:
+        """Put a node back as it was."""
+        node = withdrawal.node
+        if isinstance(node, Queue):
+            node.is_ending = False
+            self.nodes[node.name] = node
+        else:
+            self.topics[node.name] = node
+        for each in withdrawal.bindings:
+            self.bind(each)
+
+    def empty_rows(self, rows: str) -> Withdrawal:
+        """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
+        queue = self._make(rows, QueueLimits(), dead_letter=discard)
+        queue.is_ending = True
+        return Withdrawal(queue, [], self._clock)
+
     # -- bindings ------------------------------------------------------------------------------
 
     def bind(self, declaration: BindingDeclaration) -> Binding:
@@ -354,6 +414,7 @@ class Broker:
         options: QueueOptions | None = None,
         force_transient: bool = False,
         dead_letter: DeadLetter | None = None,
+        rows: str | None = None,
     ) -> Queue:
         queue = Queue(
             name,
@@ -366,10 +427,11 @@ class Broker:
             budget=self.budget,
             dead_letter=dead_letter or self.dead_letter,
             force_transient=force_transient,
+            rows=rows,
             log=self.log,
         )
         for level in range(HIGHEST_PRIORITY + 1):
-            left = self._left.pop(line_key(name, level), None)
+            left = self._left.pop(line_key(queue.rows, level), None)
             if left is None:
                 continue
             queue.recovered(left.count, left.bytes, level)

@@ -101,7 +101,7 @@ class Queue:
     """A queue node.
 
     Args:
-        name: its name; also the name of its rows in the store.
+        name: its name; it may change.
         store: the `IStore`.
         clock: for expiry and deferral timers.
         begin: makes a `Batch`, for what the queue does on its own account.
@@ -113,6 +113,7 @@ class Queue:
             has to archive them within the batch.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
+        rows: the name of its rows in the store, if that is not its own.
 
     Attributes:
         publishers: the links that send to it, which share its free space.
@@ -135,9 +136,11 @@ class Queue:
         budget: MemoryBudget | None = None,
         dead_letter: DeadLetter | None = None,
         force_transient: bool = False,
+        rows: str | None = None,
         log: Logger | None = None,
     ) -> None:
         self.name = name
+        self.rows = rows or name
         self.limits = limits or QueueLimits()
         self.tally = Tally()
         self.dead_letter_name: str | None = None
@@ -149,7 +152,7 @@ class Queue:
         self._dead_letter = dead_letter or discard
         self._in_memory_only = force_transient
         self._log = log or Logger()
-        self._usual = Line(line_key(name, USUAL_PRIORITY), USUAL_PRIORITY, store, self._budget)
+        self._usual = Line(line_key(self.rows, USUAL_PRIORITY), USUAL_PRIORITY, store, self._budget)
         self._levels: dict[int, Line] = {USUAL_PRIORITY: self._usual}
         self._lines: list[Line] = [self._usual]  # the highest priority first
         self._acquired = 0
@@ -162,6 +165,7 @@ class Queue:
         self._deferral_call: IDelayedCall | None = None
         self._reload_call: IDelayedCall | None = None
         self._deleted = False
+        self._is_ending = False
         self._waiting_for_space: list[WeakMethod[Callable[[], None]]] = []
         self._once: Once | None = None
         self._movers = 0
@@ -190,8 +194,10 @@ class Queue:
         keeps_nothing = options.durability is Durability.TRANSIENT or self._in_memory_only
         self._keeps_nothing = keeps_nothing
         self._keeps_all = options.durability is Durability.FORCED and not keeps_nothing
-        self._is_choosy = options.non_transactional is not NonTransactional.ALL or (
-            keeps_nothing and not options.takes_durable
+        self._is_choosy = (
+            self._is_ending
+            or options.non_transactional is not NonTransactional.ALL
+            or (keeps_nothing and not options.takes_durable)
         )
         if options.duplicates is not before:
             self._watch_duplicates(options.duplicates)
@@ -199,6 +205,16 @@ class Queue:
             if feed.copies and feed.needed is None and options.archive_unreachable:
                 feed.needed = set()
         self._promote()
+
+    @property
+    def is_ending(self) -> bool:
+        """Nothing is taken any more: it is about to be deleted (`broker.withdrawal`)."""
+        return self._is_ending
+
+    @is_ending.setter
+    def is_ending(self, is_ending: bool) -> None:
+        self._is_ending = is_ending
+        self.options = self._options  # a queue that is not choosy looks at nothing
 
     def _watch_duplicates(self, policy: Duplicates) -> None:
         if self._once is not None:
@@ -348,7 +364,7 @@ class Queue:
     def _line(self, level: int) -> Line:
         line = self._levels.get(level)
         if line is None:
-            line = Line(line_key(self.name, level), level, self._store, self._budget)
+            line = Line(line_key(self.rows, level), level, self._store, self._budget)
             self._levels[level] = line
             self._lines = sorted(self._levels.values(), key=lambda each: -each.level)
         return line
@@ -444,6 +460,8 @@ class Queue:
 
     def _choose(self, message: Message, batch: Batch) -> None:
         """Refuse what a choosy queue does not take (Q-19, K-15)."""
+        if self._is_ending:
+            raise ResourceDeleted(f"node {self.name} does not exist any more")
         options = self._options
         if self._keeps_nothing and not options.takes_durable and message.header.durable:
             raise PreconditionFailed(

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The end of a node that may be in use and may hold messages (G-07).
+
+Three steps, so that nothing happens that cannot be taken back before it is durable: the node is
+taken out of the directory (`Broker.withdraw`); when that has been committed, its links are
+detached by whoever knows them; then `Withdrawal.finish` takes what is on it, in memory and on the
+disk, a page at a time. What consumers hold comes back when their links have gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import EMPTYING_SECONDS, Topic
+
+__all__ = ["Withdrawal"]
+
+
+class Withdrawal:
+    """A node that is not in the directory any more.
+
+    Args:
+        node: the `Queue` or `Topic`.
+        bindings: those that were its own.
+        clock: to look again while something is still on its way.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self, node: Queue | Topic, bindings: Sequence[BindingDeclaration], clock: IReactorTime
+    ) -> None:
+        self.node = node
+        self.bindings = tuple(bindings)
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"<Withdrawal of {self.node!r}>"
+
+    def finish(self, done: Callable[[], None]) -> None:
+        """Take everything off the node, and end it; durable subscriptions end with a topic.
+
+        Args:
+            done: called when nothing is left of it. If the store fails it is not called, and the
+                next start has to go on.
+        """
+        node = self.node
+        if isinstance(node, Topic):
+            node.delete()
+            done()
+            return
+        node.purge().addCallbacks(self._purged, self._failed, (node, done))
+
+    def _purged(self, _: object, queue: Queue, done: Callable[[], None]) -> None:
+        if queue.depth or not queue.is_settled:
+            self._clock.callLater(EMPTYING_SECONDS, self.finish, done)
+            return
+        queue.delete()
+        done()
+
+    def _failed(self, failure: Failure) -> None:
+        self.log.failure("{node} could not be emptied", failure, node=self.node.name)
