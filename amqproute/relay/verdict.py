@@ -1,39 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failure means: the one table of policy (T-23, T-25, T-26).
+"""What a failure means for delivery: the questions put to the table in `failures`.
 
 Two questions are answered for everything that can go wrong on the way to a peer: *how far does it
-reach* (this message, this host, the whole destination) and *what happens*. Nobody else in the
-house decides this. "Full" is not "never": conditions that time may cure never reject.
+reach* (this message, the link, this host, the whole destination) and *what happens*. Nobody else
+in the house decides this. The rows, and the reason of each, stand in `amqproute.relay.failures`.
 """
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
 from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.errors import ConnectError, ResolveError, TlsError
+from amqproute.relay import failures
+from amqproute.relay.failures import Action, Row, Scope
 from amqproute.wire.amqp10 import spec
 
-
-class Scope(enum.Enum):
-    """How far a failure reaches."""
-
-    MESSAGE = "message"
-    HOST = "host"
-    DESTINATION = "destination"
-
-
-class Action(enum.Enum):
-    """What happens."""
-
-    SETTLE = "settle"  # the peer has it: forget it
-    RETRY = "retry"  # offer it again after a while
-    COUNT = "count"  # the same, and count a failed delivery
-    REJECT = "reject"  # it will never be taken: dead letter, or back to its sender
-    NEXT_HOST = "next-host"  # try the next candidate; after the last, defer the destination
-    DEFER = "defer"  # the destination backs off; its messages wait
+__all__ = [
+    "ACCEPTED",
+    "TEMPORARY",
+    "Action",
+    "PeerFailure",
+    "Scope",
+    "Verdict",
+    "for_code",
+    "for_end",
+    "for_failure",
+    "for_outcome",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,28 +55,33 @@ class Verdict:
         return self.condition is not None and self.condition not in TEMPORARY
 
 
-ACCEPTED: Final = Verdict(Scope.MESSAGE, Action.SETTLE, "message.accepted")
+def _of(row: Row, code: str, words: str, condition: str | None = None) -> Verdict:
+    return Verdict(row.scope, row.action, code, words, condition)
+
 
 TEMPORARY: Final = frozenset(
-    (
-        conditions.RESOURCE_LIMIT_EXCEEDED,
-        conditions.RESOURCE_LOCKED,
-        conditions.INTERNAL_ERROR,
-        conditions.CONNECTION_FORCED,
-        conditions.LINK_DETACH_FORCED,
-        conditions.LINK_STOLEN,
-        conditions.LINK_TRANSFER_LIMIT_EXCEEDED,
-        conditions.SESSION_WINDOW_VIOLATION,
-    )
+    condition for condition, row in failures.REFUSALS.items() if row.action is Action.RETRY
 )
 """A message rejected with one of these is offered again; time may cure it."""
 
-HOST_CONDITIONS: Final[dict[str, Action]] = {
-    # A link or connection that ended with one of these says something about the host as it is
-    # now; anything that is not listed does too.
-    conditions.RESOURCE_LIMIT_EXCEEDED: Action.DEFER,
-    conditions.LINK_STOLEN: Action.DEFER,
-}
+
+def _of_outcome(outcome: str, code: str, words: str = "") -> Verdict:
+    return _of(failures.OUTCOMES[outcome], code, words)
+
+
+ACCEPTED: Final = _of_outcome("accepted", "message.accepted")
+_RELEASED: Final = _of_outcome("released", "message.released", "the peer released it")
+_UNKNOWN: Final = _of_outcome("no outcome", "message.released", "the peer told no outcome")
+_REJECTED: Final = _of_outcome(
+    "rejected, without an error", "message.rejected", "the peer gave no reason"
+)
+_UNDELIVERABLE: Final = _of_outcome(
+    "modified, undeliverable-here", "message.undeliverable", "undeliverable at the peer"
+)
+_FAILED: Final = _of_outcome(
+    "modified, delivery-failed", "message.modified", "the peer could not deliver it"
+)
+_MODIFIED: Final = _of_outcome("modified", "message.modified", "the peer could not deliver it")
 
 
 def for_outcome(state: Any) -> Verdict:
@@ -93,21 +93,16 @@ def for_outcome(state: Any) -> Verdict:
         return _rejected(state.error)
     if kind is spec.Modified:
         if state.undeliverable_here:
-            return Verdict(
-                Scope.MESSAGE, Action.REJECT, "message.undeliverable", "undeliverable at the peer"
-            )
-        action = Action.COUNT if state.delivery_failed else Action.RETRY
-        return Verdict(Scope.MESSAGE, action, "message.modified", "the peer could not deliver it")
-    return Verdict(Scope.MESSAGE, Action.RETRY, "message.released", "the peer released it")
+            return _UNDELIVERABLE
+        return _FAILED if state.delivery_failed else _MODIFIED
+    return _RELEASED if kind is spec.Released else _UNKNOWN
 
 
 def _rejected(error: spec.Error | None) -> Verdict:
     if error is None:
-        return Verdict(Scope.MESSAGE, Action.REJECT, "message.rejected", "the peer gave no reason")
-    action = Action.RETRY if error.condition in TEMPORARY else Action.REJECT
-    return Verdict(
-        Scope.MESSAGE, action, "message.rejected", error.description or "", str(error.condition)
-    )
+        return _REJECTED
+    row = failures.REFUSALS.get(error.condition, failures.REFUSED_OTHERWISE)
+    return _of(row, "message.rejected", error.description or "", str(error.condition))
 
 
 def for_end(error: spec.Error | None, what: str) -> Verdict:
@@ -117,26 +112,34 @@ def for_end(error: spec.Error | None, what: str) -> Verdict:
         error: the error it gave, if any.
         what: ``link``, ``session`` or ``connection``, for the code.
     """
+    code = f"{what}.ended"
     if error is None:
-        return Verdict(Scope.HOST, Action.NEXT_HOST, f"{what}.ended", f"the peer ended the {what}")
-    action = HOST_CONDITIONS.get(error.condition, Action.NEXT_HOST)
-    scope = Scope.DESTINATION if action is Action.DEFER else Scope.HOST
-    return Verdict(scope, action, f"{what}.ended", error.description or "", str(error.condition))
+        return _of(failures.ENDED_OTHERWISE, code, f"the peer ended the {what}")
+    row = failures.ENDS.get(error.condition, failures.ENDED_OTHERWISE)
+    return _of(row, code, error.description or "", str(error.condition))
+
+
+def for_code(code: str, words: str) -> Verdict:
+    """Return what a failure with a code of our own means."""
+    return _of(failures.row_for_code(code), code, words)
 
 
 def for_failure(error: BaseException) -> Verdict:
     """Return what an exception on the way to an open link means."""
     if isinstance(error, ResolveError):
+        verdict = for_code(error.code, str(error))
+        if verdict.action is not Action.REJECT:
+            return verdict
         if error.permanent:
             return Verdict(
-                Scope.DESTINATION, Action.REJECT, error.code, str(error), conditions.NOT_FOUND
+                verdict.scope, Action.REJECT, error.code, str(error), conditions.NOT_FOUND
             )
-        return Verdict(Scope.DESTINATION, Action.DEFER, error.code, str(error))
+        return Verdict(verdict.scope, Action.DEFER, error.code, str(error))
     if isinstance(error, (ConnectError, TlsError)):
-        return Verdict(Scope.HOST, Action.NEXT_HOST, error.code, str(error))
+        return for_code(error.code, str(error))
     if isinstance(error, PeerFailure):
         return error.verdict
-    return Verdict(Scope.HOST, Action.NEXT_HOST, "peer.failed", f"{type(error).__name__}: {error}")
+    return for_code("peer.failed", f"{type(error).__name__}: {error}")
 
 
 class PeerFailure(Exception):
