@@ -13,7 +13,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from weakref import WeakMethod
 
 from twisted.internet.defer import Deferred, succeed
@@ -66,6 +66,14 @@ FLEETING_MS = 1 << 62
 """expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
 
 DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
+
+Taken = Callable[["Queue", Sequence[Entry], Batch, object], None]
+Dropped = Callable[["Queue", Sequence[Entry], str, Batch], None]
+
+
+PURGED: Final = "operator.purged"
+NODE_DELETED: Final = "node.deleted"
+"""Why entries have gone that nobody has taken, for reports about them."""
 
 
 def line_key(name: str, level: int) -> str:
@@ -121,6 +129,10 @@ class Queue:
         is_exclusive: links of its owner only may be attached to it (N-17).
         owner: the session that a dynamic queue was made on; else None.
         when_unused: called, once, when its lifetime is over.
+        when_taken: called with (queue, entries, batch, consumer) before entries that a consumer
+            has accepted are archived in that batch.
+        when_dropped: called with (queue, entries, code, batch) before entries are archived that
+            nobody has taken and that are no dead letters: purged, or gone with the queue.
     """
 
     def __init__(
@@ -176,6 +188,8 @@ class Queue:
         self.is_exclusive = False
         self.owner: object = None
         self.when_unused: Callable[[], None] | None = None
+        self.when_taken: Taken | None = None
+        self.when_dropped: Dropped | None = None
         self._creator_gone = False
         self._options = QueueOptions()
         self.options = options or self._options
@@ -324,7 +338,7 @@ class Queue:
         """End the queue (lifetime policies): entries go, timers stop."""
         self._deleted = True
         batch = self._begin()
-        self._archive(self._clear(), batch)
+        self._drop(self._clear(), NODE_DELETED, batch)
         self._consumers.clear()
         self._standby.clear()
         self._feeds.clear()
@@ -915,6 +929,8 @@ class Queue:
             self._settle_copies(feed, entries, outcome)
         elif type(outcome) is spec.Accepted:
             self._acquired -= len(entries)
+            if self.when_taken is not None:
+                self.when_taken(self, entries, batch, consumer)
             self._archive(entries, batch)
             self.tally.dequeued += len(entries)
         elif type(outcome) is spec.Rejected:
@@ -1090,32 +1106,72 @@ class Queue:
         Returns:
             A Deferred of how many, when that is durable.
         """
-        before = self.tally.purged
+        return self._clear_out(self._purge)
+
+    def expire(self, error: spec.Error) -> Deferred[int]:
+        """End the life of every available and deferred entry now, as an operator wants it.
+
+        Args:
+            error: says so, in the words that the senders are told.
+
+        Returns:
+            A Deferred of how many, when that is durable.
+        """
+
+        def expire(entries: list[Entry], batch: Batch) -> None:
+            self.tally.expired += len(entries)
+            self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
+
+        return self._clear_out(expire)
+
+    def _purge(self, entries: list[Entry], batch: Batch) -> None:
+        self.tally.purged += len(entries)
+        self._drop(entries, PURGED, batch)
+
+    def _drop(self, entries: list[Entry], code: str, batch: Batch) -> None:
+        """Archive entries that nobody has taken and that are no dead letters."""
+        if self.when_dropped is not None and entries:
+            self.when_dropped(self, entries, code, batch)
+        self._archive(entries, batch)
+
+    def _clear_out(self, let_go: Callable[[list[Entry], Batch], None]) -> Deferred[int]:
         batch = self._begin()
         entries = self._clear()
-        self._archive(entries, batch)
-        self.tally.purged += len(entries)
+        let_go(entries, batch)
+        count = [len(entries)]
         done: Deferred[Any] = batch.commit()
         for line in self._lines:
-            done.addCallback(self._purge_line, line)
-        return done.addCallback(lambda _: self.tally.purged - before)
+            done.addCallback(self._clear_line, line, let_go, count)
+        return done.addCallback(lambda _: sum(count))
 
-    def _purge_line(self, _: object, line: Line) -> Deferred[Any]:
-        """Delete what stands in the store only, a page at a time."""
+    def _clear_line(
+        self,
+        _: object,
+        line: Line,
+        let_go: Callable[[list[Entry], Batch], None],
+        count: list[int],
+    ) -> Deferred[Any]:
+        """Let go of what stands in the store only, a page at a time."""
         if not line.paged or line.is_busy or self._deleted:
             return succeed(None)
-        return line.load(line.cursor).addCallback(self._purge_page, line)
+        return line.load(line.cursor).addCallback(self._clear_page, line, let_go, count)
 
-    def _purge_page(self, rows: Sequence[Any], line: Line) -> Any:
+    def _clear_page(
+        self,
+        rows: Sequence[Any],
+        line: Line,
+        let_go: Callable[[list[Entry], Batch], None],
+        count: list[int],
+    ) -> Any:
         if self._once is not None:
             self._once.rows_gone(line, rows)
-        ids = line.purged(rows)
+        ids = set(line.purged(rows))
         if not rows:
             return None
         batch = self._begin()
-        batch.transaction.dequeue(ids)
-        self.tally.purged += len(ids)
-        return batch.commit().addCallback(self._purge_line, line)
+        let_go([line.entry(row) for row in rows if row.id in ids], batch)
+        count.append(len(ids))
+        return batch.commit().addCallback(self._clear_line, line, let_go, count)
 
     # -- deferral: entries that have to wait for their next attempt -----------------------------
 
