@@ -161,6 +161,8 @@ class Binding:
 
     def stop(self) -> None:
         """End; what is being moved still arrives."""
+        if not self._active:
+            return
         self._active = False
         if self._pause is not None and self._pause.active():
             self._pause.cancel()

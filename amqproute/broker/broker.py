@@ -359,8 +359,12 @@ class Broker:
 
     # -- bindings ------------------------------------------------------------------------------
 
-    def bind(self, declaration: BindingDeclaration) -> Binding:
+    def bind(self, declaration: BindingDeclaration, starts: bool = True) -> Binding:
         """Have messages of one node go to another one (N-09).
+
+        Args:
+            declaration: from where to where.
+            starts: at once; else when `Binding.start` is called.
 
         Raises:
             AmqpError: one of the nodes is not there, or cannot have such a binding.
@@ -384,7 +388,8 @@ class Broker:
             self._now_ms,
         )
         self.bindings[declaration] = binding
-        binding.start()
+        if starts:
+            binding.start()
         return binding
 
     def _bound_target(self, name: str) -> Any:
