@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
-from amqproute.broker.broker import RETURN_TO
+
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import (
@@ -268,7 +268,7 @@ class Inbound:
         self._frontend.note_refusal(self, error)
         if not self.link.is_active:
             return
-        self._frontend.end_session(
+        self._frontend.links.end_session(
             self.link.session,
             spec.Error(
                 condition=conditions.DECODE_ERROR,

@@ -403,4 +403,4 @@ class Outbound:
         if closed and isinstance(self.source, DurableSubscription) and not self.source.consumers:
             self.source.topic.unsubscribe(self.source)
         if self.dynamic:
-            self._frontend.creator_gone(self.source)
+            self._frontend.links.creator_gone(self.source)

@@ -732,7 +732,7 @@ class RelayTests(AddressCase):
         self.send(b"1")
         self.world.advance(1)
         (frontend,) = self.other.frontends
-        (link,) = frontend._links
+        (link,) = frontend.links.attached
         self.assertNotEqual(link.snd_settle_mode, spec.SENDER_SETTLED)
 
     def test_three_hops(self) -> None:
@@ -769,7 +769,7 @@ class RelayTests(AddressCase):
         self.world.advance(1)
         self.assertEqual(self.house.relay.destinations["b.test"].remote_id, "b.test")
         (frontend,) = self.other.frontends
-        (link,) = frontend._links
+        (link,) = frontend.links.attached
         self.assertTrue(link.name.startswith("b.test/"), link.name)
 
     def test_static_route(self) -> None:

@@ -11,7 +11,7 @@ from amqproute import conditions
 from amqproute.auth.policy import Rule
 from amqproute.broker.broker import RETURN_TO
 from amqproute.errors import ResolveError
-from amqproute.frontends.amqp10 import COMPLAINT_SECONDS, MOST_COMPLAINTS
+from amqproute.frontends.complaints import COMPLAINT_SECONDS, MOST_COMPLAINTS
 from amqproute.frontends.inbound import FLOOR
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.message import Message
@@ -597,7 +597,7 @@ class AdmissionTests(InboundCase):
         other.wire.cut()  # type: ignore[attr-defined]
         self.run_for(6)
         self.assertEqual(self.house.shared.links, {})
-        self.assertTrue(all(not each._links for each in self.house.shared.frontends))
+        self.assertTrue(all(not each.links.attached for each in self.house.shared.frontends))
         self.assertIsNone(self.client.closed)
 
     def test_settled_and_gone(self) -> None:

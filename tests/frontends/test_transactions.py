@@ -354,7 +354,7 @@ class PostingTests(TransactionCase):
     def test_flow_is_not_transactional(self) -> None:
         """F-09, F-12, X-04: a rollback gives no credit back, and undoes no attach."""
         granted = self.house.frontends[0]
-        (link,) = [each for each in granted._links if each.name == "sender-0"]
+        (link,) = [each for each in granted.links.attached if each.name == "sender-0"]
         before = link.credit, link.delivery_count
         for _ in range(3):
             self.post(self.txn_id)

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How an attach is answered: resolved, perhaps after a while, and joined to its node or refused.
+
+An answer may have to wait for the DNS (is there a domain beta.example?) or for the disk (a
+durable subscription). Meanwhile a `links.Waiting` stands in the link's place and gathers what is
+sent on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.python.failure import Failure
+
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.errors import (
+    AmqpError,
+    InternalError,
+    NotFound,
+    ResourceLimitExceeded,
+    ResourceLocked,
+    Unresolved,
+)
+from amqproute.frontends.complaints import short
+from amqproute.frontends.coordinator import Coordinator, coordinator
+from amqproute.frontends.inbound import Inbound
+from amqproute.frontends.links import END, ERROR_MODE, Waiting, error_mode
+from amqproute.frontends.outbound import Outbound
+from amqproute.frontends.terminus import Found
+from amqproute.values import FLOOR, STREAM, Origin
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Link
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+
+LONGEST_STREAM: Final = 128
+
+
+class Attaching:
+    """Answers the attaches of one connection.
+
+    Args:
+        frontend: the connection.
+    """
+
+    def __init__(self, frontend: Frontend) -> None:
+        self._frontend = frontend
+        self._shared = frontend.shared
+        self._links = frontend.links
+
+    def attached(self, event: ev.LinkAttached) -> None:
+        if event.is_answer:
+            return
+        link = event.link
+        try:
+            if len(self._links.attached) >= self._shared.limits.links:
+                raise ResourceLimitExceeded(
+                    f"this connection has {len(self._links.attached)} links, no more are allowed",
+                    info={"limiter": "max-links"},
+                )
+            if isinstance(event.attach.target, spec.Coordinator) and link.role == "receiver":
+                self._join_coordinator(link, event.attach)
+                return
+            found = self._find(link, event.attach)
+            if found.ready is not None:
+                self._join_when_ready(link, event.attach, found)
+                return
+        except Unresolved as unresolved:
+            link.context = waiting = Waiting()
+            self._links.attached.add(link)
+            self._frontend.admit(unresolved.hop).addBoth(
+                self._found_out, link, event.attach, waiting
+            )
+        except AmqpError as error:
+            self._refuse(link, error)
+        else:
+            self._join(link, event.attach, found)
+
+    def _join_coordinator(self, link: Link, attach: spec.Attach) -> None:
+        target = coordinator(attach, self._frontend.principal)
+        self._links.steal(link)
+        link.accept(target=target, properties={ERROR_MODE: error_mode(link)})
+        link.context = Coordinator(self._frontend, link, self._frontend.transactions)
+        self._links.attached.add(link)
+        link.context.grant()
+
+    def _find(self, link: Link, attach: spec.Attach) -> Found:
+        termini = self._shared.termini
+        is_source = link.role == "sender"
+        terminus = attach.source if is_source else attach.target
+        if (
+            getattr(terminus, "dynamic", False)
+            and len(self._links.dynamic) >= self._shared.limits.dynamic_nodes
+        ):
+            raise ResourceLimitExceeded(
+                f"this connection has {len(self._links.dynamic)} dynamic nodes, no more are allowed"
+            )
+        if not is_source:
+            found = termini.target(attach, self._frontend.principal)
+        else:
+            container = self._frontend.connection.remote_container_id or ""
+            found = termini.source(attach, self._frontend.principal, container)
+        if isinstance(found.node, Queue):
+            try:
+                self._check_queue(link, found.node, found)
+            except AmqpError:
+                if found.dynamic:
+                    self._shared.broker.delete(found.node)
+                raise
+        return found
+
+    def _check_queue(self, link: Link, queue: Queue, found: Found) -> None:
+        """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
+        if queue.is_exclusive and not found.dynamic and queue.owner is not link.session:
+            raise ResourceLocked(f"{queue.name!r} belongs to another session alone")
+        if link.role == "sender":
+            _, old = self._shared.links.get(self._links.key(link), (None, None))
+            stolen = old.context if old is not None and old is not link else None
+            leaves = isinstance(stolen, Outbound) and stolen.source is queue and not stolen.copies
+            queue.check_source(found.copies, int(leaves))
+
+    def _found_out(self, _: object, link: Link, attach: spec.Attach, waiting: Waiting) -> None:
+        """The DNS has been asked about an attach's domain, or did not answer in time."""
+        if link.context is not waiting:
+            self._put_left(link, attach, waiting)  # the link is gone
+            return
+        try:
+            found = self._find(link, attach)
+        except Unresolved:
+            self._refuse_waiting(link, waiting, InternalError("the domain could not be looked up"))
+        except AmqpError as error:
+            self._refuse_waiting(link, waiting, error)
+        else:
+            self._join(link, attach, found)
+            if waiting.deliveries and isinstance(link.context, Inbound):
+                self._frontend.put_now(link.context, waiting.deliveries)
+        self._frontend.flush()
+
+    def _refuse_waiting(self, link: Link, waiting: Waiting, error: AmqpError) -> None:
+        self._refuse(link, error)
+        for delivery in waiting.deliveries:
+            self._frontend.transactions.doom(delivery, error)
+
+    def _put_left(self, link: Link, attach: spec.Attach, waiting: Waiting) -> None:
+        """Take what was sent settled before the link went: nobody would send it again (P-03)."""
+        settled = [delivery for delivery in waiting.deliveries if delivery.settled]
+        if not settled:
+            return
+        try:
+            found = self._find(link, attach)
+        except (AmqpError, Unresolved) as error:
+            self._frontend.log.warn(
+                "{connection} ({principal}) link {link}: {count} settled messages dropped: {error}",
+                connection=self._frontend.facts.remote,
+                principal=str(self._frontend.principal),
+                count=len(settled),
+                link=link.name,
+                error=str(error),
+            )
+            for delivery in settled:
+                self._frontend.transactions.doom(delivery, NotFound("its link led nowhere"))
+            return
+        window = self._shared.limits.link_credit
+        self._frontend.put_now(
+            Inbound(self._frontend, link, found.node, self._origin(attach), window), settled
+        )
+
+    def _join_when_ready(self, link: Link, attach: spec.Attach, found: Found) -> None:
+        """Answer an attach when what it asks for is on the disk."""
+        link.context = waiting = Waiting()
+        self._links.attached.add(link)
+
+        def ready(node: Any) -> None:
+            if link.context is waiting:
+                self._join(link, attach, replace(found, node=node))
+                self._frontend.flush()
+
+        def failed(failure: Failure) -> None:
+            error = failure.value
+            if not isinstance(error, AmqpError):
+                self._frontend.log.failure("subscription {name} not begun", failure, name=link.name)
+                error = InternalError("the subscription could not be stored")
+            if link.context is waiting:
+                self._refuse(link, error)
+                self._frontend.flush()
+
+        found.ready.addCallbacks(ready, failed).addErrback(self._frontend.broken, "attaching")
+
+    def _refuse(self, link: Link, error: AmqpError) -> None:
+        link.context = None
+        self._links.attached.discard(link)
+        if error_mode(link) == END:
+            words = spec.Error(condition=error.condition, description=error.description)
+            self._links.end_session(link.session, words)
+        else:
+            info: dict[str, Any] = {Symbol(key): value for key, value in error.info.items()}
+            link.refuse(error.condition, error.description, info or None)
+        self._frontend.complaints.add(
+            "{connection} ({principal}) link {link} refused: {error}",
+            link=short(link.name),
+            error=str(error),
+        )
+
+    def _join(self, link: Link, attach: spec.Attach, found: Found) -> None:
+        self._links.steal(link)
+        if found.dynamic:
+            self._links.adopt(found.node, link)
+        if link.role == "sender":
+            properties = {ERROR_MODE: error_mode(link), **found.properties}
+            link.accept(source=found.terminus, properties=properties)
+            outbound = Outbound(
+                self._frontend,
+                link,
+                found.node,
+                found.default_outcome,
+                found.settled,
+                found.dynamic,
+                found.copies,
+            )
+            link.context = outbound
+            self._links.attached.add(link)
+            found.node.attach(outbound, found.selects, found.copies)
+            found.node.dispatch()
+        else:
+            origin = self._origin(attach)
+            properties = {ERROR_MODE: error_mode(link), **found.properties}
+            link.accept(target=found.terminus, properties=properties)
+            inbound = Inbound(
+                self._frontend, link, found.node, origin, self._shared.limits.link_credit
+            )
+            link.context = inbound
+            self._links.attached.add(link)
+            if isinstance(found.node, Queue | Topic):
+                found.node.publishers.join(inbound)
+            inbound.grant()
+
+    def _origin(self, attach: spec.Attach) -> Origin:
+        principal = self._frontend.principal
+        is_peer = principal.kind == "peer"
+        origin = Origin(principal, is_peer, self._frontend.connection.remote_container_id or "")
+        stream = attach.properties.get(STREAM) if attach.properties and is_peer else None
+        if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
+            origin.stream = self._shared.receipts.stream(
+                principal.name, stream, self._frontend.forget_stream
+            )
+            floor = (attach.properties or {}).get(FLOOR)
+            if isinstance(floor, int):
+                self._frontend.forget_receipts(origin.stream, floor)
+        return origin
+
+
+__all__ = ["Attaching"]

@@ -1,0 +1,258 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The links of one connection: which are attached, and what happens when one goes.
+
+A link goes because the other side detaches it, because a session or the connection ends, for a
+fault, because the same link is attached somewhere else (part 2 §2.6.1), or because its node is
+not there any more. Whatever it is, `Links.drop` comes last: it gives back what the link held, and
+ends what was made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from amqproute import conditions
+from amqproute.broker.options import Lifetime
+from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import node_of
+from amqproute.broker.topic import Topic
+from amqproute.errors import AmqpError
+from amqproute.frontends.complaints import short
+from amqproute.frontends.coordinator import Coordinator
+from amqproute.frontends.inbound import Inbound
+from amqproute.frontends.outbound import Outbound
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.states import State
+from amqproute.wire.amqp10.types import Symbol
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+
+ERROR_MODE: Final = Symbol("error-mode")
+"""Link property: what an error of the link ends, the link (`detach`) or its session (`end`)."""
+DETACH: Final = Symbol("detach")
+END: Final = Symbol("end")
+
+
+class Waiting:
+    """What stands for a link whose attach waits for something, with what arrived on it."""
+
+    __slots__ = ("deliveries",)
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+
+
+class Links:
+    """The links of one connection.
+
+    Args:
+        frontend: the connection.
+
+    Attributes:
+        attached: those that are attached, or wait to be.
+        dynamic: dynamic nodes that were made for a link of this connection, and for which.
+    """
+
+    def __init__(self, frontend: Frontend) -> None:
+        self._frontend = frontend
+        self._shared = frontend.shared
+        self.attached: set[Link] = set()
+        self.dynamic: dict[Any, Link] = {}
+
+    def __len__(self) -> int:
+        return len(self.attached)
+
+    def lost(self) -> None:
+        """The connection is gone, and all links with it."""
+        for link in list(self.attached):
+            self.drop(link, list(link.unsettled.values()))
+        for node in [node for node in self.dynamic if ends_with_session(node)]:
+            self.delete_dynamic(node)
+
+    def adopt(self, node: Any, link: Link) -> None:
+        """Take a dynamic node in hand that has been made for a link."""
+        self.dynamic[node] = link
+        if isinstance(node, Queue):
+            node.owner = link.session
+            node.when_unused = lambda: self.delete_dynamic(node)
+
+    def creator_gone(self, node: Any) -> None:
+        """The link that a dynamic node was made for is gone: its lifetime decides (K-21)."""
+        if isinstance(node, Queue):
+            node.creator_gone()
+        else:
+            self.delete_dynamic(node)
+
+    def end_exclusive(self, session: Session) -> None:
+        """Exclusive nodes go with their session (N-17)."""
+        for node in list(self.dynamic):
+            if ends_with_session(node) and getattr(node, "owner", None) is session:
+                self.delete_dynamic(node)
+
+    def steal(self, link: Link) -> None:
+        """The same link attached on another connection takes it over (part 2 §2.6.1, L-09)."""
+        key = self.key(link)
+        other = self._shared.links.get(key)
+        if other is not None and other[1] is not link:
+            frontend, old = other
+            if old.is_active:
+                held = list(old.unsettled.values())
+                old.detach(
+                    error=spec.Error(
+                        condition=conditions.LINK_STOLEN,
+                        description="the link was attached on another connection",
+                    )
+                )
+                frontend.links.drop(old, held)
+                frontend.flush()
+        self._shared.links[key] = (self._frontend, link)
+
+    def key(self, link: Link) -> tuple[str, str, str, str]:
+        container = self._frontend.connection.remote_container_id or ""
+        return (str(self._frontend.principal), container, link.name, link.role)
+
+    def detached(self, event: ev.LinkDetached) -> None:
+        if event.error is not None and event.by_fault:
+            self._frontend.complaints.add(
+                "{connection} ({principal}) link {link} detached for its fault: "
+                "{condition}: {description}",
+                link=short(event.link.name),
+                condition=event.error.condition,
+                description=short(event.error.description),
+            )
+        self.drop(event.link, event.deliveries, event.closed and not event.by_fault)
+        if event.by_fault and error_mode(event.link) == END:
+            self.end_session(event.link.session, event.error)
+
+    def fail(self, link: Link, error: spec.Error, settled: Sequence[Delivery] = ()) -> None:
+        """End a link for a fault of the other side's, or its session if that was agreed (E-04).
+
+        What it held goes back. So do ``settled``, deliveries that the fault is about: where the
+        receiver has settled them the engine does not count them among the link's any more.
+        """
+        held = list(link.unsettled.values())
+        known = set(map(id, held))
+        held.extend(delivery for delivery in settled if id(delivery) not in known)
+        session = link.session
+        ends = error_mode(link) == END
+        if not ends:
+            link.detach(error=error)
+        self.drop(link, held)
+        if ends:
+            self.end_session(session, error)
+
+    def end_session(self, session: Session, error: spec.Error | None) -> None:
+        """End a session from our side; what all its links held goes back."""
+        links = [link for link in self.attached if link.session is session]
+        held = [list(link.unsettled.values()) for link in links]
+        session.end(error)
+        for link, deliveries in zip(links, held, strict=True):
+            self.drop(link, deliveries)
+        self.end_exclusive(session)
+
+    def drop(self, link: Link, deliveries: Sequence[Delivery], closed: bool = False) -> None:
+        """Forget a link that is gone; what was unsettled on it goes back to its source.
+
+        Args:
+            link: which.
+            deliveries: what was unsettled.
+            closed: the other side has given its terminus up, and not only the link.
+        """
+        self.attached.discard(link)
+        key = self.key(link)
+        known = self._shared.links.get(key)
+        if known is not None and known[1] is link:
+            del self._shared.links[key]
+        self._frontend.complaints.link_gone(link)
+        context, link.context = link.context, None
+        if isinstance(context, Waiting):
+            self._answer_gone(link, context)
+        elif isinstance(context, Outbound):
+            context.gone(deliveries, closed)
+        elif isinstance(context, Coordinator):
+            context.gone()
+        elif isinstance(context, Inbound):
+            target = context.target
+            if isinstance(target, Queue | Topic):
+                target.publishers.leave(context)
+            if isinstance(target, Queue):
+                target.look_at_life()
+            if self.dynamic.get(target) is link:
+                self.creator_gone(target)
+
+    def _answer_gone(self, link: Link, waiting: Waiting) -> None:
+        """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
+        gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
+        for delivery in waiting.deliveries:
+            if not delivery.settled:
+                self._frontend.transactions.doom(delivery, gone)
+        if link.state not in (State.OFFERED, State.LAPSED):
+            return
+        if any(delivery.settled for delivery in waiting.deliveries):
+            link.accept()
+        else:
+            link.refuse(conditions.LINK_DETACH_FORCED, "detached before it was attached")
+
+    def delete_dynamic(self, node: Any) -> None:
+        """End a dynamic node whose lifetime is over (N-22), and the links to it with it."""
+        self.dynamic.pop(node, None)
+        node = node_of(node)
+        self._shared.broker.delete(node)
+        for frontend in tuple(self._shared.frontends):
+            frontend.links.detach_from(lambda each, _: node_of(each) is node)
+
+    def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
+        """Detach links whose node or alias is not there any more (L-03, A-05).
+
+        Args:
+            is_gone: tells it for a node and the address it was attached by.
+        """
+        for link in tuple(self.attached):
+            context = link.context
+            if isinstance(context, Outbound):
+                node, address = context.source, getattr(link.source, "address", None)
+            elif isinstance(context, Inbound):
+                node, address = context.target, getattr(link.target, "address", None)
+            else:
+                continue
+            if link.is_active and is_gone(node, address):
+                held = list(link.unsettled.values())
+                link.detach(
+                    error=spec.Error(
+                        condition=conditions.RESOURCE_DELETED,
+                        description=f"{address} does not exist any more",
+                    )
+                )
+                self.drop(link, held)
+                self._frontend.flush()
+
+    def stop_taking(self) -> None:
+        """Revoke the senders' credit; called when the daemon stops."""
+        for link in self.attached:
+            # Transactions that are open may still be discharged; none is declared any more.
+            is_sent_on = link.role == "receiver" and not isinstance(link.context, Coordinator)
+            if is_sent_on and link.is_active and link.credit:
+                link.flow(0)
+        self._frontend.flush()
+
+
+def ends_with_session(node: Any) -> bool:
+    """Tell whether a dynamic node cannot outlive the session it was made on."""
+    if isinstance(node, Queue):
+        return node.is_exclusive or node.lifetime in (Lifetime.CLOSE, Lifetime.SESSION)
+    return True
+
+
+def error_mode(link: Link) -> Symbol:
+    """Return the error-mode that the other side asked for (L-46); detach unless it said end."""
+    attach = link.remote_attach
+    properties = attach.properties if attach is not None else None
+    return END if properties and properties.get(ERROR_MODE) == END else DETACH
+
+
+__all__ = ["DETACH", "END", "ERROR_MODE", "Links", "Waiting", "ends_with_session", "error_mode"]

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all frontends of a daemon have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from amqproute.broker.broker import Broker
+from amqproute.broker.receipts import Receipts
+from amqproute.broker.transaction import TransactionTerms
+from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.terminus import Termini
+from amqproute.values import Principal
+from amqproute.wire.amqp10.link import Link
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all frontends of a daemon have in common.
+
+    Attributes:
+        broker: the local nodes.
+        termini: attach to node.
+        hops: the ways out, an `IHops`.
+        receipts: what peers have delivered already.
+        limits: bounds of a connection.
+        now_ms: the wall clock.
+        seconds: the monotonic clock of the engines.
+        transactions: what holds for local transactions.
+        frontends: every frontend with a connection.
+        links: every attached link, by who, container-id, name and role: for link stealing.
+        serves: whether the host name of an open is one of ours (A-16).
+        when_peer: called with the domains a peer has proved, when it opens.
+    """
+
+    broker: Broker
+    termini: Termini
+    hops: Any
+    receipts: Receipts
+    limits: FrontendLimits
+    now_ms: Callable[[], int]
+    seconds: Callable[[], float]
+    transactions: TransactionTerms
+    frontends: set[Frontend] = field(default_factory=set)
+    links: dict[tuple[str, str, str, str], tuple[Frontend, Link]] = field(default_factory=dict)
+    serves: Callable[[str | None], bool] = lambda _: True
+    when_peer: Callable[[Principal], None] = lambda _: None
+    is_stopping: bool = False
+
+
+__all__ = ["Shared"]
