@@ -34,6 +34,15 @@ The invariant that makes it simple: *every resident entry has a smaller id than 
 Entries that a consumer gives back return to their old place because the line of returned entries
 is sorted by id and always served first.
 
+Parts of a queue
+================
+
+`queue` is what arrives and what is settled; `levels` are its lines of entries, one for each
+priority, `line` is one of them; `consumers` deals them out, with a `feed` for each consumer that
+selects or browses; `backlog` is what stands in the store only; `expiry`, `deferral` and
+`unreachable` take entries off the lines, and `once` keeps repetitions off; `publishers` and
+`waiters` share out free space.
+
 Topics
 ======
 

@@ -14,16 +14,10 @@ from zope.interface import implementer
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.dynamic import DynamicTerms
+from amqproute.broker.levels import HIGHEST_PRIORITY, line_key, queue_of_key
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.options import USUAL_OPTIONS, QueueOptions
-from amqproute.broker.queue import (
-    HIGHEST_PRIORITY,
-    DeadLetter,
-    Queue,
-    discard,
-    line_key,
-    queue_of_key,
-)
+from amqproute.broker.queue import DeadLetter, Queue, discard
 from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.broker.withdrawal import Withdrawal

@@ -14,8 +14,8 @@ leaves its *seat* there: the entry stays in the deque marked as taken, is passed
 old place again when it comes back. One that was found among the paged ones is *plucked*: its id
 is remembered, so that the row is not loaded a second time.
 
-One thing at a time is done with the paged part (`is_busy`): refill, scan, sweep or purge. A row
-can therefore never be handed out twice.
+One thing at a time is done with the paged part (`is_busy`): refill, scan, sweep or clearing out.
+A row can therefore never be handed out twice.
 """
 
 from __future__ import annotations
@@ -354,15 +354,13 @@ class Line:
         self._plucked.add(entry.id)
         self._unpage(1, len(entry.message.encoded))
 
-    def purged(self, rows: Sequence[Any]) -> list[int]:
-        """Forget a page that was loaded after the cursor; return the ids to be deleted."""
-        self.is_busy = False
-        if not rows:
-            return []
-        gone = [row for row in rows if row.id not in self._plucked]
-        self.cursor = rows[-1].id
-        self._unpage(len(gone), sum(len(row.encoded) for row in gone))
-        return [row.id for row in gone]
+    def cleared(self, rows: Sequence[Any]) -> list[Entry]:
+        """Take a page that was loaded after the cursor off the line; return its entries."""
+        entries = self.scanned(rows)
+        if rows:
+            self.cursor = rows[-1].id
+            self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
+        return entries
 
     def find_expired(self, now_ms: int) -> Deferred[Sequence[Any]]:
         """Ask for paged entries that have expired; the line is busy until `swept`."""

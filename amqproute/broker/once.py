@@ -148,15 +148,6 @@ class Once:
                 discard(entry.identity or self._known(entry.message))
         self._is_full = False
 
-    def rows_gone(self, line: Line, rows: Iterable[Any]) -> None:
-        """Forget entries that stood in the store only."""
-        for row in rows:
-            if self._is_indexed(line, row.id):
-                self._held.discard(self._known(Message(row.encoded)))
-            else:
-                self._left.add(row.id)
-        self._is_full = False
-
     def back(self, entries: Iterable[Entry]) -> None:
         """Remember entries again that are held after all."""
         for entry in entries:

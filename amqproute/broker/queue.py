@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue: each message to one consumer, in order of priority and arrival (topics Q and D).
 
-The entries stand in `broker.line.Line` objects, one for each priority in use; plain consumers
-take from the head of the highest, consumers with a filter and browsers have a head of their own
-(`broker.feed.Feed`). The queue deals: who has room gets a fair share, one entry at a time, and is
-handed all of it in one call.
+`Queue` is what arrives and what is settled. Its parts have modules of their own:
+
+    levels       the lines of entries, one for each priority in use
+    consumers    who takes, and how entries are dealt to them
+    backlog      what stands in the store only: refilled, scanned, purged
+    expiry       entries whose time is over
+    deferral     entries that wait for their next attempt
+    unreachable  entries that no attached link needs
+    once         message-ids, so that nothing is held twice
+    publishers   who sends, and how free space is shared; waiters: who waits for some
 """
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
-from weakref import WeakMethod
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
+from amqproute.broker.consumers import UNBOUNDED, Consumers
+from amqproute.broker.deferral import Deferral
+from amqproute.broker.expiry import FLEETING_MS, Expiry
 from amqproute.broker.feed import Feed, Selects
+from amqproute.broker.levels import USUAL_PRIORITY, Levels, level_of
 from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.broker.line import Line
 from amqproute.broker.once import Once
 from amqproute.broker.options import (
     Duplicates,
@@ -37,6 +44,8 @@ from amqproute.broker.options import (
     Visibility,
 )
 from amqproute.broker.publishers import Publishers
+from amqproute.broker.unreachable import Unreachable
+from amqproute.broker.waiters import Waiters
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.errors import (
     NotAllowed,
@@ -50,20 +59,9 @@ from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 
-RELOAD_SECONDS = 1.0
-"""After what time a page that could not be read is asked for again."""
-UNBOUNDED = 1 << 31
-MOST_COUNTED = 0xFFFFFFFF
+MOST_COUNTED: Final = 0xFFFFFFFF
 """Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
-EXPIRY_GRAIN_SECONDS = 0.05
-"""Expiry timers are not set finer than this, so that many short lives cost few timers."""
-USUAL_PRIORITY = 4
-"""header.priority of a message that does not say (part 3 §3.2.1)."""
-HIGHEST_PRIORITY = 9
-PRIORITY_PREFIX = "amqp$priority/"
-NON_TRANSACTED = "x-opt-non-transacted"
-FLEETING_MS = 1 << 62
-"""expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
+NON_TRANSACTED: Final = "x-opt-non-transacted"
 
 DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
 
@@ -74,18 +72,6 @@ Dropped = Callable[["Queue", Sequence[Entry], str, Batch], None]
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
 """Why entries have gone that nobody has taken, for reports about them."""
-
-
-def line_key(name: str, level: int) -> str:
-    """Return the name under which the store keeps the entries of one priority of a queue."""
-    return name if level == USUAL_PRIORITY else f"{PRIORITY_PREFIX}{level}/{name}"
-
-
-def queue_of_key(key: str) -> str:
-    """Return the queue's name behind a key of `line_key`."""
-    if key.startswith(PRIORITY_PREFIX):
-        return key[len(PRIORITY_PREFIX) :].partition("/")[2]
-    return key
 
 
 @dataclass(slots=True)
@@ -164,24 +150,40 @@ class Queue:
         self._dead_letter = dead_letter or discard
         self._in_memory_only = force_transient
         self._log = log or Logger()
-        self._usual = Line(line_key(self.rows, USUAL_PRIORITY), USUAL_PRIORITY, store, self._budget)
-        self._levels: dict[int, Line] = {USUAL_PRIORITY: self._usual}
-        self._lines: list[Line] = [self._usual]  # the highest priority first
-        self._acquired = 0
-        self._consumers: deque[Any] = deque()
-        self._feeds: dict[Any, Feed] = {}
-        self._deferred: list[tuple[float, Entry]] = []
+        self._levels = Levels(self.rows, store, self._budget)
+        self._deferral = Deferral(clock, self._undeferred)
+        self._expiry = Expiry(
+            clock,
+            now_ms,
+            self._levels,
+            self._deferral,
+            self._expire_now,
+            self.dispatch,
+            lambda failure, line: self._backlog.failed(failure, line),
+        )
+        self._consumers = Consumers(self._levels, self._expiry, now_ms)
+        self._backlog = Backlog(
+            self._levels,
+            self._consumers,
+            clock,
+            now_ms,
+            self._loaded,
+            self.dispatch,
+            self._load_failed,
+        )
+        self._unreachable = Unreachable(
+            self._levels,
+            self._consumers,
+            self._archive_unreachable,
+            lambda: self._call_soon(self._unreachable.look),
+            self._purge_unreachable,
+        )
         self._dispatching = False
         self._dispatch_again = False
-        self._expiry_call: IDelayedCall | None = None
-        self._deferral_call: IDelayedCall | None = None
-        self._reload_call: IDelayedCall | None = None
         self._deleted = False
         self._is_ending = False
-        self._waiting_for_space: list[WeakMethod[Callable[[], None]]] = []
+        self._waiters = Waiters()
         self._once: Once | None = None
-        self._movers = 0
-        self._standby: deque[tuple[Any, Selects | None]] = deque()
         self._soon: dict[Callable[[], Any], IDelayedCall] = {}
         self.publishers = Publishers(self.space, lambda: self.limits.capacity > 0)
         self.lifetime: Lifetime | None = None
@@ -215,9 +217,13 @@ class Queue:
         )
         if options.duplicates is not before:
             self._watch_duplicates(options.duplicates)
-        for feed in self._feeds.values():
+        consumers = self._consumers
+        consumers.notes_needs = options.archive_unreachable
+        for feed in consumers.feeds.values():
             if feed.copies and feed.needed is None and options.archive_unreachable:
                 feed.needed = set()
+        most = options.destructive_links
+        consumers.most_movers = UNBOUNDED if most is None else most
         self._promote()
 
     @property
@@ -240,10 +246,9 @@ class Queue:
         self._once = Once(
             self.name, self._store, self._clock, with_numbers, self._indexed, self._log
         )
-        held = [entry for each in self._consumers for entry in each.holds()]
-        here = [entry for entry in (*self._in_memory(), *held) if not entry.stored]
-        if self.depth or self._pending:
-            self._once.index(self._lines, here)
+        here = (*self._in_memory(), *self._consumers.held())
+        if self._holds_any:
+            self._once.index(self._levels.lines, [entry for entry in here if not entry.stored])
 
     def _indexed(self) -> None:
         self._tell_space()
@@ -254,85 +259,82 @@ class Queue:
     @property
     def available(self) -> int:
         """Entries that a consumer could take now."""
-        return sum([line.available for line in self._lines])
+        return self._levels.available
 
     @property
     def acquired(self) -> int:
         """Entries in consumers' hands."""
-        return self._acquired
+        return self._consumers.acquired
 
     @property
     def deferred(self) -> int:
         """Entries that wait for their next attempt."""
-        return len(self._deferred)
+        return len(self._deferral)
 
     @property
     def depth(self) -> int:
         """Messages held: available, acquired and deferred (Q-15)."""
-        return self.available + self._acquired + len(self._deferred)
+        return self._levels.available + self._consumers.acquired + len(self._deferral)
 
     @property
     def resident(self) -> int:
         """Available entries in memory."""
-        return sum(line.in_memory for line in self._lines)
+        return self._levels.in_memory
 
     @property
     def resident_bytes(self) -> int:
         """Bytes of their messages, and of those that are deferred."""
-        return sum(line.resident_bytes for line in self._lines)
+        return self._levels.resident_bytes
 
     @property
     def paged_bytes(self) -> int:
         """Bytes of the entries that stand in the store only."""
-        return sum(line.paged_bytes for line in self._lines)
+        return self._levels.paged_bytes
 
     @property
     def consumers(self) -> int:
         """Consumers attached, browsers and those that wait for their turn among them."""
-        return len(self._consumers) + len(self._standby)
+        return len(self._consumers)
 
     @property
     def is_settled(self) -> bool:
         """Nothing of this queue is on its way to the store."""
-        return self._acquired == 0 and not any(line.pending for line in self._lines)
+        return self._consumers.acquired == 0 and not self._levels.pending
 
     @property
     def lowest_id(self) -> int:
         """A lower bound of the ids of entries that are or will be on this queue."""
-        return min([self.next_id, *(entry.id for _, entry in self._deferred)])
+        return min([self.next_id, *(entry.id for entry in self._deferral.entries())])
 
     @property
     def next_id(self) -> int:
         """A lower bound of the ids of entries that are or will be available (not deferred)."""
-        lows = [low for line in self._lines if (low := line.next_id) is not None]
-        return min(lows) if lows else int(self._store.next_id())
+        return self._levels.next_id
 
     @property
     def oldest_arrival_ms(self) -> int | None:
         """When the oldest resident available entry arrived, or None without one."""
-        return min((ms for line in self._lines if (ms := line.oldest_ms) is not None), default=None)
+        return self._levels.oldest_ms
 
     def __repr__(self) -> str:
-        paged = sum(line.paged for line in self._lines)
         return (
-            f"<Queue {self.name} available={self.available} acquired={self._acquired} "
-            f"paged={paged} consumers={len(self._consumers)}>"
+            f"<Queue {self.name} available={self.available} acquired={self.acquired} "
+            f"paged={self._levels.paged} consumers={self._consumers.active}>"
         )
 
     # -- recovery and end ----------------------------------------------------------------------
 
     def recovered(self, count: int, size_bytes: int, level: int = USUAL_PRIORITY) -> None:
         """Take over what an earlier run of the daemon left in the store, of one priority."""
-        line = self._line(level)
+        line = self._levels.line(level)
         line.recovered(count, size_bytes)
         if not count:
             return
-        self._arm_expiry(0)
+        self._expiry.watch(0)
         if self._once is not None:
-            lines = [each for each in self._lines if each.paged]
-            self._once.index(lines)
+            self._once.index([each for each in self._levels.lines if each.paged])
         if self._options.archive_unreachable:
-            self._call_soon(self._purge_unless_needed)
+            self._call_soon(self._unreachable.look)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
@@ -340,21 +342,22 @@ class Queue:
         batch = self._begin()
         self._drop(self._clear(), NODE_DELETED, batch)
         self._consumers.clear()
-        self._standby.clear()
-        self._feeds.clear()
+        self._backlog.end()
+        self._expiry.end()
         self.stop()
         batch.commit().addErrback(self._commit_failed)
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
-        calls = (self._expiry_call, self._deferral_call, self._reload_call, *self._soon.values())
-        for call in calls:
-            if call is not None and call.active():
+        for call in self._soon.values():
+            if call.active():
                 call.cancel()
-        self._expiry_call = self._deferral_call = self._reload_call = None
         self._soon.clear()
         if self._once is not None:
             self._once.stop()
+        self._expiry.stop()
+        self._deferral.stop()
+        self._backlog.stop()
 
     def _call_soon(self, function: Callable[[], Any]) -> None:
         """Call a method when what is going on now is over, once however often it is asked for."""
@@ -367,21 +370,7 @@ class Queue:
 
     def _clear(self) -> list[Entry]:
         """Take everything available and deferred out of memory."""
-        entries = [entry for _, entry in self._deferred]
-        for entry in entries:
-            entry.line.forget(len(entry.message.encoded))
-        self._deferred.clear()
-        for line in self._lines:
-            entries += line.clear()
-        return entries
-
-    def _line(self, level: int) -> Line:
-        line = self._levels.get(level)
-        if line is None:
-            line = Line(line_key(self.rows, level), level, self._store, self._budget)
-            self._levels[level] = line
-            self._lines = sorted(self._levels.values(), key=lambda each: -each.level)
-        return line
+        return self._deferral.clear() + self._levels.clear()
 
     # -- publish -------------------------------------------------------------------------------
 
@@ -391,31 +380,16 @@ class Queue:
             return 0
         if not self.limits.capacity:
             return UNBOUNDED
-        return max(0, self.limits.capacity - self.depth - self._pending)
-
-    @property
-    def _pending(self) -> int:
-        return sum([line.pending for line in self._lines])
+        return max(0, self.limits.capacity - self.depth - self._levels.pending)
 
     def when_space(self, tell: Callable[[], None]) -> None:
-        """Have ``tell``, a method, called once when there is space again.
-
-        The object it belongs to is held weakly: links that come and go while a queue is full
-        leave nothing behind.
-        """
-        waiting = [each for each in self._waiting_for_space if each() is not None]
-        wanted = WeakMethod(tell)
-        if wanted not in waiting:
-            waiting.append(wanted)
-        self._waiting_for_space = waiting
+        """Have ``tell``, a method, called once when there is space again; it is held weakly."""
+        self._waiters.add(tell)
 
     def _tell_space(self) -> None:
-        if self._waiting_for_space and self.space() > 0:
-            waiting, self._waiting_for_space = self._waiting_for_space, []
-            for each in waiting:
-                tell = each()
-                if tell is not None:
-                    tell()
+        if self._waiters and self.space() > 0:
+            for tell in self._waiters.leave():
+                tell()
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Take a message into the batch. See `ITarget.put`."""
@@ -430,7 +404,7 @@ class Queue:
                 return
         if self._is_choosy:
             self._choose(message, batch)
-        if limits.capacity and self.depth + self._pending >= limits.capacity:
+        if limits.capacity and self.depth + self._levels.pending >= limits.capacity:
             raise ResourceLimitExceeded(
                 f"queue {self.name} is full: {limits.capacity} messages",
                 info={"limiter": "capacity"},
@@ -443,9 +417,9 @@ class Queue:
             expires_ms = min(expires_ms, latest) if expires_ms else latest
         header = message.header
         durable = (header.durable or self._keeps_all) and not self._keeps_nothing
-        line = self._usual
+        line = self._levels.usual
         if header.priority != USUAL_PRIORITY and limits.priorities > 1:
-            line = self._line(level_of(header.priority, limits.priorities))
+            line = self._levels.line(level_of(header.priority, limits.priorities))
         size = len(message.encoded)
         pages = line.must_page(size, limits)
         if pages and self._in_memory_only:
@@ -498,8 +472,9 @@ class Queue:
         if self._once is not None:
             entries = self._without_duplicates(entries, self._once)
         self.tally.enqueued += len(entries)
+        self._backlog.arrivals += len(entries)
         earliest = 0
-        feeds = self._feeds
+        feeds = self._consumers.feeds
         fleeting: list[Entry] = []
         for entry in entries:
             expires_ms = entry.expires_ms
@@ -512,12 +487,12 @@ class Queue:
                 for feed in feeds.values():
                     feed.offer(line, entry)
         if earliest:
-            self._arm_expiry(earliest)
+            self._expiry.watch(earliest)
         self.dispatch()
         if fleeting:
-            self._let_go(fleeting)
+            self._expiry.let_go(fleeting)
         if self._options.archive_unreachable:
-            self._archive_unneeded(entries)
+            self._unreachable.look_at(entries)
 
     def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:
         """Take out what is held already: its other copy was on its way when it was put."""
@@ -533,24 +508,13 @@ class Queue:
         gone = set(twice)
         return [entry for entry in entries if entry not in gone]
 
-    def _let_go(self, fleeting: list[Entry]) -> None:
-        """Expire what was to be delivered at once or never (D-11)."""
-        expired = []
-        for entry in fleeting:
-            entry.expires_ms = entry.arrived_ms
-            if not entry.taken:
-                entry.line.pluck(entry)
-                expired.append(entry)
-        if expired:
-            self._expire_now(expired)
-
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
         if self._once is not None:
             self._once.not_arrived(entries)
         for entry in entries:
             entry.line.not_arrived(entry, len(entry.message.encoded))
-        if self._waiting_for_space:
+        if self._waiters:
             self._clock.callLater(0, self._tell_space)
 
     # -- deliver -------------------------------------------------------------------------------
@@ -562,43 +526,20 @@ class Queue:
 
         One that takes entries away and is more than there may be waits until another goes (Q-21).
         """
-        if not copies:
-            if self._movers >= self._most_movers:
-                self._standby.append((consumer, selects))
-                return
-            self._movers += 1
-        if selects is not None or copies:
-            held = [entry.id for each in self._consumers for entry in each.holds()]
-            feed = self._feeds[consumer] = Feed(consumer, selects, copies)
-            if copies and self._options.archive_unreachable:
-                feed.needed = set()
-            feed.join(self._lines, [*held, *(entry.id for _, entry in self._deferred)])
-        self._consumers.append(consumer)
+        elsewhere = [entry.id for entry in self._deferral.entries()] if copies else ()
+        self._consumers.attach(consumer, selects, copies, elsewhere)
 
     def detach(self, consumer: IConsumer) -> None:
         """Remove a consumer; the one that waits longest takes its place."""
-        feed = self._feeds.pop(consumer, None)
-        if consumer in self._consumers:
-            self._consumers.remove(consumer)
-            if feed is None or not feed.copies:
-                self._movers -= 1
-                self._promote()
-        else:
-            self._standby = deque(each for each in self._standby if each[0] is not consumer)
+        if self._consumers.detach(consumer):
+            # Later: what the one that goes now holds comes back first.
+            self._call_soon(self.dispatch)
         if self._options.archive_unreachable:
-            self._call_soon(self._purge_unless_needed)
+            self._call_soon(self._unreachable.look)
         self.look_at_life()
 
-    @property
-    def _most_movers(self) -> int:
-        most = self._options.destructive_links
-        return UNBOUNDED if most is None else most
-
     def _promote(self) -> None:
-        while self._standby and self._movers < self._most_movers:
-            consumer, selects = self._standby.popleft()
-            self.attach(consumer, selects)
-            # Later: what the one that goes now holds comes back first.
+        if self._consumers.promote():
             self._call_soon(self.dispatch)
 
     def check_source(self, copies: bool, leaving: int = 0) -> None:
@@ -619,8 +560,8 @@ class Queue:
             return
         if most == 0:
             raise NotAllowed(f"{self.name!r} can be browsed only: distribution-mode copy")
-        if options.excess is Excess.FAIL and self._movers - leaving >= most:
-            words = f"{self.name!r} has {self._movers} consumers, no more are allowed"
+        if options.excess is Excess.FAIL and self._consumers.movers - leaving >= most:
+            words = f"{self.name!r} has {self._consumers.movers} consumers, no more are allowed"
             if most == 1:
                 raise ResourceLocked(words)
             raise ResourceLimitExceeded(words, info={"limiter": "maximum-destructive-links"})
@@ -660,7 +601,7 @@ class Queue:
 
     @property
     def _holds_any(self) -> bool:
-        return bool(self.depth or self._pending)
+        return bool(self.depth or self._levels.pending)
 
     def dispatch(self) -> None:
         """Hand out what is available to those who have room, in fair shares (Q-29, Q-30)."""
@@ -677,244 +618,34 @@ class Queue:
             self._dispatching = False
 
     def _dispatch_once(self) -> None:
-        for consumer, _ in tuple(self._standby):
-            consumer.exhausted()
-        if not self._consumers:
+        consumers = self._consumers
+        consumers.tell_standby()
+        if not consumers.active:
             return
-        if not any(line.available for line in self._lines):
-            self._tell_exhausted(self._consumers)
+        if not self._levels.available:
+            consumers.tell_exhausted()
             return
-        for consumer, entries in self._deal():
+        for consumer, entries in consumers.deal():
             consumer.deliver(entries)
-        is_loading = self._refill()
-        if self._feeds:
-            is_loading = self._scan() or is_loading
-        if is_loading:
-            return
-        if not any(line.in_memory for line in self._lines):
-            self._tell_exhausted(self._consumers)
-            return
-        # What is left is not for those who still have room: they are barred from it, or it is
-        # not what they select.
-        self._tell_exhausted([each for each in self._consumers if each.capacity() > 0])
+        is_loading = self._backlog.refill(self.limits)
+        if consumers.feeds:
+            is_loading = self._backlog.scan() or is_loading
+        if not is_loading:
+            # What is left, if anything is, is not for those who still have room: they are barred
+            # from it, or it is not what they select.
+            consumers.tell_exhausted(with_room_only=self._levels.in_memory > 0)
 
-    def _deal(self) -> list[tuple[Any, list[Entry]]]:
-        """Take entries off the lines and deal them to the consumers that have room."""
-        shares = [
-            _Share(consumer, room)
-            for consumer in self._consumers
-            if (room := consumer.capacity()) > 0
-        ]
-        if not shares:
-            return []
-        if self._feeds:
-            self._deal_each(shares)
-        else:
-            turn = 0
-            for line in self._lines:
-                if line.in_memory:
-                    turn = self._deal_line(line, shares, turn)
-            if len(shares) > 1:
-                # Whoever comes after the last one served is the first to be served next time.
-                last = shares[(turn - 1) % len(shares)].consumer
-                self._consumers.rotate(-self._consumers.index(last) - 1)
-        return [(share.consumer, share.entries) for share in shares if share.entries]
-
-    def _deal_line(self, line: Line, shares: list[_Share], turn: int) -> int:
-        if line.returned:
-            turn = self._deal_returned(line, shares, turn)
-        if len(shares) == 1:
-            share = shares[0]
-            entries = self._take(line, share.left)
-            share.left -= len(entries)
-            share.entries = share.entries + entries if share.entries else entries
-            return turn
-        for entry in self._take(line, sum([share.left for share in shares])):
-            turn = _give(shares, turn, entry)
-        return turn
-
-    def _deal_returned(self, line: Line, shares: list[_Share], turn: int) -> int:
-        """Deal from the returned entries, passing over what nobody with room may have."""
-        returned = line.returned
-        now_ms = self._now_ms()
-        expired: list[Entry] = []
-        stay: list[Entry] = []
-        size = seen = dealt = 0
-        left = sum(share.left for share in shares)
-        for entry in returned:
-            if dealt == left:
-                break
-            seen += 1
-            if 0 < entry.expires_ms <= now_ms:
-                expired.append(entry)
-            else:
-                place = _give(shares, turn, entry)
-                if place < 0:
-                    stay.append(entry)
-                    continue
-                turn = place
-                dealt += 1
-            entry.taken = True
-            size += len(entry.message.encoded)
-        returned[:seen] = stay
-        self._acquired += dealt
-        line.forget(size)
-        if expired:
-            self._expire_now(expired)
-        return turn
-
-    def _take(self, line: Line, count: int) -> list[Entry]:
-        """Take up to ``count`` entries from the resident line, leaving out expired ones."""
-        taken: list[Entry] = []
-        while len(taken) < count:
-            entries = line.take(count - len(taken))
-            if not entries:
-                break
-            entries = self._without_expired(entries)
-            taken = taken + entries if taken else entries
-        self._acquired += len(taken)
-        return taken
-
-    def _deal_each(self, shares: list[_Share]) -> None:
-        """Deal where consumers have heads of their own: one entry for each in turn."""
-        now_ms = self._now_ms()
-        expired: list[Entry] = []
-        line_of_waiting = deque(shares)
-        while line_of_waiting:
-            share = line_of_waiting.popleft()
-            feed = self._feeds.get(share.consumer)
-            entry = self._head_for(share.consumer) if feed is None else feed.pop()
-            if entry is None:
-                continue
-            if 0 < entry.expires_ms <= now_ms:
-                entry.line.pluck(entry)
-                expired.append(entry)
-                line_of_waiting.appendleft(share)
-                continue
-            if feed is None or not feed.copies:
-                entry.line.pluck(entry)
-                self._acquired += 1
-            share.entries.append(entry)
-            share.left -= 1
-            if share.left:
-                line_of_waiting.append(share)
-        self._consumers.rotate(-1)
-        if expired:
-            self._expire_now(expired)
-
-    def _head_for(self, consumer: Any) -> Entry | None:
-        for line in self._lines:
-            for entry in line.entries():
-                if not (entry.barred and consumer in entry.barred):
-                    return entry
-        return None
-
-    def _without_expired(self, entries: list[Entry]) -> list[Entry]:
-        now_ms = self._now_ms()
-        expired = [entry for entry in entries if 0 < entry.expires_ms <= now_ms]
-        if not expired:
-            return entries
-        self._expire_now(expired)
-        gone = set(expired)
-        return [entry for entry in entries if entry not in gone]
-
-    def _expire_now(self, expired: list[Entry]) -> None:
-        batch = self._begin()
-        self._expire(expired, batch)
-        batch.commit().addErrback(self._commit_failed)
-
-    def _tell_exhausted(self, consumers: Sequence[Any] | deque[Any]) -> None:
-        for consumer in tuple(consumers):
-            feed = self._feeds.get(consumer)
-            if feed is None or not feed:
-                consumer.exhausted()
-
-    # -- paging --------------------------------------------------------------------------------
-
-    def _refill(self) -> bool:
-        """Load next pages where little is left in memory; True if some are coming."""
-        if self._deleted:
-            return False
-        for line in self._lines:
-            if line.wants_refill(self.limits):
-                loaded = line.load(line.cursor)
-                loaded.addCallback(self._loaded, line)
-                loaded.addErrback(self._load_failed, line)
-        return any(line.is_busy for line in self._lines)
-
-    def _loaded(self, rows: Sequence[Any], line: Line) -> None:
-        if self._deleted:
-            line.is_busy = False
-            return
-        entries = line.refilled(rows)
+    def _loaded(self, entries: list[Entry]) -> None:
+        """Note a page that is in memory now."""
         self.tally.loaded += len(entries)
         if entries:
             self._log.debug("{queue} loaded {count} entries", queue=self.name, count=len(entries))
-        for feed in self._feeds.values():
-            for entry in entries:
-                feed.offer(line, entry)
         if self._options.archive_unreachable:
-            self._archive_unneeded(entries)
-        lives = [entry.expires_ms for entry in entries if entry.expires_ms]
-        if lives:
-            self._arm_expiry(min(lives))
-        self.dispatch()
+            self._unreachable.look_at(entries)
+        self._expiry.watch_all(entries)
 
-    def _load_failed(self, failure: Failure, line: Line) -> None:
-        line.is_busy = False
+    def _load_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
-        if not self._deleted and self._reload_call is None:
-            self._reload_call = self._clock.callLater(RELOAD_SECONDS, self._reload)
-
-    def _reload(self) -> None:
-        self._reload_call = None
-        self.dispatch()
-
-    def _scan(self) -> bool:
-        """Let a feed with room look at the paged part; True if one does."""
-        for feed in self._feeds.values():
-            if feed or feed.consumer.capacity() <= 0:
-                continue
-            for line in self._lines:
-                after = feed.scan_from(line)
-                if after is None or self._is_scanned(feed, line):
-                    continue
-                if not line.is_busy:
-                    scanned = line.load(after)
-                    scanned.addCallback(self._scanned, line, feed)
-                    scanned.addErrback(self._load_failed, line)
-                return True
-        return False
-
-    def _is_scanned(self, feed: Feed, line: Line) -> bool:
-        """The feed has come to the end, and nothing has been paged since."""
-        return feed.ends.get(line) == (line.paged, self.tally.enqueued)
-
-    def _scanned(self, rows: Sequence[Any], line: Line, feed: Feed) -> None:
-        entries = line.scanned(rows)
-        if self._deleted or self._feeds.get(feed.consumer) is not feed:
-            self.dispatch()
-            return
-        room = feed.consumer.capacity()
-        now_ms = self._now_ms()
-        found: list[Entry] = []
-        stopped = False
-        for entry in entries:
-            if len(found) >= room:
-                stopped = True
-                break
-            if feed.scanned(line, entry) and not 0 < entry.expires_ms <= now_ms:
-                found.append(entry)
-                if not feed.copies:
-                    line.pluck_paged(entry)
-                    self._acquired += 1
-        if rows and not stopped:
-            feed.reached(line, rows[-1].id)
-        if not rows:
-            feed.ends[line] = (line.paged, self.tally.enqueued)
-        if found:
-            feed.consumer.deliver(found)
-        self.dispatch()
 
     # -- settle --------------------------------------------------------------------------------
 
@@ -924,17 +655,18 @@ class Queue:
         """Act on an outcome (O-10 to O-13). See `ISource.settle`."""
         if self._deleted:
             return
-        feed = self._feeds.get(consumer) if self._feeds else None
+        feeds = self._consumers.feeds
+        feed = feeds.get(consumer) if feeds else None
         if feed is not None and feed.copies:
             self._settle_copies(feed, entries, outcome)
         elif type(outcome) is spec.Accepted:
-            self._acquired -= len(entries)
+            self._consumers.acquired -= len(entries)
             if self.when_taken is not None:
                 self.when_taken(self, entries, batch, consumer)
             self._archive(entries, batch)
             self.tally.dequeued += len(entries)
         elif type(outcome) is spec.Rejected:
-            self._acquired -= len(entries)
+            self._consumers.acquired -= len(entries)
             self.tally.rejected += len(entries)
             self.dead_letter(list(entries), DeadLetterReason.REJECTED, outcome.error, batch)
         elif type(outcome) is spec.Modified:
@@ -944,7 +676,7 @@ class Queue:
 
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
-        self._acquired += len(entries)
+        self._consumers.acquired += len(entries)
         if self._once is not None:
             self._once.back(entries)
 
@@ -960,49 +692,26 @@ class Queue:
         elif feed.needed is not None:
             for entry in entries:
                 feed.confirmed(entry)
-            self._archive_unneeded(entries)
+            self._unreachable.look_at(entries)
 
-    def _archive_unneeded(self, entries: Sequence[Entry]) -> None:
-        """Let go of available entries that no attached link needs any more (Q-23)."""
-        if not self._consumers:
-            if not self._standby:
-                self._call_soon(self._purge_unless_needed)
-            return
-        feeds = [self._feeds.get(consumer) for consumer in self._consumers]
-        if None in feeds:
-            return  # somebody takes whatever there is
-        unneeded = []
-        for entry in entries:
-            if not (entry.taken or any(feed is not None and feed.needs(entry) for feed in feeds)):
-                entry.line.pluck(entry)
-                unneeded.append(entry)
-        if unneeded:
-            self.tally.unreachable += len(unneeded)
-            batch = self._begin()
-            self._archive(unneeded, batch)
-            batch.commit(patient=True).addErrback(self._commit_failed)
+    def _archive_unreachable(self, entries: Sequence[Entry]) -> None:
+        batch = self._begin()
+        self._let_go_unreachable(entries, batch)
+        batch.commit(patient=True).addErrback(self._commit_failed)
 
-    def _purge_unless_needed(self) -> None:
-        """Archive what is unreachable because a link has gone, or none has come yet."""
-        if self._deleted or self._standby:
-            return
-        if self._consumers:
-            self._archive_unneeded([each for line in self._lines for each in line.entries()])
-        elif self.available or self._deferred:
-            before = self.tally.purged
-            purged = self.purge()
-            purged.addCallback(self._purged_unreachable, before)
-            purged.addErrback(self._commit_failed)
+    def _purge_unreachable(self) -> None:
+        if self.available or self._deferral:
+            self._clear_out(self._let_go_unreachable).addErrback(self._commit_failed)
 
-    def _purged_unreachable(self, count: int, before: int) -> None:
-        self.tally.purged = before
-        self.tally.unreachable += count
+    def _let_go_unreachable(self, entries: Sequence[Entry], batch: Batch) -> None:
+        self.tally.unreachable += len(entries)
+        self._archive(entries, batch)
 
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
         if self._deleted:
             return
-        self._acquired -= len(entries)
+        self._consumers.acquired -= len(entries)
         self.tally.released += len(entries)
         earliest = 0
         for entry in entries:
@@ -1011,14 +720,13 @@ class Queue:
             if entry.expires_ms and (not earliest or entry.expires_ms < earliest):
                 earliest = entry.expires_ms
         if earliest:
-            self._arm_expiry(earliest)
+            self._expiry.watch(earliest)
         self.dispatch()
 
     def _back(self, entry: Entry) -> None:
-        line = entry.line
-        line.back(entry)
-        for feed in self._feeds.values():
-            feed.offer_again(line, entry)
+        entry.line.back(entry)
+        if self._consumers.feeds:
+            self._consumers.offer_again(entry)
 
     def _modify(
         self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object
@@ -1031,7 +739,7 @@ class Queue:
             is_spent = most and outcome.delivery_failed and entry.delivery_count >= most
             (spent if is_spent else back).append(entry)
         if spent:
-            self._acquired -= len(spent)
+            self._consumers.acquired -= len(spent)
             self.dead_letter(spent, DeadLetterReason.MAX_DELIVERIES, None, batch)
         if back:
             self.release(back)
@@ -1060,7 +768,7 @@ class Queue:
         batch: Batch,
     ) -> None:
         """Dead-letter acquired entries for a reason other than an outcome."""
-        self._acquired -= len(entries)
+        self._consumers.acquired -= len(entries)
         self.dead_letter(list(entries), reason, error, batch)
 
     def dead_letter(
@@ -1083,11 +791,10 @@ class Queue:
             self._once.gone(entries)
         if self.lifetime is not None:
             self._call_soon(self.look_at_life)
-        if self._waiting_for_space:
+        if self._waiters:
             self._clock.callLater(0, self._tell_space)
-        if self._feeds:
-            for feed in self._feeds.values():
-                feed.gone(entry.id for entry in entries)
+        if self._consumers.feeds:
+            self._consumers.gone(entries)
 
     def _discard(self, entries: Sequence[Entry]) -> None:
         """Archive entries that arrived after the queue was deleted."""
@@ -1135,193 +842,57 @@ class Queue:
         self._archive(entries, batch)
 
     def _clear_out(self, let_go: Callable[[list[Entry], Batch], None]) -> Deferred[int]:
+        """Let go of everything: what is in memory at once, the rest a page at a time."""
         batch = self._begin()
         entries = self._clear()
         let_go(entries, batch)
         count = [len(entries)]
+
+        def page(entries: list[Entry]) -> Deferred[None]:
+            batch = self._begin()
+            let_go(entries, batch)
+            count.append(len(entries))
+            return batch.commit()
+
         done: Deferred[Any] = batch.commit()
-        for line in self._lines:
-            done.addCallback(self._clear_line, line, let_go, count)
+        for line in self._levels.lines:
+            done.addCallback(lambda _, line: self._backlog.clear(line, page), line)
         return done.addCallback(lambda _: sum(count))
 
-    def _clear_line(
-        self,
-        _: object,
-        line: Line,
-        let_go: Callable[[list[Entry], Batch], None],
-        count: list[int],
-    ) -> Deferred[Any]:
-        """Let go of what stands in the store only, a page at a time."""
-        if not line.paged or line.is_busy or self._deleted:
-            return succeed(None)
-        return line.load(line.cursor).addCallback(self._clear_page, line, let_go, count)
-
-    def _clear_page(
-        self,
-        rows: Sequence[Any],
-        line: Line,
-        let_go: Callable[[list[Entry], Batch], None],
-        count: list[int],
-    ) -> Any:
-        if self._once is not None:
-            self._once.rows_gone(line, rows)
-        ids = set(line.purged(rows))
-        if not rows:
-            return None
-        batch = self._begin()
-        let_go([line.entry(row) for row in rows if row.id in ids], batch)
-        count.append(len(ids))
-        return batch.commit().addCallback(self._clear_line, line, let_go, count)
-
-    # -- deferral: entries that have to wait for their next attempt -----------------------------
+    # -- deferral and expiry -------------------------------------------------------------------
 
     def defer(self, entries: Sequence[Entry], seconds: float) -> None:
         """Take back acquired entries, to be available again after some time.
 
         The wait is not persisted: after a restart the entries are available at once.
         """
-        due = self._clock.seconds() + seconds
-        self._acquired -= len(entries)
+        self._consumers.acquired -= len(entries)
         for entry in entries:
             entry.attempted = True
-            insort(self._deferred, (due, entry))
-            entry.line.remember(len(entry.message.encoded))
-        lives = [entry.expires_ms for entry in entries if entry.expires_ms]
-        if lives:
-            self._arm_expiry(min(lives))
-        self._arm_deferral()
-
-    def _arm_deferral(self) -> None:
-        if self._deferral_call is not None and self._deferral_call.active():
-            self._deferral_call.cancel()
-        self._deferral_call = None
-        if self._deferred:
-            wait = max(0.0, self._deferred[0][0] - self._clock.seconds())
-            self._deferral_call = self._clock.callLater(wait, self.undefer)
+        self._expiry.watch_all(entries)
+        self._deferral.add(entries, seconds)
 
     def undefer(self, everything: bool = False) -> None:
         """Make deferred entries available whose time has come, or all of them."""
-        now = self._clock.seconds()
-        count = 0
-        for due, _ in self._deferred:
-            if due > now and not everything:
-                break
-            count += 1
-        for _, entry in self._deferred[:count]:
-            entry.line.forget(len(entry.message.encoded))
+        self._deferral.end(everything)
+
+    def _undeferred(self, entries: list[Entry]) -> None:
+        for entry in entries:
             self._back(entry)
-        del self._deferred[:count]
-        self._arm_deferral()
-        if count:
-            self.dispatch()
-
-    # -- expiry (D-07 to D-11) -----------------------------------------------------------------
-
-    def _arm_expiry(self, at_ms: int) -> None:
-        wait = max(EXPIRY_GRAIN_SECONDS, (at_ms - self._now_ms()) / 1000)
-        call = self._expiry_call
-        if call is not None and call.active():
-            if call.getTime() <= self._clock.seconds() + wait:
-                return
-            call.cancel()
-        self._expiry_call = self._clock.callLater(wait, self._sweep)
-
-    def _sweep(self) -> None:
-        """Archive what has expired, in memory and in the store, and set the next timer."""
-        self._expiry_call = None
-        batch = self._begin()
-        now_ms = batch.now_ms
-        expired = self._sweep_deferred(now_ms)
-        for line in self._lines:
-            gone = {entry for entry in line.entries() if 0 < entry.expires_ms <= now_ms}
-            if gone:
-                line.remove(gone)
-                expired += sorted(gone)
-        if expired:
-            self._expire(expired, batch)
-            batch.commit().addErrback(self._commit_failed)
-        for line in self._lines:
-            if 0 < line.paged_expiry_ms <= now_ms and not line.is_busy:
-                swept = line.find_expired(now_ms)
-                swept.addCallback(self._swept, line, now_ms)
-                swept.addErrback(self._load_failed, line)
-        self._arm_next_expiry()
-
-    def _sweep_deferred(self, now_ms: int) -> list[Entry]:
-        expired = [entry for _, entry in self._deferred if 0 < entry.expires_ms <= now_ms]
-        if expired:
-            for entry in expired:
-                entry.line.forget(len(entry.message.encoded))
-            gone = set(expired)
-            self._deferred = [pair for pair in self._deferred if pair[1] not in gone]
-        return expired
-
-    def _arm_next_expiry(self) -> None:
-        lives = [entry.expires_ms for entry in self._in_memory() if entry.expires_ms]
-        lives += [line.paged_expiry_ms for line in self._lines if line.paged_expiry_ms]
-        if lives:
-            self._arm_expiry(min(lives))
+        self.dispatch()
 
     def _in_memory(self) -> Iterator[Entry]:
-        for line in self._lines:
-            yield from line.entries()
-        for _, entry in self._deferred:
-            yield entry
+        yield from self._levels.entries()
+        yield from self._deferral.entries()
 
-    def _swept(self, rows: Sequence[Any], line: Line, now_ms: int) -> None:
-        if self._deleted:
-            line.is_busy = False
-            return
-        entries = line.swept(rows, now_ms)
-        if entries:
-            batch = self._begin()
-            self._expire(entries, batch)
-            batch.commit().addErrback(self._commit_failed)
-        self._arm_next_expiry()
-        self.dispatch()
+    def _expire_now(self, expired: list[Entry]) -> None:
+        batch = self._begin()
+        self._expire(expired, batch)
+        batch.commit().addErrback(self._commit_failed)
 
     def _expire(self, entries: list[Entry], batch: Batch) -> None:
         self.tally.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, None, batch)
-
-
-@dataclass(slots=True)
-class _Share:
-    """What one consumer gets of one deal."""
-
-    consumer: Any
-    left: int
-    entries: list[Entry] = field(default_factory=list)
-
-
-def _give(shares: list[_Share], turn: int, entry: Entry) -> int:
-    """Give an entry to the next who has room and may have it.
-
-    Returns:
-        Whose turn is next; -1 when nobody took it.
-    """
-    count = len(shares)
-    for step in range(count):
-        place = (turn + step) % count
-        share = shares[place]
-        if share.left and not (entry.barred and share.consumer in entry.barred):
-            share.entries.append(entry)
-            share.left -= 1
-            return place + 1
-    return -1
-
-
-def level_of(priority: int, levels: int) -> int:
-    """Return the level of a priority where a node tells only so many apart (D-06).
-
-    The lowest are equivalent, and the highest are: with ``n`` levels those up to
-    ``5 - ceil(n / 2)`` and those from ``4 + floor(n / 2)`` on.
-    """
-    if levels <= 1:
-        return USUAL_PRIORITY
-    low = max(0, 5 - (levels + 1) // 2)
-    high = min(HIGHEST_PRIORITY, 4 + levels // 2)
-    return min(max(int(priority), low), high)
 
 
 def discard(

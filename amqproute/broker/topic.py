@@ -37,7 +37,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
-from weakref import WeakMethod
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -46,10 +45,11 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.batch import Batch
+from amqproute.broker.consumers import UNBOUNDED
 from amqproute.broker.limits import QueueLimits, TopicLimits
 from amqproute.broker.newest import Newest
 from amqproute.broker.publishers import Publishers
-from amqproute.broker.queue import UNBOUNDED, Queue
+from amqproute.broker.queue import Queue
 from amqproute.broker.sharing import SharingBatch
 from amqproute.broker.subscription import (
     ACCEPTED,
@@ -60,6 +60,7 @@ from amqproute.broker.subscription import (
     Subscription,
     same_filter,
 )
+from amqproute.broker.waiters import Waiters
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
@@ -157,7 +158,7 @@ class Topic:
         self._beginning: dict[tuple[str, str], list[Deferred[DurableSubscription]]] = {}
         self._leaving: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
-        self._waiting: list[WeakMethod[Callable[[], None]]] = []
+        self._waiters = Waiters()
         self.publishers = Publishers(self.space, self._is_bounded)
         self._deleted = False
 
@@ -230,11 +231,7 @@ class Topic:
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
-        waiting = [each for each in self._waiting if each() is not None]
-        wanted = WeakMethod(tell)
-        if wanted not in waiting:
-            waiting.append(wanted)
-        self._waiting = waiting
+        self._waiters.add(tell)
         for outlet in self._outlets:
             if outlet.is_bounded:
                 try:
@@ -246,13 +243,10 @@ class Topic:
 
     def gave_space(self) -> None:
         """Somebody has taken something: tell those who wait, if there is space now."""
-        if self._waiting and self.space() > 0:
-            waiting, self._waiting = self._waiting, []
-            for each in waiting:
-                tell = each()
-                if tell is not None:
-                    # Not from within: a publisher's frontend may be in the middle of its events.
-                    self._clock.callLater(0, tell)
+        if self._waiters and self.space() > 0:
+            for tell in self._waiters.leave():
+                # Not from within: a publisher's frontend may be in the middle of its events.
+                self._clock.callLater(0, tell)
 
     def put(self, message: Message, batch: Any, origin: Origin) -> None:
         """Give a message to everybody who wants it. See `ITarget.put`."""

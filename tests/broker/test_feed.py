@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import line as line_module
-from amqproute.broker.queue import level_of
+from amqproute.broker.levels import level_of
 from amqproute.entry import Entry
 from amqproute.wire.amqp10 import spec
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put

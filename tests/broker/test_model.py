@@ -367,7 +367,7 @@ class SharedMachine(RuleBasedStateMachine):
             turn(self.clock, 10)
         assert self.queue.depth == 0, self.queue
         assert self.broker.budget.used_bytes == 0
-        for line in self.queue._lines:
+        for line in self.queue._levels.lines:
             assert self.store.rows(line.key) == []
         self.broker.stop()
 

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
-from amqproute.broker.broker import REASON, RETURN_TO, SOURCE, WORDS, Broker
+from amqproute.broker.broker import REASON, SOURCE, WORDS, Broker
 from amqproute.broker.limits import MemoryBudget
 from amqproute.broker.queue import Queue
 from amqproute.errors import ConfigError, NotFound, ResourceDeleted, ResourceLimitExceeded
@@ -479,7 +479,7 @@ class BoundsTests(QueueCase):
         self.put(b"1")
         for _ in range(100):
             self.queue.when_space(Sender().tell)
-        self.assertLessEqual(len(self.queue._waiting_for_space), 1)
+        self.assertLessEqual(len(self.queue._waiters), 1)
 
     def test_failed_commit_makes_space(self) -> None:
         """Whoever waits behind a batch that fails hears of the space."""

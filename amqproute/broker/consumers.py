@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who takes from a queue, and how what there is is dealt (Q-20, Q-21, Q-29 to Q-31).
+
+Whoever has room gets a fair share: one entry at a time in turn, and all of it handed over in one
+call. Plain consumers take from the head of the highest line; those with a filter, and browsers,
+have a head of their own (`broker.feed.Feed`).
+
+Where a queue has only so many places for consumers that take entries away, further ones stand by
+and are promoted in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from amqproute.broker.expiry import Expiry
+from amqproute.broker.feed import Feed, Selects
+from amqproute.broker.levels import Levels
+from amqproute.broker.line import Line
+from amqproute.entry import Entry
+
+UNBOUNDED: Final = 1 << 31
+
+
+@dataclass(slots=True)
+class _Share:
+    """What one consumer gets of one deal."""
+
+    consumer: Any
+    left: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+class Consumers:
+    """The consumers of one queue.
+
+    Args:
+        levels: the queue's lines.
+        expiry: of its entries: what has expired is not dealt.
+        now_ms: the wall clock, ms since the epoch.
+
+    Attributes:
+        feeds: the heads of those with a filter, and of browsers.
+        acquired: entries in consumers' hands.
+        movers: consumers that take entries away, without those that stand by.
+        most_movers: how many of these there may be (Q-20).
+        notes_needs: browsers note what they need (Q-23).
+    """
+
+    __slots__ = (
+        "_expiry",
+        "_levels",
+        "_now_ms",
+        "_rotation",
+        "_standby",
+        "acquired",
+        "feeds",
+        "most_movers",
+        "movers",
+        "notes_needs",
+    )
+
+    def __init__(self, levels: Levels, expiry: Expiry, now_ms: Callable[[], int]) -> None:
+        self._levels = levels
+        self._expiry = expiry
+        self._now_ms = now_ms
+        self._rotation: deque[Any] = deque()
+        self._standby: deque[tuple[Any, Selects | None]] = deque()
+        self.feeds: dict[Any, Feed] = {}
+        self.acquired = 0
+        self.movers = 0
+        self.most_movers = UNBOUNDED
+        self.notes_needs = False
+
+    def __len__(self) -> int:
+        """Those that stand by count as well."""
+        return len(self._rotation) + len(self._standby)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over those that do not stand by."""
+        return iter(self._rotation)
+
+    @property
+    def has_standby(self) -> bool:
+        """Somebody waits for a place."""
+        return bool(self._standby)
+
+    @property
+    def active(self) -> int:
+        """How many there are without those that stand by."""
+        return len(self._rotation)
+
+    def held(self) -> Iterator[Entry]:
+        """Iterate over the entries they hold."""
+        for consumer in self._rotation:
+            yield from consumer.holds()
+
+    # -- coming and going ----------------------------------------------------------------------
+
+    def attach(
+        self, consumer: Any, selects: Selects | None, copies: bool, elsewhere: Iterable[int] = ()
+    ) -> None:
+        """Add one at the end of the rotation, or have it stand by (Q-21).
+
+        Args:
+            consumer: who comes.
+            selects: its filter, or None for everything.
+            copies: it browses.
+            elsewhere: ids of entries of the queue that are neither available nor held.
+        """
+        if not copies:
+            if self.movers >= self.most_movers:
+                self._standby.append((consumer, selects))
+                return
+            self.movers += 1
+        if selects is not None or copies:
+            feed = Feed(consumer, selects, copies)
+            if copies and self.notes_needs:
+                feed.needed = set()
+            feed.join(self._levels.lines, [*(entry.id for entry in self.held()), *elsewhere])
+            self.feeds[consumer] = feed
+        self._rotation.append(consumer)
+
+    def detach(self, consumer: Any) -> bool:
+        """Remove one; True if another one has taken its place."""
+        feed = self.feeds.pop(consumer, None)
+        if consumer not in self._rotation:
+            self._standby = deque(each for each in self._standby if each[0] is not consumer)
+            return False
+        self._rotation.remove(consumer)
+        if feed is not None and feed.copies:
+            return False
+        self.movers -= 1
+        return self.promote()
+
+    def promote(self) -> bool:
+        """Give free places to those that wait longest; True if there were any."""
+        promoted = False
+        while self._standby and self.movers < self.most_movers:
+            consumer, selects = self._standby.popleft()
+            self.attach(consumer, selects, copies=False)
+            promoted = True
+        return promoted
+
+    def clear(self) -> None:
+        """Forget all of them: the queue is no more."""
+        self._rotation.clear()
+        self._standby.clear()
+        self.feeds.clear()
+
+    # -- dealing -------------------------------------------------------------------------------
+
+    def deal(self) -> list[tuple[Any, list[Entry]]]:
+        """Take entries off the lines for those that have room; return who gets what."""
+        shares = [
+            _Share(consumer, room)
+            for consumer in self._rotation
+            if (room := consumer.capacity()) > 0
+        ]
+        if not shares:
+            return []
+        if self.feeds:
+            self._deal_each(shares)
+        else:
+            turn = 0
+            for line in self._levels.lines:
+                if line.in_memory:
+                    turn = self._deal_line(line, shares, turn)
+            if len(shares) > 1:
+                # Whoever comes after the last one served is the first to be served next time.
+                last = shares[(turn - 1) % len(shares)].consumer
+                self._rotation.rotate(-self._rotation.index(last) - 1)
+        return [(share.consumer, share.entries) for share in shares if share.entries]
+
+    def _deal_line(self, line: Line, shares: list[_Share], turn: int) -> int:
+        if line.returned:
+            turn = self._deal_returned(line, shares, turn)
+        if len(shares) == 1:
+            share = shares[0]
+            entries = self._take(line, share.left)
+            share.left -= len(entries)
+            share.entries = share.entries + entries if share.entries else entries
+            return turn
+        for entry in self._take(line, sum([share.left for share in shares])):
+            turn = _give(shares, turn, entry)
+        return turn
+
+    def _deal_returned(self, line: Line, shares: list[_Share], turn: int) -> int:
+        """Deal from the returned entries, passing over what nobody with room may have."""
+        returned = line.returned
+        now_ms = self._now_ms()
+        expired: list[Entry] = []
+        stay: list[Entry] = []
+        size = seen = dealt = 0
+        left = sum(share.left for share in shares)
+        for entry in returned:
+            if dealt == left:
+                break
+            seen += 1
+            if 0 < entry.expires_ms <= now_ms:
+                expired.append(entry)
+            else:
+                place = _give(shares, turn, entry)
+                if place < 0:
+                    stay.append(entry)
+                    continue
+                turn = place
+                dealt += 1
+            entry.taken = True
+            size += len(entry.message.encoded)
+        returned[:seen] = stay
+        self.acquired += dealt
+        line.forget(size)
+        if expired:
+            self._expiry.expire(expired)
+        return turn
+
+    def _take(self, line: Line, count: int) -> list[Entry]:
+        """Take up to ``count`` entries from the resident line, leaving out expired ones."""
+        taken: list[Entry] = []
+        while len(taken) < count:
+            entries = line.take(count - len(taken))
+            if not entries:
+                break
+            entries = self._expiry.without_expired(entries)
+            taken = taken + entries if taken else entries
+        self.acquired += len(taken)
+        return taken
+
+    def _deal_each(self, shares: list[_Share]) -> None:
+        """Deal where consumers have heads of their own: one entry for each in turn."""
+        now_ms = self._now_ms()
+        expired: list[Entry] = []
+        line_of_waiting = deque(shares)
+        while line_of_waiting:
+            share = line_of_waiting.popleft()
+            feed = self.feeds.get(share.consumer)
+            entry = self._head_for(share.consumer) if feed is None else feed.pop()
+            if entry is None:
+                continue
+            if 0 < entry.expires_ms <= now_ms:
+                entry.line.pluck(entry)
+                expired.append(entry)
+                line_of_waiting.appendleft(share)
+                continue
+            if feed is None or not feed.copies:
+                entry.line.pluck(entry)
+                self.acquired += 1
+            share.entries.append(entry)
+            share.left -= 1
+            if share.left:
+                line_of_waiting.append(share)
+        self._rotation.rotate(-1)
+        if expired:
+            self._expiry.expire(expired)
+
+    def _head_for(self, consumer: Any) -> Entry | None:
+        for entry in self._levels.entries():
+            if not (entry.barred and consumer in entry.barred):
+                return entry
+        return None
+
+    # -- what they are told --------------------------------------------------------------------
+
+    def offer(self, line: Line, entries: Iterable[Entry]) -> None:
+        """Have the feeds examine entries that have been loaded."""
+        for feed in self.feeds.values():
+            for entry in entries:
+                feed.offer(line, entry)
+
+    def offer_again(self, entry: Entry) -> None:
+        """Have the feeds examine an entry that has come back."""
+        for feed in self.feeds.values():
+            feed.offer_again(entry.line, entry)
+
+    def gone(self, entries: Sequence[Entry]) -> None:
+        """Have the feeds forget entries that will not come back."""
+        for feed in self.feeds.values():
+            feed.gone(entry.id for entry in entries)
+
+    def tell_standby(self) -> None:
+        """Tell those that stand by that there is nothing for them."""
+        for consumer, _ in tuple(self._standby):
+            consumer.exhausted()
+
+    def tell_exhausted(self, with_room_only: bool = False) -> None:
+        """Tell those for whom nothing waits that there is nothing more."""
+        told = tuple(self._rotation)
+        if with_room_only:
+            told = tuple([each for each in told if each.capacity() > 0])
+        for consumer in told:
+            feed = self.feeds.get(consumer)
+            if feed is None or not feed:
+                consumer.exhausted()
+
+
+def _give(shares: list[_Share], turn: int, entry: Entry) -> int:
+    """Give an entry to the next who has room and may have it.
+
+    Returns:
+        Whose turn is next; -1 when nobody took it.
+    """
+    count = len(shares)
+    for step in range(count):
+        place = (turn + step) % count
+        share = shares[place]
+        if share.left and not (entry.barred and share.consumer in entry.barred):
+            share.entries.append(entry)
+            share.left -= 1
+            return place + 1
+    return -1

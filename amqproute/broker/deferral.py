@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The entries of a queue that have to wait for their next attempt."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Iterator, Sequence
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from amqproute.entry import Entry
+
+
+class Deferral:
+    """Entries with the time from which on they are available again.
+
+    The wait is not persisted: after a restart they are available at once.
+
+    Args:
+        clock: for the timer, and to tell the time by.
+        back: called with entries whose time has come.
+    """
+
+    __slots__ = ("_back", "_call", "_clock", "_waiting")
+
+    def __init__(self, clock: IReactorTime, back: Callable[[list[Entry]], None]) -> None:
+        self._clock = clock
+        self._back = back
+        self._waiting: list[tuple[float, Entry]] = []
+        self._call: IDelayedCall | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def entries(self) -> Iterator[Entry]:
+        """Iterate over the entries, the next to be available first."""
+        return (entry for _, entry in self._waiting)
+
+    def add(self, entries: Sequence[Entry], seconds: float) -> None:
+        """Keep entries for some time."""
+        due = self._clock.seconds() + seconds
+        for entry in entries:
+            insort(self._waiting, (due, entry))
+            entry.line.remember(len(entry.message.encoded))
+        self._arm()
+
+    def end(self, everything: bool = False) -> None:
+        """Give back the entries whose time has come, or all of them."""
+        now = self._clock.seconds()
+        count = 0
+        for due, _ in self._waiting:
+            if due > now and not everything:
+                break
+            count += 1
+        ended = [entry for _, entry in self._waiting[:count]]
+        del self._waiting[:count]
+        self._forget(ended)
+        self._arm()
+        if ended:
+            self._back(ended)
+
+    def take_expired(self, now_ms: int) -> list[Entry]:
+        """Take out, and return, what has expired."""
+        expired = [entry for _, entry in self._waiting if 0 < entry.expires_ms <= now_ms]
+        if expired:
+            gone = set(expired)
+            self._waiting = [pair for pair in self._waiting if pair[1] not in gone]
+            self._forget(expired)
+        return expired
+
+    def clear(self) -> list[Entry]:
+        """Take out, and return, everything."""
+        entries = [entry for _, entry in self._waiting]
+        self._waiting.clear()
+        self._forget(entries)
+        return entries
+
+    def stop(self) -> None:
+        """Cancel the timer; the entries stay."""
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _arm(self) -> None:
+        self.stop()
+        if self._waiting:
+            wait = max(0.0, self._waiting[0][0] - self._clock.seconds())
+            self._call = self._clock.callLater(wait, self.end)
+
+    @staticmethod
+    def _forget(entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            entry.line.forget(len(entry.message.encoded))

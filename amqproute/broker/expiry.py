@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The time after which the entries of a queue are not delivered any more (D-07 to D-11).
+
+One timer for each queue goes off when the first of its entries expires, and everything that has
+expired by then goes at once: in memory, deferred, and in the store a page at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from amqproute.broker.deferral import Deferral
+from amqproute.broker.levels import Levels
+from amqproute.broker.line import Line
+from amqproute.entry import Entry
+
+GRAIN_SECONDS: Final = 0.05
+"""Timers are not set finer than this, so that many short lives cost few timers."""
+FLEETING_MS: Final = 1 << 62
+"""expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
+
+
+class Expiry:
+    """What watches over the lives of the entries of one queue.
+
+    Args:
+        clock: for the timer.
+        now_ms: the wall clock, ms since the epoch.
+        levels: the queue's lines.
+        deferral: its deferred entries.
+        expire: called with entries that have expired and are off the lines already.
+        changed: called when a sweep of the store is over.
+        failed: called when the store could not be read, with the failure and the line.
+
+    Attributes:
+        expire: the argument, for those who come upon expired entries.
+    """
+
+    __slots__ = (
+        "_call",
+        "_changed",
+        "_clock",
+        "_deferral",
+        "_failed",
+        "_levels",
+        "_now_ms",
+        "_over",
+        "expire",
+    )
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        levels: Levels,
+        deferral: Deferral,
+        expire: Callable[[list[Entry]], None],
+        changed: Callable[[], None],
+        failed: Callable[[Failure, Line], None],
+    ) -> None:
+        self._clock = clock
+        self._now_ms = now_ms
+        self._levels = levels
+        self._deferral = deferral
+        self.expire = expire
+        self._changed = changed
+        self._failed = failed
+        self._call: IDelayedCall | None = None
+        self._over = False
+
+    def watch(self, at_ms: int) -> None:
+        """Have the timer go off at this time at the latest."""
+        wait = max(GRAIN_SECONDS, (at_ms - self._now_ms()) / 1000)
+        call = self._call
+        if call is not None and call.active():
+            if call.getTime() <= self._clock.seconds() + wait:
+                return
+            call.cancel()
+        self._call = self._clock.callLater(wait, self._sweep)
+
+    def watch_all(self, entries: Sequence[Entry]) -> None:
+        """Watch over entries that have come into memory."""
+        lives = [entry.expires_ms for entry in entries if entry.expires_ms]
+        if lives:
+            self.watch(min(lives))
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def end(self) -> None:
+        """The queue is no more: a sweep that is under way finds nothing."""
+        self._over = True
+        self.stop()
+
+    def without_expired(self, entries: list[Entry]) -> list[Entry]:
+        """Let go of those that have expired; return the others."""
+        now_ms = self._now_ms()
+        expired = [entry for entry in entries if 0 < entry.expires_ms <= now_ms]
+        if not expired:
+            return entries
+        self.expire(expired)
+        gone = set(expired)
+        return [entry for entry in entries if entry not in gone]
+
+    def let_go(self, fleeting: Sequence[Entry]) -> None:
+        """Expire what was to be delivered at once or never, and nobody has taken (D-11)."""
+        expired = []
+        for entry in fleeting:
+            entry.expires_ms = entry.arrived_ms
+            if not entry.taken:
+                entry.line.pluck(entry)
+                expired.append(entry)
+        if expired:
+            self.expire(expired)
+
+    def _sweep(self) -> None:
+        """Let go of what has expired, in memory and in the store, and set the next timer."""
+        self._call = None
+        now_ms = self._now_ms()
+        expired = self._deferral.take_expired(now_ms)
+        for line in self._levels.lines:
+            gone = {entry for entry in line.entries() if 0 < entry.expires_ms <= now_ms}
+            if gone:
+                line.remove(gone)
+                expired += sorted(gone)
+        if expired:
+            self.expire(expired)
+        for line in self._levels.lines:
+            if 0 < line.paged_expiry_ms <= now_ms and not line.is_busy:
+                swept = line.find_expired(now_ms)
+                swept.addCallback(self._swept, line, now_ms)
+                swept.addErrback(self._failed, line)
+        self._watch_next()
+
+    def _swept(self, rows: Sequence[Any], line: Line, now_ms: int) -> None:
+        if self._over:
+            line.is_busy = False
+            return
+        entries = line.swept(rows, now_ms)
+        if entries:
+            self.expire(entries)
+        self._watch_next()
+        self._changed()
+
+    def _watch_next(self) -> None:
+        lives = [entry.expires_ms for entry in self._levels.entries() if entry.expires_ms]
+        lives += [entry.expires_ms for entry in self._deferral.entries() if entry.expires_ms]
+        lives += [line.paged_expiry_ms for line in self._levels.lines if line.paged_expiry_ms]
+        if lives:
+            self.watch(min(lives))

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of one queue, one for each priority in use (D-05, D-06)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from amqproute.broker.limits import MemoryBudget
+from amqproute.broker.line import Line
+from amqproute.entry import Entry
+
+USUAL_PRIORITY: Final = 4
+"""header.priority of a message that does not say (part 3 §3.2.1)."""
+HIGHEST_PRIORITY: Final = 9
+PRIORITY_PREFIX: Final = "amqp$priority/"
+
+
+def line_key(name: str, level: int) -> str:
+    """Return the name under which the store keeps the entries of one priority of a queue."""
+    return name if level == USUAL_PRIORITY else f"{PRIORITY_PREFIX}{level}/{name}"
+
+
+def queue_of_key(key: str) -> str:
+    """Return the queue's name behind a key of `line_key`."""
+    if key.startswith(PRIORITY_PREFIX):
+        return key[len(PRIORITY_PREFIX) :].partition("/")[2]
+    return key
+
+
+def level_of(priority: int, levels: int) -> int:
+    """Return the level of a priority where a node tells only so many apart (D-06).
+
+    The lowest are equivalent, and the highest are: with ``n`` levels those up to
+    ``5 - ceil(n / 2)`` and those from ``4 + floor(n / 2)`` on.
+    """
+    if levels <= 1:
+        return USUAL_PRIORITY
+    low = max(0, 5 - (levels + 1) // 2)
+    high = min(HIGHEST_PRIORITY, 4 + levels // 2)
+    return min(max(int(priority), low), high)
+
+
+class Levels:
+    """The lines of one queue.
+
+    Args:
+        name: the queue's.
+        store: the `IStore`.
+        budget: the memory budget shared by all queues.
+
+    Attributes:
+        lines: those in use, the highest priority first. A line more makes a new list, so one
+            that is being walked through stays as it is.
+        usual: the line of the usual priority, which is always there.
+    """
+
+    __slots__ = ("_budget", "_by_level", "_name", "_store", "lines", "usual")
+
+    def __init__(self, name: str, store: Any, budget: MemoryBudget) -> None:
+        self._name = name
+        self._store = store
+        self._budget = budget
+        self.usual = Line(line_key(name, USUAL_PRIORITY), USUAL_PRIORITY, store, budget)
+        self._by_level: dict[int, Line] = {USUAL_PRIORITY: self.usual}
+        self.lines: list[Line] = [self.usual]
+
+    def line(self, level: int) -> Line:
+        """Return the line of a level; it is made when it is asked for first."""
+        line = self._by_level.get(level)
+        if line is None:
+            line = Line(line_key(self._name, level), level, self._store, self._budget)
+            self._by_level[level] = line
+            self.lines = sorted(self._by_level.values(), key=lambda each: -each.level)
+        return line
+
+    # -- what there is -------------------------------------------------------------------------
+
+    @property
+    def available(self) -> int:
+        """Entries that a consumer could take now."""
+        return sum([line.available for line in self.lines])
+
+    @property
+    def in_memory(self) -> int:
+        """Those of them in memory."""
+        return sum([line.in_memory for line in self.lines])
+
+    @property
+    def paged(self) -> int:
+        """Those of them that stand in the store only."""
+        return sum([line.paged for line in self.lines])
+
+    @property
+    def pending(self) -> int:
+        """Entries put and not committed yet."""
+        return sum([line.pending for line in self.lines])
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of the messages in memory."""
+        return sum([line.resident_bytes for line in self.lines])
+
+    @property
+    def paged_bytes(self) -> int:
+        """Bytes of the messages that stand in the store only."""
+        return sum([line.paged_bytes for line in self.lines])
+
+    @property
+    def next_id(self) -> int:
+        """A lower bound of the ids of entries that are or will be available."""
+        lows = [low for line in self.lines if (low := line.next_id) is not None]
+        return min(lows) if lows else int(self._store.next_id())
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest available entry in memory arrived, or None without one."""
+        return min((ms for line in self.lines if (ms := line.oldest_ms) is not None), default=None)
+
+    def entries(self) -> Iterator[Entry]:
+        """Iterate over the available entries in memory, the highest priority first."""
+        for line in self.lines:
+            yield from line.entries()
+
+    def clear(self) -> list[Entry]:
+        """Take everything out of memory and return it."""
+        return [entry for line in self.lines for entry in line.clear()]

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who waits for a full node to have space again (`ITarget.when_space`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from weakref import WeakMethod
+
+Tell = Callable[[], None]
+
+
+class Waiters:
+    """Methods to be called once each; the objects they belong to are held weakly.
+
+    Links that come and go while a node is full leave nothing behind.
+    """
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[WeakMethod[Tell]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, tell: Tell) -> None:
+        """Have a method called; once, however often it is added."""
+        waiting = [each for each in self._waiting if each() is not None]
+        wanted = WeakMethod(tell)
+        if wanted not in waiting:
+            waiting.append(wanted)
+        self._waiting = waiting
+
+    def leave(self) -> list[Tell]:
+        """Return those whose objects still live, to be called now; nobody waits any more."""
+        waiting, self._waiting = self._waiting, []
+        return [tell for each in waiting if (tell := each()) is not None]
