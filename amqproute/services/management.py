@@ -21,9 +21,9 @@ What there is to ask about is a registry: an `EntityType` is a name and a functi
 rows. Operations are a table as well; a new one is an entry with a function.
 
 Replies are put within the request's own batch, so that the request counts as accepted only when
-its reply is on its way. A reply goes to local nodes only, and of these to dynamic ones, whose
-names nobody can guess, and to nodes that the asker may publish to: the service lends nobody its
-own rights.
+its reply is on its way; that of an operation which takes its time follows when it is done. A reply
+goes to local nodes only, and of these to dynamic ones, whose names nobody can guess, and to nodes
+that the asker may publish to: the service lends nobody its own rights.
 
 Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``.
 """
@@ -34,6 +34,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
@@ -58,6 +61,9 @@ __all__ = [
     "ManagementService",
     "Reply",
     "Request",
+    "encode_reply",
+    "read_request",
+    "reply_target",
 ]
 
 MANAGEMENT: Final = "$management"
@@ -73,6 +79,8 @@ MAX_ROWS: Final = 1000
 OK: Final = 200
 BAD_REQUEST: Final = 400
 NOT_FOUND: Final = 404
+CONFLICT: Final = 409
+INTERNAL: Final = 500
 NOT_IMPLEMENTED: Final = 501
 
 Row = Mapping[str, Any]
@@ -140,7 +148,7 @@ class Reply:
         return cls(status, description, body or {}, properties)
 
 
-Operation = Callable[[Request], Reply]
+Operation = Callable[[Request], "Reply | Deferred[Reply]"]
 Allows = Callable[[Principal, Verb, str], bool]
 
 
@@ -160,6 +168,8 @@ class ManagementService:
     Attributes:
         operations: name to function; may be added to.
     """
+
+    log = Logger()
 
     name = MANAGEMENT
     acts_at_once = True
@@ -205,38 +215,41 @@ class ManagementService:
         """Answer one request within the batch. See `ITarget.put`."""
         try:
             asked = message.properties
-            request = _read_request(message, origin.principal)
+            request = read_request(message, origin.principal)
         except DecodeError as error:
             # The class itself would end the session, see `frontends.inbound`; G-21 asks for less.
             raise AmqpError(error.description, condition=conditions.DECODE_ERROR) from None
-        target = self._reply_target(asked.reply_to, origin.principal)
+        target = reply_target(self._broker, self._allows, asked.reply_to, origin.principal)
         reply = self.answer(request)
         correlation = asked.message_id if asked.message_id is not None else asked.correlation_id
-        target.put(
-            _encode_reply(reply, asked.reply_to, correlation), batch, Origin(ANONYMOUS_PRINCIPAL)
+        if isinstance(reply, Deferred):
+            reply.addErrback(self._broken, request.operation)
+            reply.addCallback(self._follow, target, asked.reply_to, correlation)
+            reply.addErrback(self._not_told, request.operation)
+        else:
+            target.put(
+                encode_reply(reply, asked.reply_to, correlation),
+                batch,
+                Origin(ANONYMOUS_PRINCIPAL),
+            )
+
+    def _follow(self, reply: Reply, target: Any, reply_to: Any, correlation: Any) -> Deferred[None]:
+        batch = self._broker.begin()
+        target.put(encode_reply(reply, reply_to, correlation), batch, Origin(ANONYMOUS_PRINCIPAL))
+        return batch.commit()
+
+    def _broken(self, failure: Failure, operation: str) -> Reply:
+        self.log.failure("the operation {operation} failed", failure, operation=operation)
+        return Reply.of(INTERNAL, "an internal error, see the broker's log")
+
+    def _not_told(self, failure: Failure, operation: str) -> None:
+        self.log.warn(
+            "the reply to {operation} could not be kept: {error}",
+            operation=operation,
+            error=failure.getErrorMessage(),
         )
 
-    def _reply_target(self, reply_to: str | None, principal: Principal) -> Any:
-        if not reply_to:
-            raise PreconditionFailed("the request has no reply-to: the answer has nowhere to go")
-        reply_to = _plain(reply_to)
-        if is_reserved(reply_to):
-            raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
-        try:
-            target = self._broker.target(reply_to)
-        except NotFound:
-            raise PreconditionFailed(
-                f"the reply-to {reply_to!r} is no node of this broker"
-            ) from None
-        if reply_to not in self._broker.dynamic and not self._allows(
-            principal, Verb.PUBLISH, reply_to
-        ):
-            raise PreconditionFailed(
-                f"the reply-to {reply_to!r} is a node that {principal} may not publish to"
-            )
-        return target
-
-    def answer(self, request: Request) -> Reply:
+    def answer(self, request: Request) -> Reply | Deferred[Reply]:
         """Carry one request out."""
         if not request.operation:
             return Reply.of(BAD_REQUEST, "the application property `operation` is missing")
@@ -381,6 +394,28 @@ class ManagementService:
 # -- requests and replies ----------------------------------------------------------------------
 
 
+def reply_target(broker: Broker, allows: Allows, reply_to: str | None, principal: Principal) -> Any:
+    """Return the node that a reply goes to.
+
+    Raises:
+        PreconditionFailed: there is none, or the asker has no right to it.
+    """
+    if not reply_to:
+        raise PreconditionFailed("the request has no reply-to: the answer has nowhere to go")
+    reply_to = _plain(reply_to)
+    if is_reserved(reply_to):
+        raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
+    try:
+        target = broker.target(reply_to)
+    except NotFound:
+        raise PreconditionFailed(f"the reply-to {reply_to!r} is no node of this broker") from None
+    if reply_to not in broker.dynamic and not allows(principal, Verb.PUBLISH, reply_to):
+        raise PreconditionFailed(
+            f"the reply-to {reply_to!r} is a node that {principal} may not publish to"
+        )
+    return target
+
+
 def _plain(reply_to: str) -> str:
     """Read a reply-to of a client made for RabbitMQ 4 (A-22)."""
     try:
@@ -389,7 +424,12 @@ def _plain(reply_to: str) -> str:
         raise PreconditionFailed(f"reply-to: {error.description}") from None
 
 
-def _read_request(message: Message, principal: Principal) -> Request:
+def read_request(message: Message, principal: Principal) -> Request:
+    """Take a request apart.
+
+    Raises:
+        DecodeError: it is malformed.
+    """
     properties = message.application_properties
     offsets = message.offsets
     body: Any = None
@@ -422,7 +462,8 @@ def _attribute_names(body: Mapping[str, Any]) -> list[str]:
     return names
 
 
-def _encode_reply(reply: Reply, reply_to: str | None, correlation: Any) -> Message:
+def encode_reply(reply: Reply, reply_to: str | None, correlation: Any) -> Message:
+    """Return a reply as it is put on its node."""
     properties: dict[str, Any] = {
         "statusCode": Int(reply.status),
         "statusDescription": reply.description,

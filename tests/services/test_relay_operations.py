@@ -84,7 +84,9 @@ class RelayOperationTests(SynchronousTestCase):
         """Ask the management node."""
         properties = {} if name is None else {"name": name}
         request = Request(operation, properties, body, ANONYMOUS_PRINCIPAL)
-        return self.service.answer(request)
+        reply = self.service.answer(request)
+        assert isinstance(reply, Reply)
+        return reply
 
     def test_hold(self) -> None:
         """A held destination takes messages and asks for no connection; RELEASE ends that."""
