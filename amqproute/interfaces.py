@@ -38,6 +38,7 @@ __all__ = [
     "IDirectory",
     "IHops",
     "INode",
+    "IReporter",
     "ISource",
     "IStore",
     "IStoreTransaction",
@@ -268,6 +269,26 @@ class IBroker(IDirectory):
 
     def delete(node: Any) -> None:
         """Remove a dynamic node and what is on it."""
+
+
+class IReporter(Interface):
+    """Whoever tells senders what became of their messages.
+
+    Each call is made in the batch that lets go of the entry, so that a report is as certain as
+    what it reports.
+    """
+
+    def failed(queue: Any, entry: Entry, reason: Any, error: Any, batch: Any) -> bool:
+        """An entry will not be delivered; return whether its sender is told."""
+
+    def returns(message: Message) -> bool:
+        """Tell whether the message itself goes back to ``x-opt-return-to`` (T-26)."""
+
+    def taken(queue: Any, entry: Entry, batch: Any) -> None:
+        """A consumer, or the next hop, has accepted an entry whose sender wants reports."""
+
+    def dropped(queue: Any, entry: Entry, code: str, batch: Any) -> None:
+        """An entry is gone that was never offered to its end: purged, or with its node."""
 
 
 class IHops(Interface):

@@ -33,6 +33,9 @@ LONGEST_REMEMBERED: Final = 512
 NO_HEADER: Final = Header()
 EXPIRY_FIELD: Final = 8
 """Index of absolute-expiry-time among the properties (part 3 §3.2.4)."""
+USER_ID_FIELD: Final = 1
+REPLY_TO_FIELD: Final = 4
+"""Indices of user-id and reply-to, likewise."""
 EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
 
 
@@ -155,6 +158,41 @@ class Message:
             return self._properties.to
         return sections.find_to(self.encoded, self.offsets)
 
+    @property
+    def user_id(self) -> Any:
+        """properties.user-id, read without decoding the other properties (M-17)."""
+        if self._properties is not None:
+            return self._properties.user_id
+        return sections.find_property(self.encoded, self.offsets, USER_ID_FIELD)
+
+    @property
+    def reply_to(self) -> Any:
+        """properties.reply-to, read without decoding the other properties (M-18)."""
+        if self._properties is not None:
+            return self._properties.reply_to
+        return sections.find_property(self.encoded, self.offsets, REPLY_TO_FIELD)
+
+    def mentions(self, key: bytes) -> bool:
+        """Tell whether the octets of a symbol stand among the message annotations.
+
+        The annotations are found from the front, without locating the other sections, and
+        nothing is decoded: for what is asked of every message and wanted of few.
+        """
+        encoded = self.encoded
+        start = annotations_from(encoded)
+        end = 0
+        if encoded[start : start + 2] == b"\x00\x53":
+            section, code = encoded[start + 2 : start + 3], encoded[start + 3 : start + 4]
+            if section > b"\x72":
+                return False
+            if section == b"\x72" and code == b"\xc1":
+                end = start + 5 + encoded[start + 4]
+            elif section == b"\x72" and code == b"\xd1":
+                end = start + 8 + int.from_bytes(encoded[start + 4 : start + 8], "big")
+        if end:
+            return encoded.find(key, start, end) >= 0
+        return key in self.annotation_bytes
+
     def expires_ms(self, now_ms: int) -> int:
         """Return when its life ends, ms since the epoch; 0 for never (D-07).
 
@@ -243,13 +281,23 @@ class Message:
         Raises:
             DecodeError: the properties cannot be decoded.
         """
+        return self._with_properties(to=address)
+
+    def with_reply_to(self, address: str) -> Message:
+        """Return the message with another properties.reply-to, as its entry broker writes it.
+
+        Raises:
+            DecodeError: the properties cannot be decoded.
+        """
+        return self._with_properties(reply_to=address)
+
+    def _with_properties(self, **changes: Any) -> Message:
         encoded = self.encoded
-        offsets = self.offsets
         old = self.properties
-        new = Properties(**{each.name: getattr(old, each.name) for each in Properties.fields})
-        new.to = address
+        fields = {each.name: getattr(old, each.name) for each in Properties.fields}
+        new = Properties(**{**fields, **changes})
         start = self.bare_from
-        rest = offsets.properties_end or start
+        rest = self.offsets.properties_end or start
         return Message(b"".join((encoded[:start], codec.encode(new), encoded[rest:])))
 
     def for_delivery(
@@ -274,6 +322,18 @@ class Message:
                 ttl = min(ttl, max(1, expires_ms - now_ms))
             return fresh_header(header, delivery_count, not attempted, ttl), self.encoded[end:]
         return _delivery_header(old, delivery_count, not attempted), self.encoded[end:]
+
+
+def annotations_from(encoded: bytes) -> int:
+    """Return where the section after the header starts: the annotations, if there are any."""
+    if encoded[:3] != b"\x00\x53\x70":
+        return 0
+    code = encoded[3]
+    if code == 0xC0:
+        return 5 + encoded[4]
+    if code == 0x45:
+        return 4
+    return 8 + int.from_bytes(encoded[4:8], "big") if code == 0xD0 else 0
 
 
 def encode_annotations(annotations: Mapping[Any, Any]) -> bytes:

@@ -19,9 +19,46 @@ TAG_OCTETS: Final = 8
 """A relaying peer's delivery-tag: the entry's id, big-endian."""
 TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
 """What a broker offers in its open that keeps receipts."""
+REPORT_CAPABILITY: Final = "AMQPROUTE:REPORT"
+"""What a broker offers in its open that reports on messages whose senders ask for it."""
+PATH_CAPABILITY: Final = "AMQPROUTE:SECURE-PATH"
+"""What a broker offers in its open that honors `SECURE_PATH` on the next hop too."""
+
+# Message annotations with a meaning for brokers; see `amqproute.services.report`, `.provenance`.
+RETURN_TO: Final = Symbol("x-opt-return-to")
+"""Where a message goes back to, and where reports about it go (T-26)."""
+REPORT: Final = Symbol("x-opt-report")
+"""Which reports the sender wants: one of the words of `reports.default`, or a list of them."""
+REPORT_KIND: Final = Symbol("x-opt-amqproute-report")
+"""On a report: its kind. Says what it is; nothing is decided by it."""
+ORIGIN: Final = Symbol("x-opt-amqproute-origin")
+"""The domain that a message comes from, as proved to the brokers on its way."""
+SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
+"""The `PathLevel` below which the message must not travel."""
 
 RELAY_PREFIX: Final = "amqp$out/"
 """What the name of a relay queue has before the key of its next hop."""
+
+
+class PathLevel(enum.IntEnum):
+    """How far the way to a peer can be trusted; each includes those before it."""
+
+    NONE = 0
+    TLS = 1
+    """Nobody in between can read along."""
+    AUTHENTICATED = 2
+    """And the peer has proved its name to an authority that is trusted here."""
+    DANE = 3
+    """And its own signed zone says that the certificate is right (RFC 7671, RFC 7673)."""
+
+    @classmethod
+    def named(cls, word: object) -> PathLevel | None:
+        """Return the level that a message asks for by a word, None for a word that is none."""
+        return _LEVELS.get(str(word)) if isinstance(word, str) else None
+
+
+_LEVELS: Final = {"tls": PathLevel.TLS, "authenticated": PathLevel.AUTHENTICATED,
+                  "dane": PathLevel.DANE}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +97,68 @@ class TransportSecurity(Enum):
     """The AMQP TLS protocol header, then TLS (part 5 §5.2; SRV service ``amqp``, port 5672)."""
 
 
+class TlsaState(Enum):
+    """What the DNS says of the TLSA records of one place, and how far that can be believed."""
+
+    INSECURE = "insecure"
+    """Nothing on the way there is proved by DNSSEC, so nothing was asked or believed."""
+
+    PRESENT = "present"
+    """Validated records; whether one of them can be used is for `amqproute.net.dane` to say."""
+
+    ABSENT = "absent"
+    """Validated proof that there are none."""
+
+    FAILED = "failed"
+    """No answer, or one that fails validation: nothing may be concluded, nothing sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tlsa:
+    """One TLSA record (RFC 6698 §2.1).
+
+    Attributes:
+        usage: 0 PKIX-TA, 1 PKIX-EE, 2 DANE-TA, 3 DANE-EE.
+        selector: 0 the whole certificate, 1 its public key.
+        matching: 0 exact, 1 SHA-256, 2 SHA-512.
+        data: what has to match.
+    """
+
+    usage: int
+    selector: int
+    matching: int
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"{self.usage} {self.selector} {self.matching} {self.data.hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TlsaAnswer:
+    """What is known of the TLSA records of one place.
+
+    Attributes:
+        base: the TLSA base domain (RFC 7671 §2): the target, or the end of its signed aliases.
+        port: the TCP port.
+        state: how far the rest can be believed.
+        records: only with `TlsaState.PRESENT`.
+        code: why the state is not what one would wish, for example ``dns.bogus``; or empty.
+        words: the same for people.
+    """
+
+    base: str
+    port: int
+    state: TlsaState
+    records: tuple[Tlsa, ...] = ()
+    code: str = ""
+    words: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Where the records stand: ``_5671._tcp.mx.beta.example``."""
+        return f"_{self.port}._tcp.{self.base}"
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One place at which a domain's broker may be reached.
@@ -74,6 +173,8 @@ class Candidate:
         priority: the SRV priority; lower is tried first.
         weight: the SRV weight among candidates of one priority.
         source: where it comes from: ``srv:_amqps._tcp.beta.example``, ``address`` or ``static``.
+        secure: the records that lead from the domain to this host are validated by DNSSEC.
+        tlsa: what its TLSA records are; None where nobody asked, as for a static route.
     """
 
     host: str
@@ -83,6 +184,8 @@ class Candidate:
     priority: int
     weight: int
     source: str
+    secure: bool = False
+    tlsa: TlsaAnswer | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +198,8 @@ class Resolution:
         attempts: every question and what came back, a line each, for the operator.
         ttl: for how many seconds this may be used.
         stale: some answer is past its time and used because the name servers fail (RFC 8767).
-        authenticated: every answer that led here had the AD bit (RFC 4035 §3.2.3) from the
-            configured name server; worth as much as the way to that server.
+        authenticated: every answer that led here is validated by DNSSEC: in this process, or by a
+            trusted name server that says so with the AD bit (RFC 4035 §3.2.3).
     """
 
     domain: str

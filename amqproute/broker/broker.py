@@ -29,16 +29,25 @@ from amqproute.errors import (
     NotFound,
     ResourceLimitExceeded,
 )
-from amqproute.interfaces import IBroker, ITarget
+from amqproute.interfaces import IBroker, IReporter, ITarget
+from amqproute.message import Message
 from amqproute.routing.trail import TRACE
-from amqproute.values import ANONYMOUS_PRINCIPAL, DeadLetterReason, Origin
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    ORIGIN,
+    REPORT,
+    RETURN_TO,
+    DeadLetterReason,
+    Origin,
+)
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 
-RETURN_TO = Symbol("x-opt-return-to")
 REASON = Symbol("x-opt-dead-letter-reason")
 SOURCE = Symbol("x-opt-dead-letter-source")
 WORDS = Symbol("x-opt-dead-letter-description")
+RETURN_TO_OCTETS = RETURN_TO.encode()
+REPORT_OCTETS = REPORT.encode()
 MOST_DYNAMIC = 10_000
 """Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
 
@@ -92,6 +101,7 @@ class Broker:
         bindings: what goes from one node to another, by declaration.
         return_to: finds the target of an address ``node@domain``: for returned messages and for
             bindings.
+        reporter: tells senders what became of their messages; None without reports.
     """
 
     log = Logger()
@@ -120,6 +130,7 @@ class Broker:
         self._left: dict[str, Any] = {}
         self._definitions: dict[str, Definition] = {}
         self.return_to: Callable[[str], Any] | None = None
+        self.reporter: IReporter | None = None
 
     def begin(self) -> Batch:
         """Return a new batch."""
@@ -429,6 +440,9 @@ class Broker:
             rows=rows,
             log=self.log,
         )
+        if dead_letter is None:  # the queue of a subscription is not where a message was sent
+            queue.when_taken = self._taken
+            queue.when_dropped = self._dropped
         for level in range(HIGHEST_PRIORITY + 1):
             left = self._left.pop(line_key(queue.rows, level), None)
             if left is None:
@@ -554,12 +568,20 @@ class Broker:
         error: spec.Error | None,
         batch: Batch,
     ) -> None:
-        """Return each entry to its sender if it asked for that, else bury it, else drop it."""
+        """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
         dropped = 0
+        reporter = self.reporter
         for entry in entries:
+            told = returns = False
+            if reporter is None:
+                returns = True
+            elif entry.message.mentions(RETURN_TO_OCTETS):
+                told = reporter.failed(queue, entry, reason, error, batch)
+                returns = reporter.returns(entry.message)
             if not (
-                self._return(queue, entry, reason, error, batch)
+                (returns and self._return(queue, entry, reason, error, batch))
                 or self._bury(queue, entry, reason, error, batch)
+                or told
             ):
                 dropped += 1
         if dropped:
@@ -570,6 +592,21 @@ class Broker:
                 reason=reason.value,
                 words=f" ({error.condition}: {error.description})" if error else "",
             )
+
+    def _taken(
+        self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object
+    ) -> None:
+        if self.reporter is None or type(consumer) is Binding:
+            return  # what a binding moves is on its way still
+        for entry in entries:
+            if entry.message.mentions(REPORT_OCTETS):
+                self.reporter.taken(queue, entry, batch)
+
+    def _dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+        if self.reporter is not None:
+            for entry in entries:
+                if entry.message.mentions(RETURN_TO_OCTETS):
+                    self.reporter.dropped(queue, entry, code, batch)
 
     def _return(
         self,
@@ -583,11 +620,27 @@ class Broker:
         if not isinstance(address, str) or self.return_to is None:
             return False
         # A returned message is never itself returned, so that it cannot go round: the annotation
-        # goes, and its way back may lead through the containers of its way here.
+        # goes, and its way back may lead through the containers of its way here. It comes from
+        # this broker now, and from nobody else.
         message = entry.message.with_annotations(
-            _facts(queue, reason, error), drop=(RETURN_TO, TRACE)
+            _facts(queue, reason, error), drop=(RETURN_TO, REPORT, TRACE, ORIGIN)
         )
         return self._try(lambda: self.return_to(address), message, batch, queue)  # type: ignore[misc]
+
+    def bury(self, name: str, message: Message, reason: DeadLetterReason, batch: Batch) -> bool:
+        """Put a message of this broker's own on a dead-letter node: a report nobody can be sent.
+
+        Returns:
+            Whether it was taken; if not, the log says why.
+        """
+        facts = {REASON: Symbol(reason.value)}
+        origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True)
+        try:
+            self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
+        except AmqpError as error:
+            self.log.warn("{node} does not take a report: {error}", node=name, error=error)
+            return False
+        return True
 
     def _bury(
         self,

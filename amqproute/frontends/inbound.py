@@ -11,7 +11,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
-
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import (
@@ -23,7 +22,7 @@ from amqproute.errors import (
 )
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.message import Message, annotations_of
-from amqproute.values import FLOOR, NextHop, Origin
+from amqproute.values import FLOOR, RETURN_TO, NextHop, Origin
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol

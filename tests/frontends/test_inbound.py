@@ -9,14 +9,13 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from amqproute import conditions
 from amqproute.auth.policy import Rule
-from amqproute.broker.broker import RETURN_TO
 from amqproute.errors import ResolveError
 from amqproute.frontends.complaints import COMPLAINT_SECONDS, MOST_COMPLAINTS
 from amqproute.frontends.inbound import FLOOR
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
-from amqproute.values import Principal
+from amqproute.values import RETURN_TO, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.asserts import HouseTestCase

@@ -9,7 +9,7 @@ from typing import Any
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
-from amqproute.broker.broker import REASON, RETURN_TO, WORDS
+from amqproute.broker.broker import REASON, WORDS
 from amqproute.errors import ResolveError
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
@@ -18,7 +18,14 @@ from amqproute.relay.destination import NOTE, RelayTerms, State
 from amqproute.relay.relay import MANY_DESTINATIONS
 from amqproute.relay.schedule import Schedule
 from amqproute.routing.trail import TRACE
-from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal, RouteRule
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    RETURN_TO,
+    NextHop,
+    Origin,
+    Principal,
+    RouteRule,
+)
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.asserts import HouseTestCase

@@ -311,6 +311,47 @@ def find_to(encoded: bytes, offsets: Offsets) -> str | None:
         raise DecodeError("amqp:properties:list: to is not valid UTF-8") from None
 
 
+def find_property(encoded: bytes, offsets: Offsets, index: int) -> Any:
+    """Read one field of the properties, and nothing else.
+
+    Args:
+        encoded: the message.
+        offsets: of its sections.
+        index: of the field, from 0 (part 3 §3.2.4).
+
+    Returns:
+        The value, or None for a message without it.
+
+    Raises:
+        DecodeError: the properties are broken before or in this field.
+    """
+    pos = offsets.properties_start
+    end = offsets.properties_end
+    if pos == end:
+        return None
+    pos = pos + 3 if encoded[pos + 1] == 0x53 else _skip(encoded, pos + 1, end, MAX_DEPTH)
+    try:
+        code = encoded[pos]
+        if code == 0xC0:
+            count = encoded[pos + 2]
+            pos += 3
+        elif code == 0xD0:
+            count = _U32(encoded, pos + 5)[0]
+            pos += 9
+        else:
+            return None
+        if count <= index:
+            return None
+        while index:
+            index -= 1
+            pos = pos + 1 if encoded[pos] == 0x40 else _skip(encoded, pos, end, MAX_DEPTH)
+        if encoded[pos] == 0x40:
+            return None
+    except (IndexError, struct.error):
+        raise DecodeError("amqp:properties:list is cut short") from None
+    return codec.decode(encoded, pos, end)[0]
+
+
 def decode_section(encoded: bytes, start: int, end: int) -> Any:
     """Decode the one section that stands between ``start`` and ``end``.
 
