@@ -26,6 +26,7 @@ class Batch:
         transaction: the store transaction beneath.
         arrivals: entries put so far, by queue; the queues' `put` adds to it.
         is_transactional: what is put belongs to a client's transaction (Q-19).
+        leaving: entries that its transaction ends, by queue: they do not count against capacity.
         is_rehearsal: it will be abandoned; what is put is not to be counted.
     """
 
@@ -34,6 +35,7 @@ class Batch:
         "arrivals",
         "is_rehearsal",
         "is_transactional",
+        "leaving",
         "now_ms",
         "transaction",
     )
@@ -44,6 +46,7 @@ class Batch:
         self.arrivals: dict[Queue, list[Entry]] = {}
         self.is_rehearsal = False
         self.is_transactional = False
+        self.leaving: dict[Queue, int] = {}
         self._receipts: dict[Stream, list[int]] = {}
 
     def mark(self, stream: Stream, entry_id: int) -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,6 +128,8 @@ class Broker:
         self.services: dict[str, Any] = {}
         self.dynamic: set[str] = set()
         self._left: dict[str, Any] = {}
+        self._held: dict[str, list[tuple[int, int]]] = {}
+        self._holding: dict[str, Queue] = {}
         self._definitions: dict[str, Definition] = {}
         self.return_to: Callable[[str], Any] | None = None
         self.reporter: IReporter | None = None
@@ -139,15 +141,20 @@ class Broker:
     # -- set-up --------------------------------------------------------------------------------
 
     def recovered(
-        self, queues: Mapping[str, Any], subscriptions: Mapping[str, bytes] | None = None
+        self,
+        queues: Mapping[str, Any],
+        subscriptions: Mapping[str, bytes] | None = None,
+        held: Mapping[str, list[tuple[int, int]]] | None = None,
     ) -> None:
         """Take note of what the store holds; declared nodes claim their part of it.
 
         Args:
             queues: name to summary.
             subscriptions: the store's notes of the kind `subscription.NOTES`.
+            held: by line, what prepared branches hold: see `branch_record.holds_of`.
         """
         self._left = dict(queues)
+        self._held = dict(held or {})
         for name, encoded in (subscriptions or {}).items():
             try:
                 self._definitions[name] = Definition.decode(encoded)
@@ -448,6 +455,10 @@ class Broker:
             if left is None:
                 continue
             queue.recovered(left.count, left.bytes, level)
+            held = self._held.pop(line_key(queue.rows, level), None)
+            if held:
+                queue.holds.hold(held, level)
+                self._holding[queue.rows] = queue
             self.log.info(
                 "{node} recovered {count} messages", node=name, count=left.count, bytes=left.bytes
             )
@@ -459,6 +470,32 @@ class Broker:
         if queue is None:
             queue = self.internal[name] = self._make(name, limits)
         return queue
+
+    # -- what prepared branches hold -------------------------------------------------------------
+
+    def queue_of_line(self, key: str) -> Queue:
+        """Return the queue with a line of which a prepared branch holds recovered entries.
+
+        Raises:
+            NotFound: the configuration does not name it any more.
+        """
+        rows = queue_of_key(key)
+        queue = self._holding.get(rows)
+        if queue is None:
+            raise NotFound(f"node {rows} is not in the configuration: declare it, then try again")
+        return queue
+
+    def queue_of_rows(self, rows: str) -> Queue | None:
+        """Return the node whose entries the store keeps under that name, whatever its own."""
+        return next((queue for queue in self.nodes.values() if queue.rows == rows), None)
+
+    def forget_held(self, key: str, ids: Container[int]) -> None:
+        """These entries of a node that is not there are held no more."""
+        kept = [each for each in self._held.get(key, ()) if each[0] not in ids]
+        if kept:
+            self._held[key] = kept
+        else:
+            self._held.pop(key, None)
 
     def forget_internal(self, name: str) -> None:
         """Drop an internal queue that is empty."""

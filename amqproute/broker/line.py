@@ -150,6 +150,11 @@ class Line:
         self.is_paging = count > 0
         self.paged_expiry_ms = 1 if count else 0
 
+    def hold(self, entry_id: int, size: int) -> None:
+        """Keep an entry in the store out of everybody's hands: a prepared branch has it."""
+        self._plucked.add(entry_id)
+        self._unpage(1, size)
+
     # -- in ------------------------------------------------------------------------------------
 
     def must_page(self, size: int, limits: QueueLimits) -> bool:

@@ -11,6 +11,7 @@
     unreachable  entries that no attached link needs
     once         message-ids, so that nothing is held twice
     publishers   who sends, and how free space is shared; waiters: who waits for some
+    branch_holds what prepared branches of distributed transactions keep of it
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from zope.interface import implementer
 
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
+from amqproute.broker.branch_holds import BranchHolds
 from amqproute.broker.consumers import UNBOUNDED, Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.expiry import FLEETING_MS, Expiry
@@ -111,6 +113,7 @@ class Queue:
 
     Attributes:
         publishers: the links that send to it, which share its free space.
+        holds: what prepared branches keep of it.
         lifetime: when it goes, if it is dynamic; None for ever.
         is_exclusive: links of its owner only may be attached to it (N-17).
         owner: the session that a dynamic queue was made on; else None.
@@ -177,6 +180,9 @@ class Queue:
             self._archive_unreachable,
             lambda: self._call_soon(self._unreachable.look),
             self._purge_unreachable,
+        )
+        self.holds = BranchHolds(
+            self._levels, self._consumers, store, lambda: self._call_soon(self._tell_space)
         )
         self._dispatching = False
         self._dispatch_again = False
@@ -299,7 +305,7 @@ class Queue:
     @property
     def is_settled(self) -> bool:
         """Nothing of this queue is on its way to the store."""
-        return self._consumers.acquired == 0 and not self._levels.pending
+        return not (self._consumers.acquired or self._levels.pending or self.holds.places)
 
     @property
     def lowest_id(self) -> int:
@@ -380,7 +386,8 @@ class Queue:
             return 0
         if not self.limits.capacity:
             return UNBOUNDED
-        return max(0, self.limits.capacity - self.depth - self._levels.pending)
+        taken = self.depth + self._levels.pending + self.holds.places
+        return max(0, self.limits.capacity - taken)
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
@@ -404,11 +411,13 @@ class Queue:
                 return
         if self._is_choosy:
             self._choose(message, batch)
-        if limits.capacity and self.depth + self._levels.pending >= limits.capacity:
-            raise ResourceLimitExceeded(
-                f"queue {self.name} is full: {limits.capacity} messages",
-                info={"limiter": "capacity"},
-            )
+        if limits.capacity:
+            taken = self.depth + self._levels.pending + self.holds.places
+            if taken - batch.leaving.get(self, 0) >= limits.capacity:
+                raise ResourceLimitExceeded(
+                    f"queue {self.name} is full: {limits.capacity} messages",
+                    info={"limiter": "capacity"},
+                )
         now_ms = batch.now_ms
         lasts = origin.is_dead_letter or not self._options.archive_expired
         expires_ms = 0 if lasts else message.expires_ms(now_ms)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Local transactions (part 4): units of work that happen as a whole or not at all.
+"""Transactions (part 4): units of work that happen as a whole or not at all.
 
 How it works
 ============
@@ -20,24 +20,26 @@ Outcomes that give messages back (released, modified) act after that commit: nob
 a message out of a transaction that fails. Afterwards `conclude` tells the links, the
 coordinator's own answer having been sent first (requirement X-27).
 
+What the same transaction takes off a queue makes room on it for what it puts there: the entries
+that its outcomes end do not count against the queue's capacity (Q-15, `Batch.leaving`).
+
 A posting that is refused dooms its transaction: what a client asks for as a whole is not done in
 part because it did not wait for the answers.
 
 `Transactions` are those of one connection; they do not span connections. Unused ones are rolled
 back after `TransactionLimits.timeout_seconds`, and their ids remembered for a while, so that the
-client is told what became of them.
-
-Limits: a message taken from a full queue makes no room for one posted to it in the same
-transaction, because postings come first.
+client is told what became of them. A transaction that a branch of a distributed one is made of
+(`amqproute.broker.branches`) can be worked in from every connection of its principal; such a one
+can be *prepared*: then it takes no more work, has no time-out, and stays when its commit fails.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -49,8 +51,11 @@ from amqproute.broker.batch import Batch
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotImplementedHere, ResourceLimitExceeded
 from amqproute.message import Message
-from amqproute.values import Origin
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import spec
+
+if TYPE_CHECKING:
+    from amqproute.broker.queue import Queue
 
 MEBIBYTE: Final = 1024 * 1024
 REMEMBERED: Final = 256
@@ -88,6 +93,7 @@ class TransactionTerms:
         new_id: makes an id that is never made again and cannot be guessed, at most 32 octets.
         limits: see there.
         staged_bytes: bytes of all messages posted in open transactions at this moment.
+        branches: the `Branches` of distributed transactions; None where they are not offered.
     """
 
     begin: Callable[[], Batch]
@@ -95,6 +101,7 @@ class TransactionTerms:
     new_id: Callable[[], bytes]
     limits: TransactionLimits = field(default_factory=TransactionLimits)
     staged_bytes: int = 0
+    branches: Any = None
 
 
 @dataclass(slots=True)
@@ -144,6 +151,7 @@ class Stage(Enum):
     """How far a transaction has come."""
 
     OPEN = "open"
+    PREPARED = "prepared"
     ENDING = "ending"
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -158,6 +166,9 @@ class Transaction:
         stage: how far it has come.
         pending: postings that wait for the DNS; a commit has to wait for them.
         doom: why it can only be rolled back, or None.
+        postings: what is to be put.
+        retirements: which entries are to be ended.
+        timeout_seconds: after what time without work it is rolled back.
     """
 
     log = Logger()
@@ -167,14 +178,15 @@ class Transaction:
         "_book",
         "_bytes",
         "_last",
-        "_postings",
-        "_retirements",
         "_timer",
         "doom",
         "id",
         "owner",
         "pending",
+        "postings",
+        "retirements",
         "stage",
+        "timeout_seconds",
         "when_complete",
     )
 
@@ -186,20 +198,19 @@ class Transaction:
         self.doom: AmqpError | None = None
         self.when_complete: Callable[[], None] | None = None
         self._book = book
-        self._postings: list[Posting] = []
-        self._retirements: list[Retirement] = []
+        self.postings: list[Posting] = []
+        self.retirements: list[Retirement] = []
         self._acquisitions: dict[Any, Any] = {}
         self._bytes = 0
-        terms = book.terms
-        self._last = terms.clock.seconds()
-        self._timer: IDelayedCall | None = terms.clock.callLater(
-            terms.limits.timeout_seconds, self._look
-        )
+        self.timeout_seconds = book.limits.timeout_seconds
+        clock = book.terms.clock
+        self._last = clock.seconds()
+        self._timer: IDelayedCall | None = clock.callLater(self.timeout_seconds, self._look)
 
     def __repr__(self) -> str:
         return (
-            f"<Transaction {self.id.hex()} {self.stage.value} postings={len(self._postings)} "
-            f"retirements={len(self._retirements)} acquisitions={len(self._acquisitions)}>"
+            f"<Transaction {self.id.hex()} {self.stage.value} postings={len(self.postings)} "
+            f"retirements={len(self.retirements)} acquisitions={len(self._acquisitions)}>"
         )
 
     @property
@@ -210,7 +221,7 @@ class Transaction:
     @property
     def operations(self) -> int:
         """How many postings and retirements it has."""
-        return len(self._postings) + len(self._retirements)
+        return len(self.postings) + len(self.retirements)
 
     # -- work ----------------------------------------------------------------------------------
 
@@ -221,7 +232,7 @@ class Transaction:
     def _look(self) -> None:
         terms = self._book.terms
         self._timer = None
-        left = self._last + terms.limits.timeout_seconds - terms.clock.seconds()
+        left = self._last + self.timeout_seconds - terms.clock.seconds()
         if left > 0 or self.when_complete is not None:
             self._timer = terms.clock.callLater(max(left, 1.0), self._look)
         else:
@@ -241,15 +252,13 @@ class Transaction:
         self._book.make_room(size)
         if getattr(target, "acts_at_once", False):
             raise NotImplementedHere(f"what {target.name} does cannot be rolled back")
-        rehearsal = self._book.terms.begin()
-        rehearsal.is_rehearsal = True
-        rehearsal.is_transactional = True
+        rehearsal = self._begin(is_rehearsal=True)
         try:
             target.put(message, rehearsal, origin)
         finally:
             rehearsal.abandon()
         message.forget()
-        self._postings.append(Posting(poster, delivery, target, message, origin, delivery.tag))
+        self.postings.append(Posting(poster, delivery, target, message, origin, delivery.tag))
         self._bytes += size
         self._book.staged(1, size)
 
@@ -264,7 +273,7 @@ class Transaction:
         self.touch()
         self._book.make_room(0)
         retirement = Retirement(self, consumer, delivery, entry, outcome, settled)
-        self._retirements.append(retirement)
+        self.retirements.append(retirement)
         self._book.staged(1, 0)
         return retirement
 
@@ -278,46 +287,101 @@ class Transaction:
         if self.doom is None:
             self.doom = error
 
+    def restore(self, postings: Sequence[Posting], retirements: Sequence[Retirement]) -> None:
+        """Take in, as it stands, what was prepared before a restart; and be prepared again.
+
+        The limits held when it was new, and are not asked a second time.
+        """
+        self.postings.extend(postings)
+        self.retirements.extend(retirements)
+        self._bytes = sum([len(posting.message.encoded) for posting in postings])
+        self._book.staged(self.operations, self._bytes)
+        self.prepared()
+
     # -- discharge -----------------------------------------------------------------------------
 
-    def commit(self) -> Deferred[None]:
+    def _begin(self, is_rehearsal: bool = False) -> Batch:
+        """Begin a batch that knows what will have left the queues when it is committed."""
+        batch = self._book.terms.begin()
+        batch.is_transactional = True
+        batch.is_rehearsal = is_rehearsal
+        leaving = batch.leaving
+        for each in self.retirements:
+            if isinstance(each.outcome, _LASTING) and not each.consumer.copies:
+                queue = each.consumer.queue
+                leaving[queue] = leaving.get(queue, 0) + 1
+        return batch
+
+    def _replay(self, batch: Batch) -> None:
+        if self.doom is not None:
+            raise self.doom
+        for posting in self.postings:
+            posting.origin.tag = posting.tag
+            posting.target.put(posting.message, batch, posting.origin)
+
+    def rehearse(self) -> dict[Queue, int]:
+        """Try whether all of it could be committed now.
+
+        Returns:
+            How many messages would arrive, by queue.
+
+        Raises:
+            AmqpError: it could not.
+            Unresolved: see `ITarget.put`.
+        """
+        batch = self._begin(is_rehearsal=True)
+        try:
+            self._replay(batch)
+            return {queue: len(entries) for queue, entries in batch.arrivals.items()}
+        finally:
+            batch.abandon()
+
+    def prepared(self) -> None:
+        """Its branch keeps it from now on: no more work, and no time-out."""
+        self.stage = Stage.PREPARED
+        self._stop_timer()
+
+    def commit(self, note: Callable[[Batch], None] | None = None) -> Deferred[None]:
         """Do all of it, in one commit of the store (X-11).
+
+        Args:
+            note: adds to that commit what a branch has to remember or to forget.
 
         Returns:
             A Deferred that fires when it is durable; or fails with the `AmqpError` or
-            `StoreError` for which the transaction was rolled back.
+            `StoreError` for which the transaction was rolled back. A prepared one stays prepared.
 
         Raises:
-            Unresolved: see `ITarget.put`; the transaction is open as before.
+            Unresolved: see `ITarget.put`; the transaction is as before.
         """
-        batch = self._book.terms.begin()
-        batch.is_transactional = True
+        before = self.stage
+        batch = self._begin()
         try:
-            if self.doom is not None:
-                raise self.doom
-            for posting in self._postings:
-                posting.origin.tag = posting.tag
-                posting.target.put(posting.message, batch, posting.origin)
+            self._replay(batch)
         except AmqpError as error:
             batch.abandon()
-            self.roll_back()
+            if before is not Stage.PREPARED:
+                self.roll_back()
             return fail(error)
         except BaseException:
             batch.abandon()
             raise
-        self._leave(Stage.ENDING)
-        for consumer, outcome, entries in _grouped(self._retirements):
+        if before is Stage.PREPARED:
+            self.stage = Stage.ENDING
+        else:
+            self._leave(Stage.ENDING)
+        if note is not None:
+            note(batch)
+        for consumer, outcome, entries in _grouped(self.retirements):
             if isinstance(outcome, _LASTING):
                 consumer.settle_within(entries, outcome, batch)
         done = batch.commit()
-        done.addCallbacks(self._committed, self._failed)
+        done.addCallbacks(self._committed, self._failed, errbackArgs=(before,))
         return done
 
     def _committed(self, _: object) -> Deferred[None] | None:
-        self.stage = Stage.COMMITTED
-        back = [
-            group for group in _grouped(self._retirements) if not isinstance(group[1], _LASTING)
-        ]
+        self._leave(Stage.COMMITTED)
+        back = [group for group in _grouped(self.retirements) if not isinstance(group[1], _LASTING)]
         if not back:
             return None
         batch = self._book.terms.begin()
@@ -331,9 +395,9 @@ class Transaction:
         self.log.failure("{transaction}: modified messages could not be noted", failure,
                          transaction=self)  # fmt: skip
 
-    def _failed(self, failure: Failure) -> Failure:
-        self.stage = Stage.ROLLED_BACK
-        for consumer, outcome, entries in _grouped(self._retirements):
+    def _failed(self, failure: Failure, before: Stage) -> Failure:
+        self.stage = before if before is Stage.PREPARED else Stage.ROLLED_BACK
+        for consumer, outcome, entries in _grouped(self.retirements):
             if isinstance(outcome, _LASTING):
                 consumer.retake(entries)
         return failure
@@ -342,18 +406,25 @@ class Transaction:
         """Do nothing of it. Call `conclude` when the coordinator has answered."""
         self._leave(Stage.ROLLED_BACK)
 
+    def dissolve(self) -> None:
+        """End it without work: there is nothing to do, and nothing to undo."""
+        self._leave(Stage.COMMITTED)
+
     def _leave(self, stage: Stage) -> None:
         self.stage = stage
+        self._stop_timer()
+        self._book.forget(self, self.operations, self._bytes)
+
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._book.forget(self, self.operations, self._bytes)
 
     def conclude(self) -> None:
         """Tell the links what became of their parts, once it is decided."""
         is_committed = self.stage is Stage.COMMITTED
-        postings, self._postings = self._postings, []
-        retirements, self._retirements = self._retirements, []
+        postings, self.postings = self.postings, []
+        retirements, self.retirements = self.retirements, []
         acquisitions, self._acquisitions = self._acquisitions, {}
         by_poster: dict[Any, list[Any]] = {}
         for posting in postings:
@@ -377,17 +448,27 @@ class Transaction:
 
 
 class Transactions:
-    """The open transactions of one connection.
+    """The open transactions of one connection, or those of all branches.
 
     Args:
         terms: what all connections have in common.
         timed_out: called with a transaction that was rolled back because nothing happened in it;
             it has to have it concluded.
+        who: the principal of the connection, for the branches it may work in.
+        limits: if they are not those of the terms.
     """
 
-    def __init__(self, terms: TransactionTerms, timed_out: Callable[[Transaction], None]) -> None:
+    def __init__(
+        self,
+        terms: TransactionTerms,
+        timed_out: Callable[[Transaction], None],
+        who: Callable[[], Principal] = lambda: ANONYMOUS_PRINCIPAL,
+        limits: TransactionLimits | None = None,
+    ) -> None:
         self.terms = terms
+        self._limits = limits
         self._timed_out = timed_out
+        self._who = who
         self._open: dict[bytes, Transaction] = {}
         self._late: deque[bytes] = deque(maxlen=REMEMBERED)
         self._operations = 0
@@ -396,16 +477,21 @@ class Transactions:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def limits(self) -> TransactionLimits:
+        """The bounds that hold here."""
+        return self._limits or self.terms.limits
+
     def declare(self, owner: Any) -> Transaction:
         """Begin a transaction.
 
         Raises:
-            ResourceLimitExceeded: the connection has too many.
+            ResourceLimitExceeded: there are too many.
         """
-        most = self.terms.limits.open
+        most = self.limits.open
         if len(self._open) >= most:
             raise ResourceLimitExceeded(
-                f"this connection has {most} open transactions, no more are allowed",
+                f"there are {most} open transactions here, no more are allowed",
                 info={"limiter": "open-transactions"},
             )
         transaction = Transaction(self.terms.new_id(), owner, self)
@@ -424,13 +510,35 @@ class Transactions:
         if txn_id in self._late:
             raise AmqpError(
                 f"transaction {txn_id.hex()} was rolled back: nothing had happened in it for "
-                f"{self.terms.limits.timeout_seconds:g} s",
+                f"{self.limits.timeout_seconds:g} s",
                 condition=conditions.TRANSACTION_TIMEOUT,
             )
         raise AmqpError(
             f"no transaction {txn_id.hex()[:64]} is open on this connection",
             condition=conditions.TRANSACTION_UNKNOWN_ID,
         )
+
+    def working(self, txn_id: bytes, delivery: Any = None) -> Transaction:
+        """Return a transaction that takes work: one of `find`, or that of an active branch.
+
+        Args:
+            txn_id: which.
+            delivery: the posting; one that had to wait belongs to what took work when it came.
+
+        Raises:
+            AmqpError: see `find`.
+        """
+        return self._working(txn_id, delivery) or self.find(txn_id)
+
+    def _working(self, txn_id: bytes, delivery: Any) -> Transaction | None:
+        awaited: Transaction | None = None if delivery is None else delivery.context
+        if awaited is not None and awaited.is_open:
+            return awaited
+        transaction = self._open.get(txn_id)
+        branches = self.terms.branches
+        if transaction is None and branches is not None:
+            transaction = branches.working(txn_id, self._who())
+        return transaction
 
     def of(self, owner: Any) -> list[Transaction]:
         """Return the open transactions that a coordinator link has declared."""
@@ -442,7 +550,7 @@ class Transactions:
         """A delivery has to wait for the DNS; if it is a posting, so has its discharge."""
         state = delivery.state
         if type(state) is spec.TransactionalState and delivery.context is None:
-            transaction = self._open.get(state.txn_id)
+            transaction = self._working(state.txn_id, delivery)
             if transaction is not None:
                 transaction.pending += 1
                 delivery.context = transaction
@@ -460,7 +568,7 @@ class Transactions:
         """A delivery is refused: if it is a posting, its transaction can only be rolled back."""
         state = delivery.state
         if type(state) is spec.TransactionalState:
-            transaction = self._open.get(state.txn_id)
+            transaction = self._working(state.txn_id, delivery)
             if transaction is not None:
                 transaction.fail(error)
             self.resume(delivery)
@@ -469,10 +577,10 @@ class Transactions:
 
     def make_room(self, size: int) -> None:
         """Refuse one more operation, and so many more bytes, if there is no room for them."""
-        limits = self.terms.limits
+        limits = self.limits
         if self._operations >= limits.operations:
             raise ResourceLimitExceeded(
-                f"the open transactions of this connection have {limits.operations} operations",
+                f"the open transactions here have {limits.operations} operations",
                 info={"limiter": "transaction-operations"},
             )
         if size and (
@@ -517,4 +625,12 @@ def _grouped(retirements: Iterable[Retirement]) -> list[tuple[Any, Any, list[Ent
     return groups
 
 
-__all__ = ["Retirement", "Transaction", "TransactionLimits", "TransactionTerms", "Transactions"]
+__all__ = [
+    "Posting",
+    "Retirement",
+    "Stage",
+    "Transaction",
+    "TransactionLimits",
+    "TransactionTerms",
+    "Transactions",
+]

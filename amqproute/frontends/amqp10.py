@@ -69,7 +69,9 @@ class Frontend:
         self.facts = facts
         self.principal: Principal = ANONYMOUS_PRINCIPAL
         self.is_paused = False
-        self.transactions = Transactions(shared.transactions, self._timed_out)
+        self.transactions = Transactions(
+            shared.transactions, self._timed_out, lambda: self.principal
+        )
         self._authenticator = authenticator
         self._pump: Any = None
         self._batch: Any = None

@@ -82,7 +82,8 @@ class Attaching:
             self._join(link, event.attach, found)
 
     def _join_coordinator(self, link: Link, attach: spec.Attach) -> None:
-        target = coordinator(attach, self._frontend.principal)
+        frontend = self._frontend
+        target = coordinator(attach, frontend.principal, frontend.transactions.terms)
         self._links.steal(link)
         link.accept(target=target, properties={ERROR_MODE: error_mode(link)})
         link.context = Coordinator(self._frontend, link, self._frontend.transactions)

@@ -10,43 +10,64 @@ transaction is, in `amqproute.broker.transaction`. Here is the conversation of t
 A controller whose link does not allow the outcome rejected has its link detached with the same
 error. With the link, for whatever reason, go the transactions that were declared on it: they are
 rolled back (requirement X-31).
+
+Where distributed transactions are offered, a declare with a global-id starts the branch of that
+name, or joins it, and its discharge ends that association, with the flag fail if it says so. What
+becomes of the branch is for ``amqp$dtxCoordinator`` to say (C-08).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
-from amqproute.broker.transaction import Transaction, Transactions
+from amqproute.broker.branch import Xa, XaError, Xid
+from amqproute.broker.transaction import Transaction, Transactions, TransactionTerms
 from amqproute.errors import (
     AmqpError,
+    DecodeError,
     InvalidField,
     NotAllowed,
     NotImplementedHere,
     StoreError,
+    UnauthorizedAccess,
     Unresolved,
 )
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.message import Message
 from amqproute.values import Principal
-from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.types import Symbol
 
 if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
 
 ACCEPTED: Final = spec.Accepted()
-CAPABILITIES: Final = (spec.TXN_LOCAL, spec.TXN_MULTI_PER_SESSION, spec.TXN_MULTI_SESSIONS)
+LOCAL: Final = (spec.TXN_LOCAL, spec.TXN_MULTI_PER_SESSION, spec.TXN_MULTI_SESSIONS)
 """What is so: the transactions of a connection can be used on all its sessions."""
+Association = tuple[str, Xid]
+"""Owner and name of a branch that was declared here."""
 CREDIT: Final = 100
 """Declares and discharges that a controller may have under way."""
 
 
-def coordinator(attach: spec.Attach, principal: Principal) -> spec.Coordinator:
+def capabilities(terms: TransactionTerms, principal: Principal) -> tuple[Symbol, ...]:
+    """Return what is so for a principal (C-01, C-10)."""
+    branches = terms.branches
+    if branches is not None and branches.allows(principal):
+        return (*LOCAL, spec.TXN_DISTRIBUTED)
+    return LOCAL
+
+
+def coordinator(
+    attach: spec.Attach, principal: Principal, terms: TransactionTerms
+) -> spec.Coordinator:
     """Return the target to answer with (X-13).
 
     Raises:
@@ -56,10 +77,11 @@ def coordinator(attach: spec.Attach, principal: Principal) -> spec.Coordinator:
     assert isinstance(asked, spec.Coordinator)
     if principal.kind == "peer":
         raise NotAllowed("a broker relays each message for itself: it has no use for transactions")
-    missing = [each for each in asked.capabilities if each not in CAPABILITIES]
+    offered = capabilities(terms, principal)
+    missing = [each for each in asked.capabilities if each not in offered]
     if missing:
         raise NotImplementedHere(f"transactions of this kind: {', '.join(missing)[:256]}")
-    return spec.Coordinator(capabilities=CAPABILITIES)
+    return spec.Coordinator(capabilities=offered)
 
 
 class Coordinator:
@@ -73,12 +95,13 @@ class Coordinator:
 
     log = Logger()
 
-    __slots__ = ("_frontend", "_transactions", "_waiting", "link")
+    __slots__ = ("_associations", "_frontend", "_transactions", "_waiting", "link")
 
     def __init__(self, frontend: Frontend, link: Link, transactions: Transactions) -> None:
         self._frontend = frontend
         self._transactions = transactions
         self._waiting: dict[Transaction, Any] = {}
+        self._associations: dict[bytes, list[Association]] = {}
         self.link = link
 
     def __repr__(self) -> str:
@@ -106,6 +129,9 @@ class Coordinator:
         command = _command_of(delivery)
         if isinstance(command, spec.Declare):
             self._declare(delivery, command)
+        elif command.txn_id in self._associations:
+            self._dissociate(command.txn_id, command.fail)
+            self._answer(delivery, ACCEPTED)
         else:
             transaction = self._transactions.find(command.txn_id)
             if command.fail:
@@ -114,14 +140,45 @@ class Coordinator:
                 self._commit(delivery, transaction)
 
     def _declare(self, delivery: Delivery, declare: spec.Declare) -> None:
-        if declare.global_id is not None:
-            raise NotImplementedHere("distributed transactions are not offered: no global-id")
         if delivery.settled:
             raise NotAllowed("a declare that is settled: nobody would learn the transaction's id")
         if self._frontend.is_stopping:
             raise AmqpError("the daemon is being stopped", condition=conditions.RESOURCE_LOCKED)
-        transaction = self._transactions.declare(self)
-        self.link.session.settle([delivery], spec.Declared(txn_id=transaction.id), True)
+        if declare.global_id is None:
+            txn_id = self._transactions.declare(self).id
+        else:
+            txn_id = self._associate(declare.global_id)
+        self.link.session.settle([delivery], spec.Declared(txn_id=txn_id), True)
+
+    # -- branches of distributed transactions (C-08) -----------------------------------------------
+
+    def _associate(self, global_id: Any) -> bytes:
+        branches = self._transactions.terms.branches
+        if branches is None:
+            raise NotImplementedHere("distributed transactions are not offered: no global-id")
+        principal = self._frontend.principal
+        if not branches.allows(principal):
+            raise UnauthorizedAccess(f"{principal} may not coordinate distributed transactions")
+        try:
+            xid = Xid.of(_decoded(global_id))
+            txn_id: bytes = branches.associate(str(principal), xid)
+        except XaError as error:
+            raise _refusal(error) from None
+        self._associations.setdefault(txn_id, []).append((str(principal), xid))
+        return txn_id
+
+    def _dissociate(self, txn_id: bytes, fails: bool) -> None:
+        associations = self._associations[txn_id]
+        owner, xid = associations.pop()
+        if not associations:
+            del self._associations[txn_id]
+        branches = self._transactions.terms.branches
+        try:
+            code = branches.end(owner, xid, "fail" if fails else None)
+        except XaError as error:
+            raise _refusal(error) from None
+        if code is not Xa.OK and not fails:
+            raise _refusal(XaError(code, f"branch {xid} can only be rolled back"))
 
     def _roll_back(self, delivery: Delivery, transaction: Transaction) -> None:
         if transaction.when_complete is not None:
@@ -207,6 +264,10 @@ class Coordinator:
 
     def gone(self) -> None:
         """The link is gone, and what was declared on it is rolled back (X-31)."""
+        for txn_id, associations in list(self._associations.items()):
+            for _ in list(associations):
+                with suppress(AmqpError):  # it has timed out, or its manager was faster
+                    self._dissociate(txn_id, True)
         for transaction in self._transactions.of(self):
             transaction.roll_back()
             self._frontend.conclude(transaction)
@@ -217,6 +278,30 @@ def _unknown(transaction: Transaction) -> AmqpError:
         f"transaction {transaction.id.hex()} is being discharged already",
         condition=conditions.TRANSACTION_UNKNOWN_ID,
     )
+
+
+def _decoded(global_id: Any) -> Any:
+    """Return the value of a global-id that was sent as the octets of one."""
+    if not isinstance(global_id, bytes):
+        return global_id
+    try:
+        return codec.decode(global_id)[0]
+    except DecodeError:
+        return None
+
+
+_CONDITIONS: Final = {
+    Xa.INVAL: conditions.INVALID_FIELD,
+    Xa.RMERR: conditions.RESOURCE_LIMIT_EXCEEDED,
+    Xa.NOTA: conditions.TRANSACTION_UNKNOWN_ID,
+    Xa.RBROLLBACK: conditions.TRANSACTION_ROLLBACK,
+    Xa.RBTIMEOUT: conditions.TRANSACTION_TIMEOUT,
+}
+
+
+def _refusal(error: XaError) -> AmqpError:
+    condition = _CONDITIONS.get(error.code, conditions.ILLEGAL_STATE)
+    return AmqpError(f"{error.code.symbol}: {error}", condition=condition)
 
 
 def _command_of(delivery: Delivery) -> spec.Declare | spec.Discharge:
@@ -234,4 +319,4 @@ def _command_of(delivery: Delivery) -> spec.Declare | spec.Discharge:
     raise InvalidField("a coordinator is sent declare and discharge, and nothing else")
 
 
-__all__ = ["CAPABILITIES", "Coordinator", "coordinator"]
+__all__ = ["LOCAL", "Coordinator", "capabilities", "coordinator"]

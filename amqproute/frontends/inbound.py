@@ -204,7 +204,7 @@ class Inbound:
 
     def _post(self, delivery: Delivery, state: spec.TransactionalState) -> None:
         """Take a message into its transaction."""
-        transaction = self._frontend.transactions.find(state.txn_id)
+        transaction = self._frontend.transactions.working(state.txn_id, delivery)
         origin = self.origin
         origin.tag = delivery.tag
         transaction.post(self, delivery, self.target, self._message_of(delivery), origin)
@@ -235,6 +235,7 @@ class Inbound:
             link.session.settle(unsettled, ACCEPTED, settled)
         else:
             link.session.settle(unsettled, RELEASED, True)
+        self._frontend.flush()  # it may have been ended from another connection
 
     def _doom(self, delivery: Delivery, error: AmqpError) -> None:
         """A posting is refused, and what it belongs to cannot be committed any more."""

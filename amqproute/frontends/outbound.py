@@ -242,7 +242,7 @@ class Outbound:
         outcome = state.outcome
         transaction: Transaction | None = None
         try:
-            transaction = self._frontend.transactions.find(state.txn_id)
+            transaction = self._frontend.transactions.working(state.txn_id)
             if outcome is None:
                 if not settled:
                     return
@@ -284,6 +284,11 @@ class Outbound:
             retirement.outcome = outcome  # a provisional outcome can change (O-16)
         retirement.settled = retirement.settled or settled
 
+    @property
+    def queue(self) -> Any:
+        """The queue that its entries stand on; a subscription keeps them on one of its own."""
+        return getattr(self.source, "queue", self.source)
+
     def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
         """Act on outcomes, within the commit of a transaction."""
         if not (self.copies and self._is_gone):
@@ -308,6 +313,7 @@ class Outbound:
             outcome = each.outcome
             run.append(each.delivery)
         self.link.session.settle(run, outcome, True)
+        self._frontend.flush()  # it may have been ended from another connection
         self.source.dispatch()
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
@@ -350,7 +356,7 @@ class Outbound:
                 raise InvalidField("the link state property txn-id is not binary")
             if self.settled or self.copies:
                 raise NotImplementedHere("a link that holds nothing acquires no messages")
-            self._acquiring = self._frontend.transactions.find(txn_id)
+            self._acquiring = self._frontend.transactions.working(txn_id)
             self._acquiring.touch()
         except AmqpError as error:
             self._frontend.fail(self.link, error_of(error))
@@ -371,6 +377,7 @@ class Outbound:
             delivery.context = None
         if self.link.is_active:
             self.link.session.settle(back, RELEASED, True)
+            self._frontend.flush()
         self.forget(entries)
         self._frontend.settle(self, entries, RELEASED)
 

@@ -151,6 +151,15 @@ class Termini:
         kind = TOPIC if isinstance(node, Topic) else QUEUE
         return Found(node, _target(target.address, kind), properties=mode)
 
+    def node_for(self, address: str, principal: Principal) -> Any:
+        """Return the `ITarget` that an address names for a principal.
+
+        Raises:
+            Unresolved: the domain has to be asked about first.
+            AmqpError: there is none, or the principal may not send to it.
+        """
+        return self._target_node(address, principal)
+
     def _target_node(self, text: str, principal: Principal) -> Any:
         if text == TRANSFER_NODE:
             return self._transfer(principal)

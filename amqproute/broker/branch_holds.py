@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What prepared branches of distributed transactions keep of one queue: entries, and places.
+
+Entries that a branch held when the daemon ended stay in the store; their ids are known to their
+lines, which pass them over, and they count as acquired. Places are kept free for messages that
+will arrive when a branch is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amqproute.broker.consumers import Consumers
+from amqproute.broker.levels import Levels
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
+from amqproute.entry import Entry
+
+
+class BranchHolds:
+    """Entries and places of one queue.
+
+    Args:
+        levels: the queue's lines.
+        consumers: they count what is acquired.
+        store: the `IStore`.
+        tell: called when places have become free.
+
+    Attributes:
+        places: kept free at this moment.
+    """
+
+    __slots__ = ("_consumers", "_levels", "_store", "_tell", "places")
+
+    def __init__(
+        self, levels: Levels, consumers: Consumers, store: Any, tell: Callable[[], None]
+    ) -> None:
+        self._levels = levels
+        self._consumers = consumers
+        self._store = store
+        self._tell = tell
+        self.places = 0
+
+    def reserve(self, count: int) -> None:
+        """Keep so many places free, more than before; fewer, if it is negative."""
+        self.places += count
+        if count < 0:
+            self._tell()
+
+    def hold(self, entries: Sequence[tuple[int, int]], level: int) -> None:
+        """Keep recovered entries as if a consumer had them.
+
+        Args:
+            entries: id and bytes of each.
+            level: their priority.
+        """
+        line = self._levels.line(level)
+        for entry_id, size in entries:
+            line.hold(entry_id, size)
+        self._consumers.acquired += len(entries)
+
+    def forget(self, count: int) -> None:
+        """So many of these entries turned out not to be in the store any more."""
+        self._consumers.acquired -= count
+
+    async def load(self, key: str, ids: Sequence[int]) -> list[Entry]:
+        """Read held entries of a line; those that are in the store no more are left out.
+
+        Args:
+            key: the line's.
+            ids: theirs, ascending.
+
+        Raises:
+            StoreError: they cannot be read.
+        """
+        line = next(each for each in self._levels.lines if each.key == key)
+        wanted = set(ids)
+        found: list[Entry] = []
+        after = 0
+        for one in ids:
+            if one <= after:
+                continue  # it was in, or missing from, a page that is read already
+            limit = min(LOAD_MESSAGES, ids[-1] - one + 1)
+            rows = await self._store.load(key, one - 1, limit, LOAD_BYTES)
+            found += [line.entry(row) for row in rows if row.id in wanted]
+            after = rows[-1].id if rows else ids[-1]
+        for entry in found:
+            entry.taken = True
+        return found
+
+
+__all__ = ["BranchHolds"]

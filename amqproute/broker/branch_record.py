@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A branch as it stands in the store: a note of the kind `NOTES`, under the branch's key.
+
+A prepared one holds the posted messages, whole, and of each retired entry the line it stands in,
+its id and its outcome; the rows of these entries stay where they are. One that an operator has
+decided holds the decision only. What was taken from, or posted to, memory alone is not in it: a
+restart ends such messages, in a branch or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from amqproute.broker.branch import Branch, State, XaError, Xid
+from amqproute.broker.queue import Queue
+from amqproute.broker.transaction import Posting, Transaction
+from amqproute.errors import DecodeError
+from amqproute.values import Principal
+from amqproute.wire.amqp10 import codec, spec
+
+NOTES: Final = "branch"
+FORMAT: Final = 1
+"""First element of every record; another one is another release's."""
+_KINDS: Final = ("user", "peer", "uid", "anonymous")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPosting:
+    """A message that a prepared branch has posted.
+
+    Attributes:
+        target: name of the target; of a queue, that of its rows.
+        encoded: the message.
+        principal: who posted it.
+        container_id: the container it came from.
+        tag: its delivery-tag.
+    """
+
+    target: str
+    encoded: bytes
+    principal: Principal
+    container_id: str
+    tag: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRetirement:
+    """An entry that a prepared branch holds.
+
+    Attributes:
+        line: the key of its line.
+        entry_id: its id.
+        size: bytes of its message.
+        outcome: what it is to be ended with.
+    """
+
+    line: str
+    entry_id: int
+    size: int
+    outcome: Any
+
+
+@dataclass(slots=True)
+class Record:
+    """What is kept of a branch.
+
+    Attributes:
+        owner: who started it.
+        xid: its name.
+        state: prepared, or how it was decided.
+        since_ms: when.
+        postings: what it will put.
+        retirements: what it holds.
+    """
+
+    owner: str
+    xid: Xid
+    state: State
+    since_ms: int
+    postings: list[StoredPosting] = field(default_factory=list)
+    retirements: list[StoredRetirement] = field(default_factory=list)
+
+    def encode(self) -> bytes:
+        """Return it as the octets of an AMQP list."""
+        encoded: bytes = codec.encode(
+            [
+                FORMAT,
+                self.owner,
+                self.xid.parts,
+                self.state.value,
+                self.since_ms,
+                [
+                    [each.target, each.encoded, each.principal.kind, each.principal.name,
+                     sorted(each.principal.names), each.container_id, each.tag]
+                    for each in self.postings
+                ],
+                [
+                    [each.line, each.entry_id, each.size, codec.encode(each.outcome)]
+                    for each in self.retirements
+                ],
+            ]
+        )  # fmt: skip
+        return encoded
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Record:
+        """Read it back.
+
+        Raises:
+            DecodeError: these are not the octets of a record.
+        """
+        value, _ = codec.decode(encoded)
+        try:
+            number, owner, xid, state, since_ms, postings, retirements = value
+            if number != FORMAT:
+                raise DecodeError(f"the record of a branch has format {number}, not {FORMAT}")
+            return cls(
+                owner,
+                Xid.of(xid),
+                State(state),
+                int(since_ms),
+                [_posting(*each) for each in postings],
+                [_retirement(*each) for each in retirements],
+            )
+        except (TypeError, ValueError, XaError) as error:
+            raise DecodeError(f"the record of a branch is damaged: {error}") from None
+
+
+def _posting(
+    target: str,
+    encoded: bytes,
+    kind: Any,
+    name: str,
+    names: Iterable[str],
+    container_id: str,
+    tag: bytes,
+) -> StoredPosting:
+    if kind not in _KINDS:
+        raise ValueError(f"nobody is a {kind!r}")
+    principal = Principal(kind, name, frozenset(names))
+    return StoredPosting(target, encoded, principal, container_id, tag)
+
+
+def _retirement(line: str, entry_id: int, size: int, outcome: bytes) -> StoredRetirement:
+    return StoredRetirement(line, int(entry_id), int(size), spec.decode_composite(outcome, 0)[0])
+
+
+def record_of(branch: Branch, transaction: Transaction, lasts: Callable[[Posting], bool]) -> Record:
+    """Return what has to be kept of a branch that is being prepared.
+
+    Args:
+        branch: the branch.
+        transaction: what it contains.
+        lasts: whether a posting's target outlives a restart.
+    """
+    record = Record(branch.owner, branch.xid, State.PREPARED, branch.since_ms)
+    for posting in transaction.postings:
+        if lasts(posting):
+            target, origin = posting.target, posting.origin
+            name = target.rows if isinstance(target, Queue) else target.name
+            record.postings.append(
+                StoredPosting(
+                    name,
+                    posting.message.encoded,
+                    origin.principal,
+                    origin.container_id,
+                    posting.tag,
+                )
+            )
+    for each in transaction.retirements:
+        entry = each.entry
+        if entry.durable and entry.stored and not each.consumer.copies:
+            size = len(entry.message.encoded)
+            record.retirements.append(
+                StoredRetirement(entry.line.key, entry.id, size, each.outcome)
+            )
+    return record
+
+
+def holds_of(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, int]]]:
+    """Return, by line, the ids and sizes of entries that prepared branches hold."""
+    held: dict[str, list[tuple[int, int]]] = {}
+    for encoded in notes.values():
+        try:
+            record = Record.decode(encoded)
+        except DecodeError:
+            continue  # told by `Branches.recovered`
+        for each in record.retirements:
+            held.setdefault(each.line, []).append((each.entry_id, each.size))
+    return held
+
+
+__all__ = ["NOTES", "Record", "StoredPosting", "StoredRetirement", "holds_of", "record_of"]

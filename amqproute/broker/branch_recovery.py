@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prepared branches after a restart: their transaction is made again, with stand-ins.
+
+The links by which messages came and went are gone. `_Way` stands for the target of a posting,
+which is looked up when it is needed; `_Sender` for whoever waited to be told; `_Keeper` for the
+consumer that held the entries of a queue. From there on one and the same code acts for branches
+of this run of the daemon and for those of an earlier one.
+
+Until then the entries stay in the store, and their lines know their ids and do not hand them out
+(`Queue.hold`); they are read when the branch is to be resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.branch_record import Record, StoredPosting
+from amqproute.broker.broker import Broker
+from amqproute.broker.queue import Queue
+from amqproute.broker.transaction import Posting, Retirement, Transaction
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, NotFound, Unresolved
+from amqproute.message import Message
+from amqproute.values import Origin, Principal
+
+Find = Callable[[str, Principal], Any]
+"""Finds the `ITarget` of a name that a client used."""
+
+
+class _Way:
+    """Stands for a target."""
+
+    def __init__(self, name: str, principal: Principal, broker: Broker, find: Find) -> None:
+        self.name = name
+        self._principal = principal
+        self._broker = broker
+        self._find = find
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """See `ITarget.put`."""
+        node: Any = self._broker.queue_of_rows(self.name)
+        if node is None:
+            node = self._find(self.name, self._principal)
+        node.put(message, batch, origin)
+
+
+class _Sender:
+    """Stands for the link that a message came by."""
+
+    def concluded(self, deliveries: Sequence[Any], is_committed: bool) -> None:
+        """Nobody is left to be told."""
+
+
+class _Keeper:
+    """Stands for the consumers that held entries of a queue when the daemon ended."""
+
+    copies = False
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+
+    def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Batch) -> None:
+        """Act on outcomes, within the commit."""
+        self.queue.settle(entries, outcome, batch)
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """That commit failed."""
+        self.queue.retake(entries)
+
+    def retired(self, retirements: Sequence[Retirement]) -> None:
+        """It was committed."""
+        self.queue.dispatch()
+
+    def restored(self, retirements: Sequence[Retirement]) -> None:
+        """It was rolled back: the entries are available again."""
+        self.queue.release([each.entry for each in retirements])
+
+
+def _postings(record: Record, broker: Broker, find: Find) -> list[Posting]:
+    sender = _Sender()
+    return [
+        Posting(
+            sender,
+            None,
+            _Way(each.target, each.principal, broker, find),
+            Message(each.encoded),
+            Origin(each.principal, container_id=each.container_id),
+            each.tag,
+        )
+        for each in record.postings
+    ]
+
+
+async def revive(
+    record: Record, transaction: Transaction, broker: Broker, find: Find, *, is_lenient: bool
+) -> None:
+    """Put into a new transaction what a record says.
+
+    Args:
+        record: of a prepared branch.
+        transaction: a new one.
+        broker: the nodes.
+        find: see there.
+        is_lenient: entries of nodes that are not there are left where they are, no longer held:
+            for a roll-back that is all there is to do.
+
+    Raises:
+        NotFound: entries belong to a node that the configuration does not name any more.
+        StoreError: they cannot be read.
+    """
+    held: dict[str, dict[int, Any]] = {}
+    for each in record.retirements:
+        held.setdefault(each.line, {})[each.entry_id] = each.outcome
+    retirements: list[Retirement] = []
+    missing: dict[Queue, int] = {}
+    for line, outcomes in held.items():
+        try:
+            queue = broker.queue_of_line(line)
+        except NotFound:
+            if not is_lenient:
+                raise
+            broker.forget_held(line, set(outcomes))
+            continue
+        keeper = _Keeper(queue)
+        entries = await queue.holds.load(line, sorted(outcomes))
+        if len(entries) < len(outcomes):
+            missing[queue] = missing.get(queue, 0) + len(outcomes) - len(entries)
+        retirements += [
+            Retirement(transaction, keeper, None, entry, outcomes[entry.id], True)
+            for entry in entries
+        ]
+    for queue, count in missing.items():
+        queue.holds.forget(count)
+    transaction.restore(_postings(record, broker, find), retirements)
+
+
+def places(
+    postings: Sequence[StoredPosting], broker: Broker, find: Find, begin: Callable[[], Batch]
+) -> dict[Queue, int]:
+    """Return how many places a recovered branch will need, by queue, as far as that is known now.
+
+    What goes to a domain that nobody has asked the DNS about is not: it waits on a relay queue,
+    which has no capacity.
+    """
+    counts: dict[Queue, int] = {}
+    for each in postings:
+        batch = begin()
+        batch.is_rehearsal = batch.is_transactional = True
+        origin = Origin(each.principal, container_id=each.container_id)
+        try:
+            _Way(each.target, each.principal, broker, find).put(
+                Message(each.encoded), batch, origin
+            )
+            for queue, entries in batch.arrivals.items():
+                counts[queue] = counts.get(queue, 0) + len(entries)
+        except (AmqpError, Unresolved):
+            # Told by the commit, when it is asked for.
+            pass
+        finally:
+            batch.abandon()
+    return counts
+
+
+__all__ = ["Find", "places", "revive"]
