@@ -15,12 +15,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute import conditions
 from amqproute.broker.batch import Batch
 from amqproute.broker.queue import MOST_COUNTED, Queue
 from amqproute.entry import Entry
 from amqproute.errors import NotFound
 from amqproute.interfaces import IConsumer
+from amqproute.relay import reasons
 from amqproute.relay.agent import Agent, Told, Unreachable
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.schedule import Schedule
@@ -150,6 +150,12 @@ class Destination:
         return self._session.in_flight if self._session is not None else 0
 
     @property
+    def offers(self) -> frozenset[str]:
+        """The capabilities of the peer that is connected now."""
+        opened = self._session.connection.remote_open if self._session is not None else None
+        return frozenset(map(str, opened.offered_capabilities)) if opened else frozenset()
+
+    @property
     def refusal(self) -> NotFound | None:
         """Why messages for this hop are refused at admission, if they are (T-25)."""
         if self.state is State.REFUSED:
@@ -186,12 +192,8 @@ class Destination:
             return
         self._last_used = self._clock.seconds()
         for entry, error in session.send(entries):
-            refusal = spec.Error(
-                condition=error.condition,
-                description=f"cannot be sent to {self.hop.key}: {error.description}",
-            )
             self.tally.rejected += 1
-            self._settle([entry], spec.Rejected(error=refusal))
+            self._settle([entry], spec.Rejected(error=reasons.refusal(self.hop.key, error)))
         self._commit()
 
     def holds(self) -> list[Entry]:
@@ -345,7 +347,7 @@ class Destination:
         self.queue.give_up(
             entries,
             DeadLetterReason.UNDELIVERABLE,
-            spec.Error(condition=conditions.NOT_FOUND, description=self.last_error),
+            reasons.no_way(self.last_error),
             batch,
         )
         self.tally.rejected += len(entries)
@@ -422,10 +424,7 @@ class Destination:
             destination=self.hop.key,
             entry=entry.id,
         )
-        error = spec.Error(
-            condition=verdict.condition or conditions.INTERNAL_ERROR,
-            description=f"{self.hop.key} ends the connection for it: {verdict.words}",
-        )
+        error = reasons.fault(self.hop.key, verdict)
         batch = self._current()
         self.queue.give_up([entry], DeadLetterReason.UNDELIVERABLE, error, batch)
         self._commit()
@@ -452,10 +451,7 @@ class Destination:
                 self._forget_failures()
         elif action is Action.REJECT:
             self.tally.rejected += len(entries)
-            error = spec.Error(
-                condition=verdict.condition or conditions.NOT_ALLOWED,
-                description=f"{self.hop.key}: {verdict.words}",
-            )
+            error = reasons.rejection(self.hop.key, verdict, state)
             self._settle(entries, spec.Rejected(error=error))
             for entry in entries:
                 self._retries.pop(entry.id, None)
