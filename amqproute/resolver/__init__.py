@@ -14,32 +14,48 @@ otherwise; IPv6 and IPv4 take turns.
 What proves something and what does not is kept apart all the way (`answer.Outcome` against
 `answer.Unusable`): a name server in trouble never makes a peer look as if it had gone.
 
-=============================================  ========================  =====================
-the DNS says                                   code                      what it means
-=============================================  ========================  =====================
-SRV records with reachable targets             --                        candidates
-no SRV at all, the domain has addresses        --                        one candidate, :5671
-both SRV absent and NXDOMAIN for the domain    ``dns.nxdomain``          permanent
-target ``.`` and no other SRV records          ``dns.no-service``        permanent
-neither SRV nor target has an address          ``dns.no-address``        permanent
-all addresses lie in denied networks           ``dns.denied-target``     permanent
-the domain is no domain, or an IP address      ``dns.bad-name``          permanent
-SERVFAIL                                       ``dns.servfail``          temporary
-no answer in time                              ``dns.timeout``           temporary
-REFUSED, or a referral                         ``dns.refused``           temporary
-name server not listening, no route to it      ``dns.unreachable``       temporary
-nonsense                                       ``dns.malformed``         temporary
-aliases in a circle or too many of them        ``dns.loop``              temporary
-no AD bit though DNSSEC is required            ``dns.insecure``          temporary
-thousands of questions under way               ``dns.busy``              temporary
-=============================================  ========================  =====================
+=============================================  ==========================  =====================
+the DNS says                                   code                        what it means
+=============================================  ==========================  =====================
+SRV records with reachable targets             --                          candidates
+no SRV at all, the domain has addresses        --                          one candidate, :5671
+both SRV absent and NXDOMAIN for the domain    ``dns.nxdomain``            permanent
+target ``.`` and no other SRV records          ``dns.no-service``          permanent
+neither SRV nor target has an address          ``dns.no-address``          permanent
+all addresses lie in denied networks           ``dns.denied-target``       permanent
+the domain is no domain, or an IP address      ``dns.bad-name``            permanent
+SERVFAIL                                       ``dns.servfail``            temporary
+no answer in time                              ``dns.timeout``             temporary
+REFUSED, or a referral                         ``dns.refused``             temporary
+name server not listening, no route to it      ``dns.unreachable``         temporary
+nonsense                                       ``dns.malformed``           temporary
+aliases in a circle or too many of them        ``dns.loop``                temporary
+no DNSSEC though DNSSEC is required            ``dns.insecure``            temporary
+that, as the name servers do not pass it on    ``dns.not-dnssec-capable``  temporary
+an answer that fails validation                ``dns.bogus``               temporary
+the preferred target is this broker            ``dns.loop-to-self``        temporary
+thousands of questions under way               ``dns.busy``                temporary
+=============================================  ==========================  =====================
+
+DNSSEC
+------
+An answer is *secure* when it is validated: in this process from trust anchors (`dnssec`, `denial`,
+`anchors`), or by a name server that the configuration trusts and that sets the AD bit; those on
+loopback are trusted without being named. The state travels with the answer: through every alias,
+from SRV to target (`Candidate.secure`), from the target's addresses to the TLSA records
+(`Candidate.tlsa`), which are asked for only where all of that is secure (RFC 7672 §2.2, RFC 7673
+§3). TLSA is in one of four states: *insecure*, *present*, *absent*, *failed*; with "present but not
+usable", which `amqproute.net.trust` decides, they are the five of RFC 7672 §2.2. What fails
+validation is ``dns.bogus``: it keeps messages waiting, it is never answered from stale memory, and
+nothing goes around it. `probe` tells domains without DNSSEC from name servers without.
 
 Where two services or two address families disagree:
 
 * A target ``.`` for one service and records for the other: the records are used. With records for
   neither, ``.`` is the zone's last word and the domain's own addresses are not tried.
 * One service fails and the other has records: the records are used. TLS and the peer's name are
-  demanded of both alike, so that a forced failure gains an attacker nothing.
+  demanded of both alike, so that a forced failure gains an attacker nothing. Not so if it fails
+  validation: then the domain waits.
 * One service fails and the other has none, or is ``.``: temporary. The same for addresses: a
   failing look-up makes "no address" temporary.
 * A conclusion that rests on a stale answer is temporary, whatever its code: what was true
@@ -49,8 +65,9 @@ Aliases (CNAME) are followed at SRV owner names, at targets (which RFC 2782 forb
 do) and at the domain; the name to connect to and to verify stays the one that was asked for.
 
 The modules: `order` (RFC 2782, pure), `answer` (what a message says, pure), `cache` (time to live,
-staleness), `nameservers` (whom to ask), `client` (asking), `srv` (the table above), and `zone`, a
-small authoritative server for the demonstration and the tests.
+staleness), `nameservers` (whom to ask), `client` (asking), `dnssec` with `denial` and `anchors`
+(validation), `probe` (who can do DNSSEC), `srv` (the table above), and `zone`, a small
+authoritative server for the demonstration and the tests.
 
 Why so
 ======
@@ -67,16 +84,19 @@ Limits
 ======
 
 ``/etc/hosts`` is not read and search lists are not applied: an address means the same everywhere;
-a static route is the way to override DNS. DNSSEC is left to a validating name server, best on the
-same machine; the AD bit is believed as far as the way to that server is. One answer may hold some
+a static route is the way to override DNS. Trust anchors are not renewed by themselves. One answer
+may hold some
 hundred targets; `srv.ResolverLimits` bounds how many are looked up, and the others are named in
 the attempts.
 """
 
+from amqproute.resolver.anchors import read_anchors
 from amqproute.resolver.answer import Answer, Outcome, Question
 from amqproute.resolver.cache import Cache, CacheLimits
 from amqproute.resolver.client import ClientLimits, DnsClient
+from amqproute.resolver.dnssec import Validator
 from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
+from amqproute.resolver.probe import DnssecProbe
 from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
 
 __all__ = [
@@ -85,12 +105,15 @@ __all__ = [
     "CacheLimits",
     "ClientLimits",
     "DnsClient",
+    "DnssecProbe",
     "DnssecUse",
     "Nameserver",
     "Outcome",
     "Question",
     "ResolverLimits",
     "SrvResolver",
+    "Validator",
     "parse_nameserver",
+    "read_anchors",
     "read_resolv_conf",
 ]

@@ -22,9 +22,12 @@ import dns.rdata
 import dns.rdataclass
 import dns.rdatatype
 from dns.rdatatype import RdataType
+from dns.rdtypes.ANY.TLSA import TLSA
 from dns.rdtypes.IN.A import A
 from dns.rdtypes.IN.AAAA import AAAA
 from dns.rdtypes.IN.SRV import SRV
+
+from amqproute.values import Tlsa
 
 __all__ = ["Answer", "Outcome", "Question", "ServiceRecord", "Unusable", "read_response"]
 
@@ -97,10 +100,12 @@ class Answer:
         records: the records, if any, in the server's order.
         canonical: the owner of the records, or of the lack of them, past all CNAMEs.
         ttl: seconds; of a negative answer as RFC 2308 §5 has it.
-        authenticated: the server set the AD bit.
+        authenticated: DNSSEC proves it: a trusted server set the AD bit, or this process has
+            validated it. `read_response` only repeats the bit; `client` says what it is worth.
         glue: addresses from the additional section, for names under the answer's own domain only;
             never authenticated, as no AD bit speaks of that section.
         attempts: how the answer was come by, a line each.
+        message: the whole response, while it waits to be validated.
     """
 
     question: Question
@@ -111,6 +116,7 @@ class Answer:
     authenticated: bool
     glue: tuple[Answer, ...] = ()
     attempts: tuple[str, ...] = field(default=(), compare=False)
+    message: dns.message.Message | None = field(default=None, compare=False, repr=False)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -124,6 +130,15 @@ class Answer:
             ServiceRecord(record.priority, record.weight, record.port, as_text(record.target))
             for record in self.records
             if isinstance(record, SRV)
+        )
+
+    @property
+    def tlsa(self) -> tuple[Tlsa, ...]:
+        """The records of a TLSA answer."""
+        return tuple(
+            Tlsa(record.usage, record.selector, record.mtype, record.cert)
+            for record in self.records
+            if isinstance(record, TLSA)
         )
 
     def summary(self) -> str:

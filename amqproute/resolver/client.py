@@ -19,6 +19,12 @@ Against forged answers (RFC 5452): each query has its own UDP socket on a port t
 connected to the server's address, and a random id; datagrams from elsewhere, with another id or
 another question are passed over. After a number of those the question goes over TCP, where an
 attacker who cannot see our packets cannot guess along.
+
+DNSSEC comes in two ways. With a `Validator` the signatures are asked for (DO, and CD so that a
+validating server does not hide what is wrong) and checked here. Without one the AD bit counts, but
+only of a server that the client has been told to trust. Such a server says SERVFAIL to what fails
+its validation; whether it was that is asked for by the same question without validation (CD) or
+told by the answer itself (RFC 8914), for ``dns.bogus`` and ``dns.servfail`` have different cures.
 """
 
 from __future__ import annotations
@@ -43,6 +49,7 @@ from twisted.python.failure import Failure
 
 from amqproute.errors import ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
+from amqproute.resolver.dnssec import Validator
 from amqproute.resolver.nameservers import Nameserver
 
 if TYPE_CHECKING:
@@ -62,6 +69,8 @@ MAX_STRAY_DATAGRAMS: Final = 16
 # What the operator is told when servers failed in different ways: what a server *said* before
 # what none of them said.
 _MOST_TELLING: Final = (
+    "dns.bogus",
+    "dns.not-dnssec-capable",
     "dns.loop",
     "dns.servfail",
     "dns.refused",
@@ -71,6 +80,8 @@ _MOST_TELLING: Final = (
 )
 
 _WORDS: Final = {
+    "dns.bogus": "DNSSEC validation fails",
+    "dns.not-dnssec-capable": "the name servers do not pass DNSSEC on",
     "dns.loop": "its aliases form a loop or too long a chain",
     "dns.servfail": "the name servers fail to resolve it",
     "dns.refused": "the name servers refuse to resolve it",
@@ -78,6 +89,10 @@ _WORDS: Final = {
     "dns.timeout": "no name server answered in time",
     "dns.unreachable": "no name server can be reached",
 }
+
+
+_BOGUS_ERRORS: Final = frozenset({5, 6, 7, 8, 9, 10, 11, 12, 25, 27})
+"""Extended DNS errors that speak of DNSSEC (RFC 8914 §4)."""
 
 
 class DnsReactor(Protocol):
@@ -151,6 +166,8 @@ class DnsClient:
         random: chooses message ids; `random.SystemRandom` in a daemon.
         limits: time-outs and bounds.
         authentication: ask for the AD bit (RFC 6840 §5.7).
+        trusts: whether a server's AD bit is believed; None for all of them.
+        validator: validates here instead of believing anybody.
     """
 
     def __init__(
@@ -161,11 +178,15 @@ class DnsClient:
         *,
         limits: ClientLimits | None = None,
         authentication: bool = True,
+        trusts: Callable[[Nameserver], bool] | None = None,
+        validator: Validator | None = None,
     ) -> None:
         self._reactor = reactor
         self._random = random
         self.limits = limits or ClientLimits()
         self._authentication = authentication
+        self._trusts = trusts
+        self._validator = validator
         self._nameservers: tuple[Nameserver, ...] = ()
         self._silent_until: dict[Nameserver, float] = {}
         self._flights: dict[Question, _Flight] = {}
@@ -175,6 +196,19 @@ class DnsClient:
     def __repr__(self) -> str:
         servers = " ".join(map(str, self._nameservers))
         return f"<DnsClient {servers} questions={len(self._flights)}>"
+
+    @property
+    def validates(self) -> bool:
+        """Whether answers are validated in this process."""
+        return self._validator is not None
+
+    @property
+    def is_trusting(self) -> bool:
+        """Whether there is a server whose AD bit would be believed."""
+        return self._authentication and any(map(self._believes, self._nameservers))
+
+    def _believes(self, server: Nameserver) -> bool:
+        return self._trusts is None or self._trusts(server)
 
     @property
     def nameservers(self) -> tuple[Nameserver, ...]:
@@ -271,11 +305,23 @@ class DnsClient:
             seen.add(answer.canonical)
             question = Question(answer.canonical, question.rdtype)
 
-    async def _ask_servers(self, question: Question, flight: _Flight) -> Answer:
-        """Try server after server, round after round."""
+    async def _ask_servers(
+        self, question: Question, flight: _Flight, *, first: Nameserver | None = None
+    ) -> Answer:
+        """Try server after server, round after round.
+
+        Args:
+            question: what to ask.
+            flight: what it is asked for.
+            first: for the validator's own questions, whose answers are not validated again: the
+                server whose answer is being judged, which has to come up with its proofs.
+        """
         failures: set[str] = set()
         now = self._reactor.seconds()
-        servers = sorted(self._nameservers, key=lambda s: self._silent_until.get(s, 0.0) > now)
+        servers = sorted(
+            self._nameservers,
+            key=lambda each: (each != first, self._silent_until.get(each, 0.0) > now),
+        )
         for round_number in range(self.limits.rounds):
             patience = self.limits.try_timeout * 2**round_number
             for server in tuple(servers):
@@ -284,6 +330,8 @@ class DnsClient:
                     raise _gave_up("dns.timeout", flight)
                 try:
                     answer = await self._try(question, server, min(patience, left))
+                    if self._validator is not None and first is None:
+                        answer = await self._judge(self._validator, answer, flight, server)
                 except Unusable as failure:
                     flight.attempts.append(f"{question} @{server}: {failure}")
                     failures.add(failure.code)
@@ -297,6 +345,21 @@ class DnsClient:
                     flight.attempts.append(f"{question} @{server}: {answer.summary()}")
                     return answer
         raise _gave_up(min(failures, key=_MOST_TELLING.index), flight)
+
+    async def _judge(
+        self, validator: Validator, answer: Answer, flight: _Flight, server: Nameserver
+    ) -> Answer:
+        """Validate an answer; raises `Unusable` for one that is bogus."""
+
+        async def fetch(question: Question) -> dns.message.Message:
+            # On this flight's time, and without a slot of its own: it has one.
+            further = await self._ask_servers(question, flight, first=server)
+            assert further.message is not None
+            return further.message
+
+        judgment = await validator.judge(answer, fetch)
+        ttl = min(answer.ttl, judgment.ttl)
+        return replace(answer, authenticated=judgment.is_secure, ttl=ttl, message=None)
 
     async def _try(self, question: Question, server: Nameserver, patience: float) -> Answer:
         """One question to one server, with all the turns that may take.
@@ -320,7 +383,30 @@ class DnsClient:
         if response.rcode() in (dns.rcode.FORMERR, dns.rcode.NOTIMP, dns.rcode.BADVERS):
             # A server from before EDNS (RFC 6891 §7).
             response = await self._exchange(self._query(question, edns=False), server)
-        return read_response(question, response)
+        believes = self._authentication and self._believes(server)
+        if self._validator is None and believes and response.rcode() == dns.rcode.SERVFAIL:
+            await self._blame(question, response, server)
+        answer = read_response(question, response)
+        if self._validator is not None:
+            return replace(answer, authenticated=False, message=response)
+        return answer if believes else replace(answer, authenticated=False)
+
+    async def _blame(
+        self, question: Question, response: dns.message.Message, server: Nameserver
+    ) -> None:
+        """Find out whether a SERVFAIL is one of validation.
+
+        Raises:
+            Unusable: it is: ``dns.bogus``.
+        """
+        for each in response.extended_errors():
+            if int(each.code) in _BOGUS_ERRORS:
+                raise Unusable("dns.bogus", f"SERVFAIL: {each.to_text()}")
+        unchecked = self._query(question, edns=True)
+        unchecked.flags |= dns.flags.CD
+        again = await self._exchange(unchecked, server)
+        if again.rcode() in (dns.rcode.NOERROR, dns.rcode.NXDOMAIN):
+            raise Unusable("dns.bogus", "SERVFAIL, and an answer where validation is switched off")
 
     def _query(self, question: Question, *, edns: bool) -> dns.message.QueryMessage:
         query = dns.message.make_query(
@@ -329,8 +415,11 @@ class DnsClient:
             use_edns=0 if edns else False,
             payload=EDNS_PAYLOAD if edns else None,
             id=self._random.getrandbits(16),
+            want_dnssec=edns and self._validator is not None,
         )
-        if self._authentication:
+        if self._validator is not None:
+            query.flags |= dns.flags.CD
+        elif self._authentication:
             query.flags |= dns.flags.AD
         return query
 

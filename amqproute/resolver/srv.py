@@ -25,13 +25,23 @@ from amqproute.errors import InvalidField, ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, ServiceRecord
 from amqproute.resolver.cache import Cache
 from amqproute.resolver.order import Uniform, order
-from amqproute.values import Candidate, Resolution, TransportSecurity
+from amqproute.resolver.probe import DnssecProbe
+from amqproute.values import (
+    Candidate,
+    Resolution,
+    TlsaAnswer,
+    TlsaState,
+    TransportSecurity,
+)
 
 __all__ = ["DnssecUse", "IDnsClient", "ResolverLimits", "SrvResolver"]
 
 log = Logger()
 
 AMQPS_PORT: Final = 5671
+
+MAX_TLSA: Final = 32
+"""TLSA records of one place that are looked at."""
 
 SERVICES: Final = (
     (TransportSecurity.IMPLICIT, "_amqps._tcp"),
@@ -52,16 +62,16 @@ Network = IPv4Network | IPv6Network
 
 
 class DnssecUse(Enum):
-    """What the AD bit is for (the setting ``resolver.dnssec``)."""
+    """What DNSSEC is for (the setting ``resolver.dnssec``)."""
 
     USE = "use"
-    """Note it in the resolution."""
+    """Where a domain is signed, go by it: names of targets, TLSA records."""
 
     REQUIRE = "require"
     """Believe nothing without it: neither records nor their absence."""
 
     OFF = "off"
-    """Never mind it."""
+    """Never mind it: no name is learned from DNS, no TLSA record is asked for."""
 
 
 class IDnsClient(Protocol):
@@ -145,6 +155,7 @@ class _Target:
     record: ServiceRecord
     security: TransportSecurity
     owner: str
+    secure: bool
 
     @property
     def priority(self) -> int:
@@ -166,7 +177,11 @@ class SrvResolver:
         limits: the bounds.
         deny_targets: networks that no candidate may lie in, for instance one's own management
             network: what a stranger's zone points to is not to be connected to blindly.
-        dnssec: what the AD bit is for.
+        dnssec: what DNSSEC is for.
+        probe: tells a domain without DNSSEC from name servers without.
+        own: hosts and addresses with the ports at which this broker itself is reached. A target
+            that is one of them ends the list: what comes behind is not closer to the domain than
+            this broker is (RFC 5321 §5.1 has the same rule for mail).
     """
 
     def __init__(
@@ -179,6 +194,8 @@ class SrvResolver:
         limits: ResolverLimits | None = None,
         deny_targets: Iterable[Network | str] = (),
         dnssec: DnssecUse = DnssecUse.USE,
+        probe: DnssecProbe | None = None,
+        own: Iterable[tuple[str, int]] = (),
     ) -> None:
         self._client = client
         self._cache = cache
@@ -189,6 +206,8 @@ class SrvResolver:
             ip_network(network) if isinstance(network, str) else network for network in deny_targets
         )
         self._dnssec = dnssec
+        self._probe = probe
+        self._own = frozenset(own)
 
     def __repr__(self) -> str:
         return f"<SrvResolver {self._cache!r}>"
@@ -215,8 +234,12 @@ class SrvResolver:
             assert isinstance(result, Resolution)
             return result
 
-        resolving = Deferred.fromCoroutine(self._resolve(trail))
+        resolving = Deferred.fromCoroutine(self._resolve_or_say_why(trail))
         return resolving.addTimeout(self.limits.deadline, self._clock, onTimeoutCancel=too_late)
+
+    def tlsa(self, host: str, port: int) -> Deferred[TlsaAnswer]:
+        """Find the TLSA records of a host that an operator has named; never fails."""
+        return Deferred.fromCoroutine(self._tlsa_of(host, port, (host,), []))
 
     def forget(self, domain: str) -> int:
         """Forget what is known of a domain and of its targets; returns how many answers.
@@ -239,6 +262,27 @@ class SrvResolver:
         """Forget everything; returns how many answers that were."""
         return self._cache.flush()
 
+    async def _resolve_or_say_why(self, trail: _Trail) -> Resolution:
+        try:
+            return await self._resolve(trail)
+        except ResolveError as error:
+            code, words = await self._why_insecure()
+            if error.code != "dns.insecure" or code == "dns.insecure":
+                raise
+            trail.lines.append(f"{trail.domain}: {words}")
+            text = f"{trail.domain}: DNSSEC is required: {words}"
+            raise trail.give_up(ResolveError(code, text, permanent=False)) from error
+
+    async def _why_insecure(self) -> tuple[str, str]:
+        """Code and words for an answer that DNSSEC does not prove."""
+        if self._dnssec is DnssecUse.OFF:
+            return "dns.insecure", "resolver.dnssec is off"
+        if self._probe is not None:
+            capability = await self._probe.capability()
+            if not capability.is_capable:
+                return "dns.not-dnssec-capable", capability.words
+        return "dns.insecure", "its records are not signed with DNSSEC"
+
     async def _resolve(self, trail: _Trail) -> Resolution:
         questions = [
             Question(f"{prefix}.{trail.domain}", dns.rdatatype.SRV) for _, prefix in SERVICES
@@ -250,12 +294,14 @@ class SrvResolver:
         for (security, _), question, result in zip(SERVICES, questions, results, strict=True):
             answer = trail.take(result)
             if answer is None:
+                if isinstance(result, ResolveError) and result.code == "dns.bogus":
+                    raise trail.give_up(result)  # never around what fails validation
                 continue
             if answer.outcome is not Outcome.FOUND:
                 absence_authenticated = absence_authenticated and answer.authenticated
                 continue
             usable = [
-                _Target(record, security, question.name)
+                _Target(record, security, question.name, self._is_secure(answer))
                 for record in answer.services
                 if _is_usable(record, question, trail)
             ]
@@ -282,11 +328,33 @@ class SrvResolver:
             zip(questions, await _all([self._look_up(q) for q in questions]), strict=True)
         )
         reachable: dict[str, tuple[str, ...]] = {}
+        bases: dict[str, tuple[str, ...]] = {}
         denied = False
         for host in hosts:
             families = [trail.take(looked[Question(host, family)]) for family in _FAMILIES]
             reachable[host], some_denied = self._addresses(host, families, trail)
+            bases[host] = self._bases(host, families)
             denied = denied or some_denied
+        kept = self._closer_than_we(kept, reachable, trail)
+        places = list(
+            dict.fromkeys(
+                (target.record.target, target.record.port, target.secure)
+                for target in kept
+                if reachable[target.record.target]
+            )
+        )
+        found = dict(
+            zip(
+                places,
+                await _all(
+                    [
+                        self._tlsa_of(host, port, bases[host] if secure else (), trail.lines)
+                        for host, port, secure in places
+                    ]
+                ),
+                strict=True,
+            )
+        )
         candidates = tuple(
             Candidate(
                 host=target.record.target,
@@ -296,11 +364,97 @@ class SrvResolver:
                 priority=target.priority,
                 weight=target.weight,
                 source=f"srv:{target.owner}",
+                secure=target.secure,
+                tlsa=_answer_of(found[target.record.target, target.record.port, target.secure]),
             )
             for target in kept
             if reachable[target.record.target]
         )
         return self._finish(candidates, denied, trail)
+
+    def _closer_than_we(
+        self, targets: list[_Target], reachable: dict[str, tuple[str, ...]], trail: _Trail
+    ) -> list[_Target]:
+        """The targets to which this broker may pass on what came to it as one of them.
+
+        Raises:
+            ResolveError: ``dns.loop-to-self``: none of the others is preferred to us.
+        """
+        ours = [
+            target
+            for target in targets
+            if (target.record.target, target.record.port) in self._own
+            or any(
+                (address, target.record.port) in self._own
+                for address in reachable[target.record.target]
+            )
+        ]
+        if not ours:
+            return targets
+        best = min(ours, key=lambda each: (each.security.value == "amqp", each.priority))
+        closer = [
+            each
+            for each in targets
+            if (each.security.value == "amqp", each.priority)
+            < (best.security.value == "amqp", best.priority)
+        ]
+        place = f"{best.record.target}:{best.record.port}"
+        trail.lines.append(f"{place} is this broker: no target of its priority or behind is used")
+        if not closer:
+            raise ResolveError(
+                "dns.loop-to-self",
+                f"{trail.domain}: its preferred target {place} is this broker, which does not "
+                "have the domain under `domains`",
+                permanent=False,
+                attempts=tuple(trail.lines),
+            )
+        return closer
+
+    def _is_secure(self, answer: Answer) -> bool:
+        return answer.authenticated and self._dnssec is not DnssecUse.OFF
+
+    def _bases(self, host: str, answers: Sequence[Answer | None]) -> tuple[str, ...]:
+        """Where TLSA records may stand, best first (RFC 7671 §7); nowhere without signed addresses.
+
+        RFC 7672 §2.2.2 says why not: name servers of unsigned zones are known to fail at TLSA.
+        """
+        found = [answer for answer in answers if answer is not None and answer.addresses]
+        if not found or not all(self._is_secure(answer) for answer in found):
+            return ()
+        ends = {answer.canonical for answer in found}
+        return (*(ends - {host} if len(ends) == 1 else ()), host)
+
+    async def _tlsa_of(
+        self, host: str, port: int, bases: Sequence[str], lines: list[str]
+    ) -> TlsaAnswer:
+        """Look the TLSA records of a place up at the first of the names that has some."""
+        if not bases or self._dnssec is DnssecUse.OFF:
+            code, words = await self._why_insecure()
+            return TlsaAnswer(host, port, TlsaState.INSECURE, code=code, words=words)
+        answered = TlsaAnswer(host, port, TlsaState.ABSENT)
+        for base in bases:
+            answered = await self._tlsa_at(base, port, lines)
+            if answered.state is not TlsaState.ABSENT:
+                break
+        return answered
+
+    async def _tlsa_at(self, base: str, port: int, lines: list[str]) -> TlsaAnswer:
+        question = Question(f"_{port}._tcp.{base}", dns.rdatatype.TLSA)
+        try:
+            looked = await self._look_up(question)
+        except ResolveError as error:
+            lines.extend(error.attempts)
+            if error.code not in ("dns.insecure", "dns.not-dnssec-capable"):
+                return TlsaAnswer(base, port, TlsaState.FAILED, code=error.code, words=str(error))
+            return TlsaAnswer(base, port, TlsaState.INSECURE, code=error.code, words=str(error))
+        lines.extend(looked.attempts)
+        answer = looked.answer
+        if not self._is_secure(answer):
+            code, words = await self._why_insecure()
+            return TlsaAnswer(base, port, TlsaState.INSECURE, code=code, words=words)
+        records = answer.tlsa[:MAX_TLSA]
+        state = TlsaState.PRESENT if records else TlsaState.ABSENT
+        return TlsaAnswer(base, port, state, records)
 
     async def _from_addresses(self, trail: _Trail) -> Resolution:
         """Neither service has records: the domain may be a host itself (A-09)."""
@@ -314,6 +468,11 @@ class SrvResolver:
         trail.authenticated = trail.authenticated and all(a.authenticated for a in found)
         if not denied and all(a and a.outcome is Outcome.NXDOMAIN for a in answers):
             raise trail.conclude("dns.nxdomain", "there is no such domain")
+        secure = trail.authenticated and self._dnssec is not DnssecUse.OFF
+        bases = self._bases(trail.domain, answers) if secure else ()
+        tlsa = None
+        if addresses:
+            tlsa = await self._tlsa_of(trail.domain, AMQPS_PORT, bases, trail.lines)
         candidates = (
             Candidate(
                 host=trail.domain,
@@ -323,6 +482,8 @@ class SrvResolver:
                 priority=0,
                 weight=0,
                 source="address",
+                secure=secure,
+                tlsa=tlsa,
             ),
         )
         return self._finish(candidates if addresses else (), denied, trail)
@@ -391,7 +552,8 @@ class SrvResolver:
             except ResolveError as error:
                 self._cache.put_failure(question, error)
                 failure, lines = error, error.attempts
-        stale = self._cache.stale(question)
+        # What fails validation is an attack or a broken zone; yesterday's answer is no way around.
+        stale = None if failure.code == "dns.bogus" else self._cache.stale(question)
         if stale is None:
             raise ResolveError(failure.code, str(failure), permanent=False, attempts=lines)
         log.debug(
@@ -409,18 +571,25 @@ class SrvResolver:
                 "dns.insecure",
                 f"{question}: the answer is not authenticated and DNSSEC is required",
                 permanent=False,
-                attempts=(*answer.attempts, f"{question}: refused, no AD bit"),
+                attempts=(*answer.attempts, f"{question}: refused, not authenticated"),
             )
         # The lines tell how it was come by this time; kept, they would be told as news for hours.
         kept = replace(answer, attempts=(), glue=())
         negative = answer.outcome is not Outcome.FOUND
         ttl = self._cache.put(question, kept, answer.ttl, negative=negative)
-        if not required:  # the AD bit says nothing about the additional section (RFC 4035 §3.2.3)
+        # Nothing proves the additional section (RFC 4035 §3.2.3), so it is used where nothing is
+        # proved anyway; elsewhere its names are asked for.
+        if not required and not self._is_secure(answer):
             for glue in answer.glue:
                 # What was asked for is worth more than what came along (RFC 2181 §5.4.1).
                 if self._cache.peek(glue.question) is None:
                     self._cache.put(glue.question, glue, glue.ttl)
         return _Looked(answer, ttl, False, answer.attempts)
+
+
+def _answer_of(result: TlsaAnswer | ResolveError) -> TlsaAnswer:
+    assert isinstance(result, TlsaAnswer)  # a look-up that failed is one of its states
+    return result
 
 
 def _is_usable(record: ServiceRecord, question: Question, trail: _Trail) -> bool:

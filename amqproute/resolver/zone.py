@@ -6,8 +6,12 @@ section, CNAME chains as far as its own zones go, NXDOMAIN and NODATA with the S
 asks for, truncation where an answer is too large for UDP. Faults can be set for each name, so that
 the bad days of DNS can be rehearsed: SERVFAIL, REFUSED, silence, delay, garbage.
 
-It does without: wildcards, delegations, zone transfers, DNSSEC, rate limits. It listens on
-loopback unless told otherwise.
+Zones that dnspython has signed (`dns.dnssec.sign_zone`, NSEC) are served with their signatures and
+proofs of absence to whoever sets the DO bit. With `Authority.plays_resolver` it also sets the AD
+bit, as a validating resolver would, for what comes out of the zones named there.
+
+It does without: wildcards, referrals, zone transfers, NSEC3, rate limits. It listens on loopback
+unless told otherwise.
 
 `Authority` is the pure part, a query's octets in and a response's octets out; `ZoneServer` gives it
 sockets.
@@ -108,12 +112,15 @@ class Authority:
 
     Attributes:
         asked: the last questions, oldest first.
+        plays_resolver: origins, without the final dot, whose answers get the AD bit when asked for;
+            the bit needs all zones of a chain of aliases.
     """
 
     def __init__(self, zones: Iterable[str | dns.zone.Zone]) -> None:
         self._zones: dict[dns.name.Name, dns.zone.Zone] = {}
         self._faults: dict[tuple[str, RdataType | None], Fault] = {}
         self.asked: deque[Question] = deque(maxlen=MAX_REMEMBERED)
+        self.plays_resolver: frozenset[str] = frozenset()
         for zone in zones:
             self.set_zone(zone)
 
@@ -176,33 +183,46 @@ class Authority:
         rdtype: RdataType,
     ) -> dns.message.Message:
         response = dns.message.make_response(query)
-        zone = self._zone_of(name)
+        wants_proof = bool(query.ednsflags & dns.flags.DO)
+        zone = self._zone_of(name, rdtype)
         if zone is None or rdclass != dns.rdataclass.IN:
             response.set_rcode(dns.rcode.REFUSED)
             return response
         response.flags |= dns.flags.AA
+        authentic = bool(self.plays_resolver) and not query.flags & dns.flags.CD
         for _ in range(MAX_CHAIN):
+            authentic = authentic and as_text(zone.origin or name) in self.plays_resolver
             found = zone.get_rrset(name, rdtype)
             if found is not None:
                 response.answer.append(found)
+                if wants_proof:
+                    _add_signatures(response.answer, zone, found)
                 self._add_addresses(response, found)
-                return response
+                break
             alias = zone.get_rrset(name, dns.rdatatype.CNAME)
             if alias is None:
-                self._deny(response, zone, name)
-                return response
+                self._deny(response, zone, name, wants_proof=wants_proof)
+                break
             if alias in response.answer:
-                return response  # a loop; the asker has to see for himself
+                break  # a loop; the asker has to see for himself
             response.answer.append(alias)
+            if wants_proof:
+                _add_signatures(response.answer, zone, alias)
             name = alias[0].target
-            next_zone = self._zone_of(name)
+            next_zone = self._zone_of(name, rdtype)
             if next_zone is None:
-                return response
+                break
             zone = next_zone
+        if authentic and (wants_proof or query.flags & dns.flags.AD):
+            response.flags |= dns.flags.AD
         return response
 
-    def _zone_of(self, name: dns.name.Name) -> dns.zone.Zone | None:
-        """The zone with the longest origin that the name lies in."""
+    def _zone_of(
+        self, name: dns.name.Name, rdtype: RdataType = dns.rdatatype.A
+    ) -> dns.zone.Zone | None:
+        """The zone with the longest origin that the name lies in; for DS the one above it."""
+        if rdtype == dns.rdatatype.DS and name != dns.name.root:
+            name = name.parent()
         while name not in self._zones:
             if name == dns.name.root:
                 return None
@@ -210,15 +230,43 @@ class Authority:
         return self._zones[name]
 
     def _deny(
-        self, response: dns.message.Message, zone: dns.zone.Zone, name: dns.name.Name
+        self,
+        response: dns.message.Message,
+        zone: dns.zone.Zone,
+        name: dns.name.Name,
+        *,
+        wants_proof: bool,
     ) -> None:
         """Say that there is no such data, or no such name if nothing lies at or under it."""
-        if not any(node.is_subdomain(name) for node in zone.nodes):
+        is_there = any(node.is_subdomain(name) for node in zone.nodes)
+        if not is_there:
             response.set_rcode(dns.rcode.NXDOMAIN)
         assert zone.origin is not None
         soa = zone.get_rrset(zone.origin, dns.rdatatype.SOA)
         assert soa is not None
         response.authority.append(soa)
+        if not wants_proof:
+            return
+        _add_signatures(response.authority, zone, soa)
+        self._add_proof(response, zone, name)
+        if not is_there:
+            closest = name.parent()
+            while not any(node.is_subdomain(closest) for node in zone.nodes):
+                closest = closest.parent()
+            self._add_proof(response, zone, dns.name.Name((b"*", *closest.labels)))
+
+    def _add_proof(
+        self, response: dns.message.Message, zone: dns.zone.Zone, name: dns.name.Name
+    ) -> None:
+        """Add the NSEC record at a name, or else the last one before it."""
+        owners = [node for node in zone.nodes if zone.get_rdataset(node, dns.rdatatype.NSEC)]
+        before = [node for node in owners if node <= name]
+        if not before:
+            return  # the zone is not signed
+        proof = zone.get_rrset(max(before), dns.rdatatype.NSEC)
+        if proof is not None and proof not in response.authority:
+            response.authority.append(proof)
+            _add_signatures(response.authority, zone, proof)
 
     def _add_addresses(self, response: dns.message.Message, found: dns.rrset.RRset) -> None:
         for record in found:
@@ -231,6 +279,14 @@ class Authority:
                 addresses = zone.get_rrset(record.target, rdtype)
                 if addresses is not None and addresses not in response.additional:
                     response.additional.append(addresses)
+
+
+def _add_signatures(
+    section: list[dns.rrset.RRset], zone: dns.zone.Zone, rrset: dns.rrset.RRset
+) -> None:
+    signatures = zone.get_rrset(rrset.name, dns.rdatatype.RRSIG, covers=rrset.rdtype)
+    if signatures is not None:
+        section.append(signatures)
 
 
 def _fit(response: dns.message.Message, query: dns.message.Message, *, udp: bool) -> bytes:

@@ -20,7 +20,7 @@ from amqproute.resolver.client import DnsClient
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
 from amqproute.resolver.zone import Authority, Fault, FaultKind
-from amqproute.values import Candidate, Resolution, TransportSecurity
+from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState, TransportSecurity
 from tests.resolver.fakes import Datagram, PretendNetwork
 
 A, AAAA, SRV = dns.rdatatype.A, dns.rdatatype.AAAA, dns.rdatatype.SRV
@@ -287,6 +287,14 @@ class TableTests(ResolverTestCase):
                     priority=10,
                     weight=60,
                     source="srv:_amqps._tcp.beta.example",
+                    secure=False,
+                    tlsa=TlsaAnswer(
+                        "amqp.beta.example",
+                        5671,
+                        TlsaState.INSECURE,
+                        code="dns.insecure",
+                        words="its records are not signed with DNSSEC",
+                    ),
                 ),
             ),
         )
