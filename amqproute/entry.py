@@ -20,6 +20,8 @@ from weakref import WeakSet
 if TYPE_CHECKING:
     from amqproute.message import Message
 
+MOST_COUNTED: Final = 0xFFFFFFFF
+"""Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
 TRANSIENT: Final = 1
 """Store flag: a non-durable entry that was paged out; dropped when the store is opened."""
 

@@ -40,8 +40,9 @@ Parts of a queue
 `queue` is what arrives and what is settled; `levels` are its lines of entries, one for each
 priority, `line` is one of them; `consumers` deals them out, with a `feed` for each consumer that
 selects or browses; `backlog` is what stands in the store only; `expiry`, `deferral` and
-`unreachable` take entries off the lines, and `once` keeps repetitions off; `publishers` and
-`waiters` share out free space.
+`unreachable` take entries off the lines, `settlement` puts them back, and `removal` takes them
+off the queue for good; `once` keeps repetitions off, `admission` what its options forbid;
+`publishers` and `waiters` share out free space.
 
 Topics
 ======

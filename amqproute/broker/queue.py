@@ -8,8 +8,11 @@
     backlog      what stands in the store only: refilled, scanned, purged
     expiry       entries whose time is over
     deferral     entries that wait for their next attempt
+    removal      how entries leave for good
+    settlement   what outcomes other than accepted do
     unreachable  entries that no attached link needs
     once         message-ids, so that nothing is held twice
+    admission    whom it lets attach and what it takes, by its options
     publishers   who sends, and how free space is shared; waiters: who waits for some
     branch_holds what prepared branches of distributed transactions keep of it
 """
@@ -17,79 +20,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.broker import admission
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch_holds import BranchHolds
 from amqproute.broker.consumers import UNBOUNDED, Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.expiry import FLEETING_MS, Expiry
-from amqproute.broker.feed import Feed, Selects
+from amqproute.broker.feed import Selects
 from amqproute.broker.levels import USUAL_PRIORITY, Levels, level_of
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.once import Once
 from amqproute.broker.options import (
     Duplicates,
     Durability,
-    Excess,
     Lifetime,
     NonTransactional,
     QueueOptions,
-    Visibility,
 )
 from amqproute.broker.publishers import Publishers
+from amqproute.broker.removal import Removal
+from amqproute.broker.settlement import Settlement
+from amqproute.broker.soon import Soon
+from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.broker.waiters import Waiters
+from amqproute.entry import MOST_COUNTED as MOST_COUNTED
 from amqproute.entry import TRANSIENT, Entry
-from amqproute.errors import (
-    NotAllowed,
-    PreconditionFailed,
-    ResourceDeleted,
-    ResourceLimitExceeded,
-    ResourceLocked,
-)
+from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 
-MOST_COUNTED: Final = 0xFFFFFFFF
-"""Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
-NON_TRANSACTED: Final = "x-opt-non-transacted"
-
 DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
-
 Taken = Callable[["Queue", Sequence[Entry], Batch, object], None]
 Dropped = Callable[["Queue", Sequence[Entry], str, Batch], None]
-
 
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
 """Why entries have gone that nobody has taken, for reports about them."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """What happened on a queue since the daemon started; plain counters for operators."""
-
-    enqueued: int = 0
-    dequeued: int = 0
-    released: int = 0
-    rejected: int = 0
-    expired: int = 0
-    dead_lettered: int = 0
-    loaded: int = 0
-    purged: int = 0
-    duplicates: int = 0
-    unreachable: int = 0
 
 
 @implementer(ITarget, ISource)
@@ -150,17 +128,16 @@ class Queue:
         self._begin = begin
         self._now_ms = now_ms
         self._budget = budget or MemoryBudget()
-        self._dead_letter = dead_letter or discard
         self._in_memory_only = force_transient
         self._log = log or Logger()
         self._levels = Levels(self.rows, store, self._budget)
-        self._deferral = Deferral(clock, self._undeferred)
+        self._deferral = Deferral(clock, lambda entries: self._settlement.back(entries))
         self._expiry = Expiry(
             clock,
             now_ms,
             self._levels,
             self._deferral,
-            self._expire_now,
+            lambda entries: self._removal.expire_now(entries),
             self.dispatch,
             lambda failure, line: self._backlog.failed(failure, line),
         )
@@ -174,12 +151,32 @@ class Queue:
             self.dispatch,
             self._load_failed,
         )
+        treat = dead_letter or discard
+        self._removal = Removal(
+            self._levels,
+            self._deferral,
+            self._backlog,
+            self.tally,
+            begin,
+            lambda *facts: treat(self, *facts),
+            self._gone,
+            self._commit_failed,
+        )
         self._unreachable = Unreachable(
             self._levels,
             self._consumers,
-            self._archive_unreachable,
+            self._removal.unreachable_now,
             lambda: self._call_soon(self._unreachable.look),
-            self._purge_unreachable,
+            self._removal.clear_out_unreachable,
+        )
+        self._settlement = Settlement(
+            self._consumers,
+            self._deferral,
+            self._expiry,
+            self._removal,
+            self._unreachable,
+            self.tally,
+            self.dispatch,
         )
         self.holds = BranchHolds(
             self._levels, self._consumers, store, lambda: self._call_soon(self._tell_space)
@@ -190,7 +187,7 @@ class Queue:
         self._is_ending = False
         self._waiters = Waiters()
         self._once: Once | None = None
-        self._soon: dict[Callable[[], Any], IDelayedCall] = {}
+        self._soon = Soon(clock)
         self.publishers = Publishers(self.space, lambda: self.limits.capacity > 0)
         self.lifetime: Lifetime | None = None
         self.is_exclusive = False
@@ -346,7 +343,7 @@ class Queue:
         """End the queue (lifetime policies): entries go, timers stop."""
         self._deleted = True
         batch = self._begin()
-        self._drop(self._clear(), NODE_DELETED, batch)
+        self._drop(self._removal.take_all(), NODE_DELETED, batch)
         self._consumers.clear()
         self._backlog.end()
         self._expiry.end()
@@ -355,10 +352,7 @@ class Queue:
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
-        for call in self._soon.values():
-            if call.active():
-                call.cancel()
-        self._soon.clear()
+        self._soon.stop()
         if self._once is not None:
             self._once.stop()
         self._expiry.stop()
@@ -366,17 +360,9 @@ class Queue:
         self._backlog.stop()
 
     def _call_soon(self, function: Callable[[], Any]) -> None:
-        """Call a method when what is going on now is over, once however often it is asked for."""
-        if function not in self._soon and not self._deleted:
-            self._soon[function] = self._clock.callLater(0, self._call_now, function)
-
-    def _call_now(self, function: Callable[[], Any]) -> None:
-        self._soon.pop(function, None)
-        function()
-
-    def _clear(self) -> list[Entry]:
-        """Take everything available and deferred out of memory."""
-        return self._deferral.clear() + self._levels.clear()
+        """Call a method when what is going on now is over, unless the queue is no more then."""
+        if not self._deleted:
+            self._soon.call(function)
 
     # -- publish -------------------------------------------------------------------------------
 
@@ -410,7 +396,11 @@ class Queue:
                 self.tally.duplicates += not batch.is_rehearsal
                 return
         if self._is_choosy:
-            self._choose(message, batch)
+            if self._is_ending:
+                raise ResourceDeleted(f"node {self.name} does not exist any more")
+            admission.check_message(
+                self.name, self._options, message, batch.is_transactional, self._keeps_nothing
+            )
         if limits.capacity:
             taken = self.depth + self._levels.pending + self.holds.places
             if taken - batch.leaving.get(self, 0) >= limits.capacity:
@@ -455,28 +445,10 @@ class Queue:
         except KeyError:
             batch.arrivals[self] = [entry]
 
-    def _choose(self, message: Message, batch: Batch) -> None:
-        """Refuse what a choosy queue does not take (Q-19, K-15)."""
-        if self._is_ending:
-            raise ResourceDeleted(f"node {self.name} does not exist any more")
-        options = self._options
-        if self._keeps_nothing and not options.takes_durable and message.header.durable:
-            raise PreconditionFailed(
-                f"queue {self.name} keeps messages in memory only: durable ones are not taken"
-            )
-        if options.non_transactional is NonTransactional.ALL:
-            return
-        is_flagged = message.annotations.get(NON_TRANSACTED) is True
-        if options.non_transactional is NonTransactional.UNSUPPORTED:
-            if is_flagged:
-                raise NotAllowed(f"queue {self.name} takes no non-transacted messages")
-        elif batch.is_transactional and not is_flagged:
-            raise NotAllowed(f"queue {self.name} takes non-transacted messages only")
-
     def arrived(self, entries: list[Entry]) -> None:
         """Line up entries whose batch has been committed."""
         if self._deleted:
-            self._discard(entries)
+            self._removal.archive_now(entries)
             return
         if self._once is not None:
             entries = self._without_duplicates(entries, self._once)
@@ -561,19 +533,8 @@ class Queue:
         Raises:
             AmqpError: it may not.
         """
-        options = self._options
-        if options.visibility is Visibility.INBOUND:
-            raise NotAllowed(f"{self.name!r} can be sent to only: it has visibility inbound")
-        most = options.destructive_links
-        if copies or most is None:
-            return
-        if most == 0:
-            raise NotAllowed(f"{self.name!r} can be browsed only: distribution-mode copy")
-        if options.excess is Excess.FAIL and self._consumers.movers - leaving >= most:
-            words = f"{self.name!r} has {self._consumers.movers} consumers, no more are allowed"
-            if most == 1:
-                raise ResourceLocked(words)
-            raise ResourceLimitExceeded(words, info={"limiter": "maximum-destructive-links"})
+        movers = self._consumers.movers - leaving
+        admission.check_source(self.name, self._options, copies, movers)
 
     def check_target(self) -> None:
         """Refuse a link, or a message, to this queue (N-14).
@@ -581,8 +542,7 @@ class Queue:
         Raises:
             NotAllowed: it can be received from only.
         """
-        if self._options.visibility is Visibility.OUTBOUND:
-            raise NotAllowed(f"{self.name!r} can be received from only: visibility outbound")
+        admission.check_target(self.name, self._options)
 
     # -- the life of a dynamic queue (N-16, N-17, K-21) ------------------------------------------
 
@@ -667,21 +627,15 @@ class Queue:
         feeds = self._consumers.feeds
         feed = feeds.get(consumer) if feeds else None
         if feed is not None and feed.copies:
-            self._settle_copies(feed, entries, outcome)
+            self._settlement.settle_copies(feed, entries, outcome)
         elif type(outcome) is spec.Accepted:
             self._consumers.acquired -= len(entries)
             if self.when_taken is not None:
                 self.when_taken(self, entries, batch, consumer)
-            self._archive(entries, batch)
+            self._removal.archive(entries, batch)
             self.tally.dequeued += len(entries)
-        elif type(outcome) is spec.Rejected:
-            self._consumers.acquired -= len(entries)
-            self.tally.rejected += len(entries)
-            self.dead_letter(list(entries), DeadLetterReason.REJECTED, outcome.error, batch)
-        elif type(outcome) is spec.Modified:
-            self._modify(entries, outcome, batch, consumer)
         else:
-            self.release(entries)
+            self._settlement.settle(entries, outcome, batch, consumer, self.limits)
 
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
@@ -689,85 +643,10 @@ class Queue:
         if self._once is not None:
             self._once.back(entries)
 
-    def _settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
-        """A browser's outcomes concern its own link only (S-04, L-24 to L-28)."""
-        again = type(outcome) is spec.Released or (
-            type(outcome) is spec.Modified and not outcome.undeliverable_here
-        )
-        if again:
-            for entry in entries:
-                feed.show_again(entry.line, entry)
-            self.dispatch()
-        elif feed.needed is not None:
-            for entry in entries:
-                feed.confirmed(entry)
-            self._unreachable.look_at(entries)
-
-    def _archive_unreachable(self, entries: Sequence[Entry]) -> None:
-        batch = self._begin()
-        self._let_go_unreachable(entries, batch)
-        batch.commit(patient=True).addErrback(self._commit_failed)
-
-    def _purge_unreachable(self) -> None:
-        if self.available or self._deferral:
-            self._clear_out(self._let_go_unreachable).addErrback(self._commit_failed)
-
-    def _let_go_unreachable(self, entries: Sequence[Entry], batch: Batch) -> None:
-        self.tally.unreachable += len(entries)
-        self._archive(entries, batch)
-
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
-        if self._deleted:
-            return
-        self._consumers.acquired -= len(entries)
-        self.tally.released += len(entries)
-        earliest = 0
-        for entry in entries:
-            entry.attempted = True
-            self._back(entry)
-            if entry.expires_ms and (not earliest or entry.expires_ms < earliest):
-                earliest = entry.expires_ms
-        if earliest:
-            self._expiry.watch(earliest)
-        self.dispatch()
-
-    def _back(self, entry: Entry) -> None:
-        entry.line.back(entry)
-        if self._consumers.feeds:
-            self._consumers.offer_again(entry)
-
-    def _modify(
-        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object
-    ) -> None:
-        back: list[Entry] = []
-        spent: list[Entry] = []
-        for entry in entries:
-            self._change(entry, outcome, batch, consumer)
-            most = self.limits.max_deliveries
-            is_spent = most and outcome.delivery_failed and entry.delivery_count >= most
-            (spent if is_spent else back).append(entry)
-        if spent:
-            self._consumers.acquired -= len(spent)
-            self.dead_letter(spent, DeadLetterReason.MAX_DELIVERIES, None, batch)
-        if back:
-            self.release(back)
-
-    def _change(self, entry: Entry, outcome: Any, batch: Batch, consumer: object) -> None:
-        """Apply a modified outcome to one entry (part 3 §3.4.5)."""
-        changed = False
-        if outcome.delivery_failed:
-            entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
-            changed = True
-        if outcome.undeliverable_here and consumer is not None:
-            entry.bar(consumer)
-        encoded = None
-        if outcome.message_annotations:
-            entry.message = entry.message.with_annotations(outcome.message_annotations)
-            encoded = entry.message.encoded
-            changed = True
-        if changed and entry.stored:
-            batch.transaction.update(entry.id, entry.delivery_count, encoded)
+        if not self._deleted:
+            self._settlement.release(entries)
 
     def give_up(
         self,
@@ -777,25 +656,10 @@ class Queue:
         batch: Batch,
     ) -> None:
         """Dead-letter acquired entries for a reason other than an outcome."""
-        self._consumers.acquired -= len(entries)
-        self.dead_letter(list(entries), reason, error, batch)
+        self._settlement.give_up(entries, reason, error, batch)
 
-    def dead_letter(
-        self,
-        entries: list[Entry],
-        reason: DeadLetterReason,
-        error: spec.Error | None,
-        batch: Batch,
-    ) -> None:
-        """Hand entries, no longer acquired, to the dead-letter treatment within the batch."""
-        self.tally.dead_lettered += len(entries)
-        self._dead_letter(self, entries, reason, error, batch)
-        self._archive(entries, batch)
-
-    def _archive(self, entries: Sequence[Entry], batch: Batch) -> None:
-        ids = [entry.id for entry in entries if entry.stored]
-        if ids:
-            batch.transaction.dequeue(ids)
+    def _gone(self, entries: Sequence[Entry]) -> None:
+        """Draw the conclusions from entries' having left."""
         if self._once is not None:
             self._once.gone(entries)
         if self.lifetime is not None:
@@ -804,12 +668,6 @@ class Queue:
             self._clock.callLater(0, self._tell_space)
         if self._consumers.feeds:
             self._consumers.gone(entries)
-
-    def _discard(self, entries: Sequence[Entry]) -> None:
-        """Archive entries that arrived after the queue was deleted."""
-        batch = self._begin()
-        self._archive(entries, batch)
-        batch.commit().addErrback(self._commit_failed)
 
     def _commit_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not write to the store", failure, queue=self.name)
@@ -822,7 +680,7 @@ class Queue:
         Returns:
             A Deferred of how many, when that is durable.
         """
-        return self._clear_out(self._purge)
+        return self._removal.clear_out(self._purge)
 
     def expire(self, error: spec.Error) -> Deferred[int]:
         """End the life of every available and deferred entry now, as an operator wants it.
@@ -833,12 +691,9 @@ class Queue:
         Returns:
             A Deferred of how many, when that is durable.
         """
-
-        def expire(entries: list[Entry], batch: Batch) -> None:
-            self.tally.expired += len(entries)
-            self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
-
-        return self._clear_out(expire)
+        return self._removal.clear_out(
+            lambda entries, batch: self._removal.expire(entries, batch, error)
+        )
 
     def _purge(self, entries: list[Entry], batch: Batch) -> None:
         self.tally.purged += len(entries)
@@ -848,25 +703,7 @@ class Queue:
         """Archive entries that nobody has taken and that are no dead letters."""
         if self.when_dropped is not None and entries:
             self.when_dropped(self, entries, code, batch)
-        self._archive(entries, batch)
-
-    def _clear_out(self, let_go: Callable[[list[Entry], Batch], None]) -> Deferred[int]:
-        """Let go of everything: what is in memory at once, the rest a page at a time."""
-        batch = self._begin()
-        entries = self._clear()
-        let_go(entries, batch)
-        count = [len(entries)]
-
-        def page(entries: list[Entry]) -> Deferred[None]:
-            batch = self._begin()
-            let_go(entries, batch)
-            count.append(len(entries))
-            return batch.commit()
-
-        done: Deferred[Any] = batch.commit()
-        for line in self._levels.lines:
-            done.addCallback(lambda _, line: self._backlog.clear(line, page), line)
-        return done.addCallback(lambda _: sum(count))
+        self._removal.archive(entries, batch)
 
     # -- deferral and expiry -------------------------------------------------------------------
 
@@ -875,33 +712,15 @@ class Queue:
 
         The wait is not persisted: after a restart the entries are available at once.
         """
-        self._consumers.acquired -= len(entries)
-        for entry in entries:
-            entry.attempted = True
-        self._expiry.watch_all(entries)
-        self._deferral.add(entries, seconds)
+        self._settlement.defer(entries, seconds)
 
     def undefer(self, everything: bool = False) -> None:
         """Make deferred entries available whose time has come, or all of them."""
         self._deferral.end(everything)
 
-    def _undeferred(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            self._back(entry)
-        self.dispatch()
-
     def _in_memory(self) -> Iterator[Entry]:
         yield from self._levels.entries()
         yield from self._deferral.entries()
-
-    def _expire_now(self, expired: list[Entry]) -> None:
-        batch = self._begin()
-        self._expire(expired, batch)
-        batch.commit().addErrback(self._commit_failed)
-
-    def _expire(self, entries: list[Entry], batch: Batch) -> None:
-        self.tally.expired += len(entries)
-        self.dead_letter(entries, DeadLetterReason.EXPIRED, None, batch)
 
 
 def discard(

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.broker.batch import Batch
-from amqproute.entry import Entry
+from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import DecodeError
 from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
@@ -44,7 +44,6 @@ quoted form of any container-id."""
 
 ACCEPTED: Final = spec.Accepted()
 RELEASED: Final = spec.Released()
-MOST_COUNTED: Final = 0xFFFFFFFF
 
 
 class Arrival:

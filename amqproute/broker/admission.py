@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whom a queue lets attach, and what it takes, by its options (N-14, Q-19 to Q-21, K-15)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from amqproute.broker.options import Excess, NonTransactional, QueueOptions, Visibility
+from amqproute.errors import (
+    NotAllowed,
+    PreconditionFailed,
+    ResourceLimitExceeded,
+    ResourceLocked,
+)
+from amqproute.message import Message
+
+NON_TRANSACTED: Final = "x-opt-non-transacted"
+
+
+def check_source(name: str, options: QueueOptions, copies: bool, movers: int) -> None:
+    """Refuse a link that would receive (N-14, Q-20, Q-21).
+
+    Args:
+        name: the queue's.
+        options: its options.
+        copies: the link browses.
+        movers: other consumers that take entries away.
+
+    Raises:
+        AmqpError: it may not.
+    """
+    if options.visibility is Visibility.INBOUND:
+        raise NotAllowed(f"{name!r} can be sent to only: it has visibility inbound")
+    most = options.destructive_links
+    if copies or most is None:
+        return
+    if most == 0:
+        raise NotAllowed(f"{name!r} can be browsed only: distribution-mode copy")
+    if options.excess is Excess.FAIL and movers >= most:
+        words = f"{name!r} has {movers} consumers, no more are allowed"
+        if most == 1:
+            raise ResourceLocked(words)
+        raise ResourceLimitExceeded(words, info={"limiter": "maximum-destructive-links"})
+
+
+def check_target(name: str, options: QueueOptions) -> None:
+    """Refuse a link, or a message, to a queue that can be received from only (N-14).
+
+    Raises:
+        NotAllowed: it can.
+    """
+    if options.visibility is Visibility.OUTBOUND:
+        raise NotAllowed(f"{name!r} can be received from only: visibility outbound")
+
+
+def check_message(
+    name: str, options: QueueOptions, message: Message, is_transactional: bool, keeps_nothing: bool
+) -> None:
+    """Refuse what a choosy queue does not take (Q-19, K-15).
+
+    Args:
+        name: the queue's.
+        options: its options.
+        message: what comes.
+        is_transactional: it is part of a transaction.
+        keeps_nothing: the queue writes nothing to the store.
+
+    Raises:
+        AmqpError: it is not taken.
+    """
+    if keeps_nothing and not options.takes_durable and message.header.durable:
+        raise PreconditionFailed(
+            f"queue {name} keeps messages in memory only: durable ones are not taken"
+        )
+    if options.non_transactional is NonTransactional.ALL:
+        return
+    is_flagged = is_non_transacted(message)
+    if options.non_transactional is NonTransactional.UNSUPPORTED:
+        if is_flagged:
+            raise NotAllowed(f"queue {name} takes no non-transacted messages")
+    elif is_transactional and not is_flagged:
+        raise NotAllowed(f"queue {name} takes non-transacted messages only")
+
+
+def is_non_transacted(message: Message) -> bool:
+    """Tell whether a message takes no part in transactions, whatever it is sent in (M-21)."""
+    return message.annotations.get(NON_TRANSACTED) is True

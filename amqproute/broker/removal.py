@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How entries leave a queue for good: archived, dead-lettered, expired, dropped, cleared out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from amqproute.broker.backlog import Backlog
+from amqproute.broker.batch import Batch
+from amqproute.broker.deferral import Deferral
+from amqproute.broker.levels import Levels
+from amqproute.broker.tally import Tally
+from amqproute.entry import Entry
+from amqproute.values import DeadLetterReason
+from amqproute.wire.amqp10 import spec
+
+LetGo = Callable[[list[Entry], Batch], None]
+Treat = Callable[[list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
+
+
+class Removal:
+    """What takes entries, which are off the lines already, out of one queue.
+
+    Args:
+        levels: the queue's lines.
+        deferral: its deferred entries.
+        backlog: what stands in the store only.
+        tally: counts.
+        begin: makes a `Batch`, for what the queue does on its own account.
+        treat: what becomes of dead letters; it has to act within the batch.
+        gone: called with entries that the queue does not hold any more.
+        failed: called with a failure of the store.
+    """
+
+    __slots__ = (
+        "_backlog",
+        "_begin",
+        "_deferral",
+        "_failed",
+        "_gone",
+        "_levels",
+        "_tally",
+        "_treat",
+    )
+
+    def __init__(
+        self,
+        levels: Levels,
+        deferral: Deferral,
+        backlog: Backlog,
+        tally: Tally,
+        begin: Callable[[], Batch],
+        treat: Treat,
+        gone: Callable[[Sequence[Entry]], None],
+        failed: Callable[[Failure], None],
+    ) -> None:
+        self._levels = levels
+        self._deferral = deferral
+        self._backlog = backlog
+        self._tally = tally
+        self._begin = begin
+        self._treat = treat
+        self._gone = gone
+        self._failed = failed
+
+    # -- within somebody's batch ---------------------------------------------------------------
+
+    def archive(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Let go of entries, their rows in the store as well."""
+        ids = [entry.id for entry in entries if entry.stored]
+        if ids:
+            batch.transaction.dequeue(ids)
+        self._gone(entries)
+
+    def dead_letter(
+        self,
+        entries: list[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Have entries treated as dead letters, and let go of them."""
+        self._tally.dead_lettered += len(entries)
+        self._treat(entries, reason, error, batch)
+        self.archive(entries, batch)
+
+    def expire(self, entries: list[Entry], batch: Batch, error: spec.Error | None = None) -> None:
+        """Let go of entries whose time is over."""
+        self._tally.expired += len(entries)
+        self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
+
+    def let_go_unreachable(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Let go of what no attached link needs (Q-23)."""
+        self._tally.unreachable += len(entries)
+        self.archive(entries, batch)
+
+    # -- on the queue's own account ------------------------------------------------------------
+
+    def expire_now(self, entries: list[Entry]) -> None:
+        """Let go of entries whose time is over."""
+        batch = self._begin()
+        self.expire(entries, batch)
+        batch.commit().addErrback(self._failed)
+
+    def archive_now(self, entries: Sequence[Entry]) -> None:
+        """Let go of entries that arrived when the queue was no more."""
+        batch = self._begin()
+        self.archive(entries, batch)
+        batch.commit().addErrback(self._failed)
+
+    def unreachable_now(self, entries: Sequence[Entry]) -> None:
+        """Let go of what no attached link needs."""
+        batch = self._begin()
+        self.let_go_unreachable(entries, batch)
+        batch.commit(patient=True).addErrback(self._failed)
+
+    def take_all(self) -> list[Entry]:
+        """Take everything available and deferred out of memory, and return it."""
+        return self._deferral.clear() + self._levels.clear()
+
+    def clear_out(self, let_go: LetGo) -> Deferred[int]:
+        """Let go of everything: what is in memory at once, the rest a page at a time.
+
+        What is being loaded at this moment stays.
+
+        Args:
+            let_go: called with entries and the batch in which it has to archive them.
+
+        Returns:
+            A Deferred of how many, when that is durable.
+        """
+        batch = self._begin()
+        entries = self.take_all()
+        let_go(entries, batch)
+        count = [len(entries)]
+
+        def page(entries: list[Entry]) -> Deferred[None]:
+            batch = self._begin()
+            let_go(entries, batch)
+            count.append(len(entries))
+            return batch.commit()
+
+        done: Deferred[Any] = batch.commit()
+        for line in self._levels.lines:
+            done.addCallback(lambda _, line: self._backlog.clear(line, page), line)
+        return done.addCallback(lambda _: sum(count))
+
+    def clear_out_unreachable(self) -> None:
+        """Let go of everything: nobody is attached."""
+        if self._levels.available or self._deferral:
+            self.clear_out(self.let_go_unreachable).addErrback(self._failed)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What outcomes other than `accepted` do to the entries of a queue (O-10 to O-13)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.consumers import Consumers
+from amqproute.broker.deferral import Deferral
+from amqproute.broker.expiry import Expiry
+from amqproute.broker.feed import Feed
+from amqproute.broker.limits import QueueLimits
+from amqproute.broker.removal import Removal
+from amqproute.broker.tally import Tally
+from amqproute.broker.unreachable import Unreachable
+from amqproute.entry import MOST_COUNTED, Entry
+from amqproute.values import DeadLetterReason
+from amqproute.wire.amqp10 import spec
+
+
+class Settlement:
+    """The way back onto one queue, and off it.
+
+    Args:
+        consumers: of the queue.
+        deferral: its deferred entries.
+        expiry: watches over the lives of what comes back.
+        removal: takes entries off for good.
+        unreachable: looks for what nobody needs any more.
+        tally: counts.
+        dispatch: called when there may be something to hand out.
+    """
+
+    __slots__ = (
+        "_consumers",
+        "_deferral",
+        "_dispatch",
+        "_expiry",
+        "_removal",
+        "_tally",
+        "_unreachable",
+    )
+
+    def __init__(
+        self,
+        consumers: Consumers,
+        deferral: Deferral,
+        expiry: Expiry,
+        removal: Removal,
+        unreachable: Unreachable,
+        tally: Tally,
+        dispatch: Callable[[], None],
+    ) -> None:
+        self._consumers = consumers
+        self._deferral = deferral
+        self._expiry = expiry
+        self._removal = removal
+        self._unreachable = unreachable
+        self._tally = tally
+        self._dispatch = dispatch
+
+    def settle(
+        self,
+        entries: Sequence[Entry],
+        outcome: Any,
+        batch: Batch,
+        consumer: object,
+        limits: QueueLimits,
+    ) -> None:
+        """Act on an outcome for entries that a consumer took away."""
+        if type(outcome) is spec.Rejected:
+            self._tally.rejected += len(entries)
+            self.give_up(entries, DeadLetterReason.REJECTED, outcome.error, batch)
+        elif type(outcome) is spec.Modified:
+            self._modify(entries, outcome, batch, consumer, limits.max_deliveries)
+        else:
+            self.release(entries)
+
+    def settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
+        """Act on a browser's outcome, which concerns its own link only (S-04, L-24 to L-28)."""
+        again = type(outcome) is spec.Released or (
+            type(outcome) is spec.Modified and not outcome.undeliverable_here
+        )
+        if again:
+            for entry in entries:
+                feed.show_again(entry.line, entry)
+            self._dispatch()
+        elif feed.needed is not None:
+            for entry in entries:
+                feed.confirmed(entry)
+            self._unreachable.look_at(entries)
+
+    def give_up(
+        self,
+        entries: Sequence[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Dead-letter entries that a consumer took away."""
+        self._consumers.acquired -= len(entries)
+        self._removal.dead_letter(list(entries), reason, error, batch)
+
+    # -- back ----------------------------------------------------------------------------------
+
+    def release(self, entries: Sequence[Entry]) -> None:
+        """Put entries back into their old places, unchanged (O-11)."""
+        self._consumers.acquired -= len(entries)
+        self._tally.released += len(entries)
+        earliest = 0
+        for entry in entries:
+            entry.attempted = True
+            if entry.expires_ms and (not earliest or entry.expires_ms < earliest):
+                earliest = entry.expires_ms
+        if earliest:
+            self._expiry.watch(earliest)
+        self.back(entries)
+
+    def defer(self, entries: Sequence[Entry], seconds: float) -> None:
+        """Take entries back, to be available again after some time."""
+        self._consumers.acquired -= len(entries)
+        for entry in entries:
+            entry.attempted = True
+        self._expiry.watch_all(entries)
+        self._deferral.add(entries, seconds)
+
+    def back(self, entries: Sequence[Entry]) -> None:
+        """Make entries available that are in nobody's hands."""
+        has_feeds = bool(self._consumers.feeds)
+        for entry in entries:
+            entry.line.back(entry)
+            if has_feeds:
+                self._consumers.offer_again(entry)
+        self._dispatch()
+
+    def _modify(
+        self,
+        entries: Sequence[Entry],
+        outcome: spec.Modified,
+        batch: Batch,
+        consumer: object,
+        most: int,
+    ) -> None:
+        back: list[Entry] = []
+        spent: list[Entry] = []
+        for entry in entries:
+            _change(entry, outcome, batch, consumer)
+            is_spent = most and outcome.delivery_failed and entry.delivery_count >= most
+            (spent if is_spent else back).append(entry)
+        if spent:
+            self.give_up(spent, DeadLetterReason.MAX_DELIVERIES, None, batch)
+        if back:
+            self.release(back)
+
+
+def _change(entry: Entry, outcome: spec.Modified, batch: Batch, consumer: object) -> None:
+    """Apply a modified outcome to one entry (part 3 §3.4.5)."""
+    changed = False
+    if outcome.delivery_failed:
+        entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
+        changed = True
+    if outcome.undeliverable_here and consumer is not None:
+        entry.bar(consumer)
+    encoded = None
+    if outcome.message_annotations:
+        entry.message = entry.message.with_annotations(outcome.message_annotations)
+        encoded = entry.message.encoded
+        changed = True
+    if changed and entry.stored:
+        batch.transaction.update(entry.id, entry.delivery_count, encoded)
