@@ -39,6 +39,7 @@ from amqproute.config.fields import (
     Network,
     NodeName,
     NodeType,
+    ReportWord,
     Right,
     Seconds,
     Target,
@@ -64,6 +65,7 @@ __all__ = [
     "Node",
     "Peer",
     "Relay",
+    "Reports",
     "Resolver",
     "Route",
     "Settings",
@@ -162,7 +164,8 @@ class Access(Settings):
     allow: Annotated[tuple[Right, ...], FromList] = Field(
         default=(),
         description="The rights this rule gives: publish, consume, create, transfer (hand over "
-        "messages from another broker), browse, manage.",
+        "messages from another broker), browse, manage, impersonate (send messages whose user-id "
+        "is the name that `node` matches).",
     )
     deny: Annotated[tuple[Right, ...], FromList] = Field(
         default=(),
@@ -441,6 +444,12 @@ class Peer(Settings):
         description="Other domains this peer may send to through this broker. Empty: it reaches "
         "the nodes of this broker only.",
     )
+    origins: Annotated[tuple[DomainPattern, ...], FromList] = Field(
+        default=(),
+        description="Other domains this peer may hand over messages from, and return addresses "
+        "of: what it relays for. Empty: a message from it comes from the names its certificate "
+        "proves, or it is refused with the code policy.origin.",
+    )
 
 
 class Relay(Settings):
@@ -489,11 +498,46 @@ class Relay(Settings):
         "which could not be delivered within the lifetime. A message that asks to be returned "
         "goes back to its sender instead. null: they are dropped, with a line in the log.",
     )
+    reply_aliases: bool = Field(
+        default=True,
+        description="Write the reply-to of a client's message that leaves for another domain, if "
+        "it names a node here without a domain, as an address that leads back: an alias that "
+        "nobody can guess. The reply needs no access rule. false: reply-to is never touched.",
+    )
+    reply_grace: Seconds = Field(
+        default=300.0,
+        ge=0,
+        description="How long such an alias still takes replies after the link has ended on which "
+        "the request came.",
+    )
     receipt_lifetime: Seconds = Field(
         default=7 * DAY,
         gt=0,
         description="How long a message from a peer is remembered, so that its repetition after "
         "a crash is not enqueued twice. Keep it above the lifetime your peers have set.",
+    )
+
+
+class Reports(Settings):
+    """What senders are told, at the return address of a message, of what became of it."""
+
+    default: Annotated[tuple[ReportWord, ...], FromList] = Field(
+        default=("failure", "delay", "return"),
+        description="What is sent where a message has a return address and does not say what it "
+        "wants: failure, delay, relayed, delivered (reports), return (the message itself, when it "
+        "is given up).",
+    )
+    delay_after: Seconds = Field(
+        default=4 * HOUR,
+        ge=1,
+        description="A message that has waited this long for its next hop is reported as delayed, "
+        "once.",
+    )
+    lifetime: Seconds = Field(
+        default=2 * DAY,
+        gt=0,
+        le=49 * DAY,
+        description="How long delivery of a report is tried before it goes to relay.dead-letter.",
     )
 
 
@@ -585,6 +629,40 @@ class Limits(Settings):
         default=100000,
         ge=1,
         description="The most nodes, those of clients and those made by the relay together.",
+    )
+
+
+class DistributedTransactions(Settings):
+    """Branches of XA transactions, prepared and committed at amqp$dtxCoordinator."""
+
+    enabled: bool = Field(
+        default=False,
+        description="Offer them. Who may use them is said under access, with the right manage "
+        "and the node amqp$dtxCoordinator.",
+    )
+    max_branches: int = Field(
+        default=1000,
+        ge=1,
+        le=100000,
+        description="The most branches at one time, those that are prepared or were resolved by "
+        "an operator among them.",
+    )
+    timeout: Seconds = Field(
+        default=120.0,
+        ge=1,
+        description="A branch in which nothing happens for this long is rolled back, unless it "
+        "is prepared or its transaction manager has asked for another time.",
+    )
+    memory: Bytes = Field(
+        default=64 * MEBIBYTE,
+        ge=65536,
+        description="The octets of all messages sent in branches that are not resolved.",
+    )
+    warn_after: Seconds = Field(
+        default=600.0,
+        ge=1,
+        description="The log tells of branches that have been prepared for this long, and again "
+        "after as long: what they hold, nobody gets.",
     )
 
 
@@ -726,6 +804,10 @@ class Config(Settings):
         "then the longest *.DOMAIN, then *.",
     )
     relay: Relay = Field(default=Relay(), description=Relay.__doc__)
+    distributed_transactions: DistributedTransactions = Field(
+        default=DistributedTransactions(), description=DistributedTransactions.__doc__
+    )
+    reports: Reports = Field(default=Reports(), description=Reports.__doc__)
     limits: Limits = Field(default=Limits(), description=Limits.__doc__)
     journal: Journal = Field(default=Journal(), description=Journal.__doc__)
     management: Management = Field(default=Management(), description=Management.__doc__)

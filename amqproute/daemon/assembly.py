@@ -28,6 +28,9 @@ from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
 from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.branch_record import NOTES as BRANCH_NOTES
+from amqproute.broker.branch_record import holds_of
+from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.options import (
@@ -56,7 +59,7 @@ from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
 from amqproute.net.tls import TlsContexts
 from amqproute.relay.agent import Agent
-from amqproute.relay.destination import RelayTerms
+from amqproute.relay.terms import RelayTerms
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.schedule import Schedule
 from amqproute.resolver.cache import Cache, CacheLimits
@@ -64,7 +67,7 @@ from amqproute.resolver.client import ClientLimits, DnsClient
 from amqproute.resolver.nameservers import parse_nameserver, read_resolv_conf
 from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
-from amqproute.services import relay_operations
+from amqproute.services import dtx, relay_operations
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
@@ -143,6 +146,7 @@ class House:
         self.resolver = make_resolver(config, reactor)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
+        self.branches: Branches | None = None
         self.shared: Shared | None = None
         self._total = ConnectionCount(limits.max_connections)
 
@@ -289,7 +293,8 @@ class House:
         recovery = await self.store.open()
         await self._identify(recovery.notes.get(OWN_NOTES, {}))
         config = self.config
-        self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
+        branches = recovery.notes.get(BRANCH_NOTES, {})
+        self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches))
         self.receipts.recovered(recovery.received)
         self._declare(config)
         self.relay = self._make_relay()
@@ -327,6 +332,7 @@ class House:
             serves=self._serves,
             when_peer=self.relay.peer_called,
         )
+        self._offer_branches(branches)
         self._forget_old_receipts()
         for listen in config.listen:
             await self._listen(listen)
@@ -379,6 +385,42 @@ class House:
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
+
+    def _offer_branches(self, notes: dict[str, bytes]) -> None:
+        """Offer distributed transactions, if that is wanted; what is prepared waits if not."""
+        assert self.shared is not None
+        assert self.relay is not None
+        settings = self.config.distributed_transactions
+        if not settings.enabled:
+            if notes:
+                log.warn(
+                    "{count} branches of distributed transactions wait in the store and keep "
+                    "their messages: enable distributed-transactions to have them resolved",
+                    count=len(notes),
+                )
+            return
+
+        def allows(principal: Principal, verb: Verb, node: str) -> bool:
+            return self._policy.allows(principal, verb, node)
+
+        self.branches = Branches(
+            self.shared.transactions,
+            self.broker,
+            now_ms,
+            self.shared.termini.node_for,
+            self.relay.admit,
+            lambda principal: allows(principal, Verb.MANAGE, dtx.DTX_COORDINATOR),
+            BranchLimits(
+                branches=settings.max_branches,
+                timeout_seconds=settings.timeout,
+                total_bytes=settings.memory,
+                warn_seconds=settings.warn_after,
+            ),
+        )
+        self.branches.recovered(notes)
+        coordinator = dtx.DtxCoordinator(self.broker, self.branches, allows)
+        self.broker.services[dtx.DTX_COORDINATOR] = coordinator
+        dtx.register(self.broker.services[MANAGEMENT], self.branches)
 
     def _return_target(self, address: str) -> Any:
         """Where a message goes back to: a node here, or a relay queue, without asking the DNS."""
@@ -455,7 +497,14 @@ class House:
         policy = make_policy(config)
         users = _load_users(config, must_exist=len(self._users) > 0)
         contexts = self._make_contexts(config)
-        fixed = ("container_id", "state_directory", "listen", "limits", "resolver")
+        fixed = (
+            "container_id",
+            "state_directory",
+            "listen",
+            "limits",
+            "resolver",
+            "distributed_transactions",
+        )
         changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
         old = self.config
         self.config = config
@@ -551,6 +600,8 @@ class House:
 
     async def _abandon(self) -> None:
         """Close what is open, in whatever state it is."""
+        if self.branches is not None:
+            self.branches.stop()
         self.broker.stop()
         if self.relay is not None:
             self.relay.stop()
