@@ -115,10 +115,11 @@ class IStoreTransaction(Interface):
         """Return a Deferred that fires when everything above is on the disk.
 
         A patient transaction is one that nobody is told of; it may wait a few milliseconds to
-        share the fsync of the next one.
+        share an fsync with others. If it does nothing but end entries, later transactions may
+        overtake it.
 
-        Transactions fire in the order in which they were committed. On failure nothing of this
-        transaction was done, and the Deferred fails with `StoreError`.
+        But for that, transactions fire in the order in which they were committed. On failure
+        nothing of this transaction was done, and the Deferred fails with `StoreError`.
         """
 
 

@@ -8,7 +8,7 @@
 
 *Output* that comes about outside a read (a store commit settles deliveries, a queue has found a
 consumer) is announced with `EngineProtocol.schedule_flush` and written once per reactor turn,
-however many asked for it.
+however many asked for it. What is written is offered to the socket at once (`net.outlet`).
 
 *TLS* is a layer between the transport and this protocol: at once (`Security.implicit`) or when the
 engine reports `TlsAgreed`. OpenSSL gives out records of at most 16 KiB; they are collected so that
@@ -56,6 +56,7 @@ from amqproute import conditions
 from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net import identity, tls
+from amqproute.net.outlet import Outlet, is_fit
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
@@ -158,6 +159,13 @@ class _TlsLayer(TLSMemoryBIOProtocol):
 
     wrappedProtocol: EngineProtocol
     verification: tls.Verification | None = None  # set by the creators of `amqproute.net.tls`
+    outlet: Outlet | None = None  # to write to, in place of the transport
+
+    def makeConnection(self, transport: Any) -> None:
+        """Begin the handshake; records go through the outlet from then on."""
+        super().makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
+        if self.outlet is not None and self.transport is not None:
+            self.transport = cast(Any, self.outlet)
 
     def dataReceived(self, data: bytes) -> None:
         """Decrypt, and hand over all records of this read as one."""
@@ -230,6 +238,7 @@ class EngineProtocol(TwistedProtocol):
         self._deadline_call: IDelayedCall | None = None
         self._deadline_at = 0.0
         self._guard_call: IDelayedCall | None = None  # TLS handshake, then stall, then close
+        self._outlet: Outlet | None = None  # where the transport is a socket
         self._tls: Any = None  # a _TlsLayer; Twisted has no types for it
         self._verification: tls.Verification | None = None
         self._is_secured = False
@@ -244,6 +253,8 @@ class EngineProtocol(TwistedProtocol):
     def connectionMade(self) -> None:
         """Learn who is there; start TLS or the engine."""
         transport = self._transport
+        if is_fit(transport):
+            self._outlet = Outlet(transport)
         self.facts = _facts_of(transport)
         _tune(transport)
         transport.registerProducer(self, True)
@@ -487,7 +498,16 @@ class EngineProtocol(TwistedProtocol):
                 self._is_reading_stopped = True
                 if not self._is_held:
                     self._transport.pauseProducing()
-        self._transport.write(data)
+        outlet = self._outlet
+        if outlet is None:
+            self._transport.write(data)
+            return
+        outlet.gather()
+        if self._tls is None:
+            outlet.write(data)
+        else:
+            self._tls.write(data)
+        outlet.send()
 
     # Time.
 
@@ -559,6 +579,7 @@ class EngineProtocol(TwistedProtocol):
         self._tls = layer
         transport.protocol = layer
         self.transport = layer
+        layer.outlet = self._outlet
         layer.makeConnection(transport)
         if self._tls is not layer:  # lost in the middle of it
             return

@@ -83,6 +83,12 @@ class Stage:
             self.rows or self.dequeued or self.updates or self.moves or self.shared is not None
         )
 
+    def only_begins(self) -> bool:
+        """True if there are new entries without shared payloads, and nothing else."""
+        return bool(self.rows) and not (
+            self.dequeued or self.updates or self.moves or self.shared is not None
+        )
+
     def born(self) -> int:
         """How many entries begin here."""
         count = len(self.rows) // WIDTH
@@ -408,12 +414,13 @@ class Transaction:
         """Hand everything over.
 
         Args:
-            patient: nobody is told of it: it may wait some milliseconds for the next
-                transaction that is not patient, and share that one's fsync.
+            patient: nobody is told of it: it may wait some milliseconds for others, and
+                share their fsync. If all it does is to end entries, later ones may overtake it.
 
         Returns:
             A Deferred that fires after the fsync that made the transaction durable, never
-            inside this call, and in the order of the commits; or fails with `StoreError`.
+            inside this call, and in the order of the commits (but for patience); or fails with
+            `StoreError`.
         """
         hand_over, self._hand_over = self._hand_over, None
         if hand_over is None:
@@ -423,6 +430,18 @@ class Transaction:
             shared.drop_unreferenced()
         self.is_patient = patient
         return hand_over(self)
+
+    def only_ends(self) -> bool:
+        """True if entries end here, and nothing else happens."""
+        first = self.stages[0]
+        return not (
+            len(self.stages) > 1
+            or self.facts
+            or first.rows
+            or first.updates
+            or first.moves
+            or first.shared is not None
+        )
 
     def _stage_for(self, updates: tuple[int, ...], moves: tuple[int, ...]) -> Stage:
         if self._hand_over is None:

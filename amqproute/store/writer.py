@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -16,19 +17,21 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from amqproute.errors import StoreError
-from amqproute.store import schema
+from amqproute.store import bell, schema
 from amqproute.store.checkpoint import Settled, Wal
 from amqproute.store.records import QueueNumbers
-from amqproute.store.statements import NAME, write_facts, write_stages
-from amqproute.store.transaction import Transaction, merge
+from amqproute.store.statements import GRAIN, INSERT, NAME, write_facts, write_stages
+from amqproute.store.transaction import WIDTH, Transaction, merge
 
 log = Logger()
 
 GROUP_ENTRIES: Final = 4096
 GROUP_BYTES: Final = 16 * 1024 * 1024
 """Bounds of one group: what it adds to the wait of the transactions behind it."""
-PATIENCE_SECONDS: Final = 0.005
-"""How long a transaction that nobody waits for may wait for one to share its fsync with."""
+PATIENCE_SECONDS: Final = 0.01
+"""How long a transaction that nobody waits for may wait for others to share its fsync with."""
+FULL_HAND: Final = 64
+"""Entries of patient transactions that are worth a place in somebody else's commit."""
 RESTARTS: Final = 8
 """How often a group is begun again because SQLite gave up the whole transaction."""
 
@@ -107,12 +110,15 @@ class Writer:
         self._on_death = on_death
         self._failing = False
         self._patient: list[Transaction | Call] = []
+        self._held_entries = 0  # that end in these; -1 if that is not all that happens there
         self._release_call: Any = None
         self._jobs: SimpleQueue[Transaction | Call | Settled] = SimpleQueue()
         # What was taken from the queue last, and how many of it have their answer.
         self._batch: list[Transaction | Call | Settled] = []
         self._answered = 0
         self._fired: list[tuple[Deferred[Any], Any]] = []
+        self._reports: deque[list[tuple[Deferred[Any], Any]]] = deque()
+        self._bell: bell.Bell | None = None
         self._wal = Wal(path, connect, self._jobs.put, checkpoint_pages, remainder_pages)
         self._thread = threading.Thread(target=self._live, name=f"store writer {path}", daemon=True)
 
@@ -120,21 +126,35 @@ class Writer:
 
     def start(self) -> None:
         """Start the thread."""
+        if bell.is_fit(self._reactor):
+            self._bell = bell.Bell(self._reactor, self._hear)
         self._thread.start()
 
     def submit(self, job: Transaction | Call) -> None:
         """Queue a job. Its Deferred fires from the reactor, never within this call.
 
-        A patient transaction is held back on this side until one comes that is not, or for
-        `PATIENCE_SECONDS`. At a thousand messages a second each would otherwise cost two commits:
-        one when it is taken, and one when it has left, of which nobody is told. Here, not in the
-        thread: it costs no waking either.
+        A patient transaction is held back on this side for `PATIENCE_SECONDS`: at a thousand
+        messages a second each would otherwise cost two commits, one when it is taken, and one
+        when it has left, of which nobody is told. Here, not in the thread: it costs no waking
+        either. Once `FULL_HAND` entries are held, the next transaction takes them along. Until
+        then it overtakes them, if all they do is to end entries: the fewer pages a lone message
+        has to wait for, the better.
         """
-        self._patient.append(job)
-        if isinstance(job, Transaction) and job.is_patient and self.death is None:
-            if self._release_call is None:
-                self._release_call = self._reactor.callLater(PATIENCE_SECONDS, self._release)
-            return
+        held = self._patient
+        if isinstance(job, Transaction) and self.death is None:
+            if job.is_patient:
+                held.append(job)
+                if self._held_entries >= 0 and job.only_ends():
+                    self._held_entries += len(job.stages[0].dequeued)
+                else:
+                    self._held_entries = -1  # nothing may overtake these
+                if self._release_call is None:
+                    self._release_call = self._reactor.callLater(PATIENCE_SECONDS, self._release)
+                return
+            if 0 <= self._held_entries < FULL_HAND:
+                self._jobs.put(job)
+                return
+        held.append(job)
         self._hand_over()
 
     def _release(self) -> None:
@@ -145,6 +165,7 @@ class Writer:
     def _hand_over(self) -> None:
         """Give the thread what is held, in order."""
         held, self._patient = self._patient, []
+        self._held_entries = 0
         call, self._release_call = self._release_call, None
         if call is not None:
             call.cancel()
@@ -158,6 +179,19 @@ class Writer:
     def pending(self) -> int:
         """Jobs that wait for the writer."""
         return self._jobs.qsize() + len(self._patient)
+
+    def _hear(self) -> None:
+        """Fire what the thread has reported so far, in its order."""
+        reports = self._reports
+        while reports:
+            _fire(reports.popleft())
+
+    def _end(self) -> None:
+        """The thread's last words."""
+        self._hear()
+        if self._bell is not None:
+            self._bell.close()
+        self._bury()
 
     def _bury(self) -> None:
         fired: list[tuple[Deferred[Any], Any]] = []
@@ -195,7 +229,7 @@ class Writer:
                 if not isinstance(job, Settled)
             ]
             self._report()
-            self._reactor.callFromThread(self._bury)
+            self._reactor.callFromThread(self._end)
 
     def release(self) -> None:
         """Close everything."""
@@ -293,6 +327,12 @@ class Writer:
         names = list(self._numbers.unsaved.items())
         if not (names or facts or any(stage.is_busy() for stage in stages)):
             return  # nothing but empty transactions: no write, no fsync
+        if not (names or facts) and len(stages) == 1 and stages[0].only_begins():
+            rows = stages[0].rows
+            if len(rows) <= GRAIN * WIDTH:  # one statement, which is a transaction of its own
+                INSERT.run(connection, rows)
+                self.figures.entries += stages[0].born()
+                return
         connection.execute("BEGIN")
         if names:
             NAME.run(connection, [value for pair in names for value in pair])
@@ -385,7 +425,11 @@ class Writer:
     def _report(self) -> None:
         if self._fired:
             fired, self._fired = self._fired, []
-            self._reactor.callFromThread(_fire, fired)
+            self._reports.append(fired)
+            if self._bell is not None:
+                self._bell.ring()
+            else:
+                self._reactor.callFromThread(self._hear)
 
 
 def _fire(fired: list[tuple[Deferred[Any], Any]]) -> None:

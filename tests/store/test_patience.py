@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.store.writer import FULL_HAND
 from tests.store.rig import House
 
 
@@ -21,13 +22,41 @@ class PatienceTests(SynchronousTestCase):
         """Groups written so far."""
         return self.house.store.statistics()["commits"]
 
-    def test_shares_a_commit(self) -> None:
-        """A patient one waits for one that is not, and fires before it."""
+    def test_overtaken(self) -> None:
+        """A lone message does not wait for the pages of those that have left."""
         (first,) = self.house.put("q", b"1")
         before = self.commits()
         fired: list[str] = []
         patient = self.house.store.begin()
         patient.dequeue([first])
+        left = patient.commit(patient=True).addCallback(lambda _: fired.append("patient"))
+        urgent = self.house.store.begin()
+        urgent.enqueue("q", self.house.store.next_id(), b"2", 0, 0, 0)
+        urgent.commit().addCallback(lambda _: fired.append("urgent"))
+        self.house.reactor.wait(left)
+        self.assertEqual(fired, ["urgent", "patient"])
+        self.assertEqual(self.commits(), before + 2)
+
+    def test_not_overtaken(self) -> None:
+        """What does more than end entries keeps its place before later transactions."""
+        (first,) = self.house.put("q", b"1")
+        fired: list[str] = []
+        patient = self.house.store.begin()
+        patient.dequeue([first])
+        patient.note("kind", "key", b"1")
+        patient.commit(patient=True).addCallback(lambda _: fired.append("patient"))
+        urgent = self.house.store.begin()
+        urgent.note("kind", "key", b"2")
+        self.house.reactor.wait(urgent.commit().addCallback(lambda _: fired.append("urgent")))
+        self.assertEqual(fired, ["patient", "urgent"])
+
+    def test_shares_a_commit(self) -> None:
+        """Many are taken along by one that is not patient, and fire before it."""
+        ids = self.house.put("q", *[b"1"] * FULL_HAND)
+        before = self.commits()
+        fired: list[str] = []
+        patient = self.house.store.begin()
+        patient.dequeue(ids)
         patient.commit(patient=True).addCallback(lambda _: fired.append("patient"))
         self.assertEqual(self.commits(), before)
         urgent = self.house.store.begin()

@@ -456,8 +456,13 @@ class FailureTests(StoreCase):
         first = house.put("q", b"before")
         release = self.hold(house)
         faults = Faulty.faults = {"COMMIT": 2}
+        gone = house.store.next_id()  # so that it is more than one statement
         failed = [
-            self.commit(house, ("enqueue", "q", house.store.next_id(), b"lost", 1, 0, 0))
+            self.commit(
+                house,
+                ("enqueue", "q", house.store.next_id(), b"lost", 1, 0, 0),
+                ("dequeue", [gone]),
+            )
             for _ in range(3)
         ]
         release()
@@ -467,6 +472,19 @@ class FailureTests(StoreCase):
         self.assertEqual(faults, {"COMMIT": 0})
         after = house.put("q", b"after")
         self.assertEqual([e.id for e in house.load("q")], first + after)
+
+    def test_lone_statement_fails(self) -> None:
+        """A group of new entries is one statement; when it fails each is tried alone."""
+        house = self.opened(connect=faulty)
+        before = house.put("q", b"before")
+        release = self.hold(house)
+        Faulty.faults = {"INSERT": 2}
+        ids = [house.store.next_id() for _ in range(3)]
+        waits = [self.commit(house, ("enqueue", "q", one, b"x", 1, 0, 0)) for one in ids]
+        release()
+        house.reactor.wait(waits[-1])
+        self.failureResultOf(waits[0], StoreError)
+        self.assertEqual([e.id for e in house.load("q")], before + ids[1:])
 
     def test_load_fails(self) -> None:
         """A page that cannot be read fails its own Deferred, nothing else."""
