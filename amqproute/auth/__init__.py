@@ -16,14 +16,15 @@ certificate, the user id at the other end of a unix socket. The client picks one
 
 From then on the principal alone counts: `amqproute.auth.policy.AccessPolicy` answers whether it
 may do something to a node, out of the configuration's ``access`` rules, first match wins and the
-default is to refuse. A rule knows six verbs:
+default is to refuse. A rule knows seven verbs:
 
-    publish    attach as a sender, or put a message, to a node
-    consume    attach as a receiver and take messages
-    browse     attach as a receiver and look only
-    create     make a node, also a dynamic one
-    transfer   hand over a message as a peer does, for this address
-    manage     read and change what `amqp$admin` shows
+    publish      attach as a sender, or put a message, to a node
+    consume      attach as a receiver and take messages
+    browse       attach as a receiver and look only
+    create       make a node, also a dynamic one
+    transfer     hand over a message as a peer does, for this address
+    manage       read and change what `amqp$admin` shows
+    impersonate  send messages whose user-id is this name, and not the sender's own
 
 The node that a rule names is the address as attached (``orders``, ``@b.test``,
 ``amqp$transfer``); for services and for the null target it is asked once more about each

@@ -42,6 +42,7 @@ class Verb(StrEnum):
     CREATE = "create"
     TRANSFER = "transfer"
     MANAGE = "manage"
+    IMPERSONATE = "impersonate"
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:

@@ -22,7 +22,8 @@ from amqproute.config import units
 from amqproute.config.endpoint import parse_endpoint
 from amqproute.errors import AmqpError
 
-Right = Literal["publish", "consume", "create", "transfer", "browse", "manage"]
+Right = Literal["publish", "consume", "create", "transfer", "browse", "manage", "impersonate"]
+ReportWord = Literal["failure", "delay", "relayed", "delivered", "return"]
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
 Level = Literal["pkix", "dane-or-pkix"]
 

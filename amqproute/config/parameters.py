@@ -77,6 +77,7 @@ __all__ = [
 ]
 
 DAY: Final = 86400.0
+HOUR: Final = 3600.0
 MEBIBYTE: Final = 2**20
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 REFUSED: list[tuple[str, list[str]]] = [
     ("relay:\n  windw: 5\n", ["2: relay.windw: unknown key; did you mean window?"]),
-    ("lifetime: 5d\n", ["1: lifetime: unknown key here; it belongs under relay"]),
+    ("lifetime: 5d\n", ["1: lifetime: unknown key here; it belongs under relay or reports"]),
     ("state_directory: /x\n", ["1: state_directory: unknown key; did you mean state-directory?"]),
     (
         "frobnicate: 1\n",
