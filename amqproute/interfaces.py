@@ -32,10 +32,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IBatch",
+    "IBody",
     "IBroker",
     "IConnectionUser",
     "IConsumer",
     "IDirectory",
+    "IDraft",
     "IHops",
     "INode",
     "IReporter",
@@ -50,9 +52,15 @@ class IStoreTransaction(Interface):
     """Changes that become durable together. Calls are cheap; nothing is written before commit."""
 
     def enqueue(
-        queue: str, entry_id: int, encoded: bytes, arrived_ms: int, expires_ms: int, flags: int
+        queue: str,
+        entry_id: int,
+        encoded: bytes,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+        rest: IBody | None = None,
     ) -> None:
-        """Put an entry on a queue."""
+        """Put an entry on a queue; ``rest`` is what follows ``encoded``, if there is more."""
 
     def share(payload_id: int, encoded: bytes) -> None:
         """Keep a body once, for entries that refer to it by an id from `IStore.next_id`.
@@ -123,6 +131,34 @@ class IStoreTransaction(Interface):
         """
 
 
+class IBody(Interface):
+    """The rest of a very large message: what follows the sections before its body.
+
+    It stands in a file, or wherever the store puts it, and lives as long as anybody has it or any
+    committed entry refers to it.
+    """
+
+    size = Attribute("octets")
+
+    def reader() -> Any:
+        """Return a reader: ``left`` octets, ``read(size)`` a Deferred of the next, ``close()``."""
+
+
+class IDraft(Interface):
+    """A body on its way in."""
+
+    size = Attribute("octets so far")
+
+    def append(parts: Sequence[bytes]) -> None:
+        """Add octets. The draft's ``written`` is called with their number when it has them."""
+
+    def finish() -> Deferred[Any]:
+        """Return a Deferred of the `IBody`, once it is on the disk; fails with `StoreError`."""
+
+    def abandon() -> None:
+        """Give it up; nothing is left of it. Harmless after `finish`."""
+
+
 class IStore(Interface):
     """Durable state: entries on named queues, receipts, notes."""
 
@@ -137,6 +173,9 @@ class IStore(Interface):
 
     def begin() -> Any:
         """Return a new `IStoreTransaction`."""
+
+    def draft(written: Callable[[int], None]) -> IDraft:
+        """Return a new draft; `written` is told of octets that it need not hold any more."""
 
     def load(queue: str, after_id: int, limit: int, limit_bytes: int) -> Deferred[Any]:
         """Return a Deferred of the queue's next entries in id order.

@@ -9,6 +9,7 @@ from typing import Final
 
 from amqproute.errors import StoreError
 from amqproute.store import schema
+from amqproute.store.files import Directory, named_files
 
 _NOW: Final = len(schema.UPGRADES)
 _CHECKS: Final = (
@@ -20,10 +21,18 @@ _CHECKS: Final = (
     ),
     (
         2,
-        _NOW,
+        2,
         "entry {}: {} bytes noted, {} bytes there",
         "SELECT id, size, length(encoded) FROM entry"
         " WHERE size <> length(encoded) AND payload IS NULL",
+    ),
+    (
+        3,
+        _NOW,
+        "entry {}: {} bytes noted, {} bytes there",
+        "SELECT id, size, ifnull(body_length, length(encoded)) FROM entry"
+        " WHERE iif(payload < 0 AND body_start IS NOT NULL, size <> body_length OR encoded <> x'',"
+        " size <> length(encoded) AND ifnull(payload, -1) < 0)",
     ),
     (
         2,
@@ -38,7 +47,7 @@ _CHECKS: Final = (
         _NOW,
         "entry {} has its body in payload {}, which is not there",
         "SELECT id, payload FROM entry INDEXED BY entry_payload"
-        " WHERE payload IS NOT NULL AND payload NOT IN (SELECT id FROM payload)",
+        " WHERE payload IS NOT NULL AND payload > 0 AND payload NOT IN (SELECT id FROM payload)",
     ),
     (
         2,
@@ -58,8 +67,28 @@ _CHECKS: Final = (
 """First and last schema version it fits, what is wrong, and a query for where it is."""
 
 
+WITH_FILES: Final = 3
+"""The first schema version that knows files of bodies."""
+
+
+def _check_files(connection: sqlite3.Connection, path: str) -> list[str]:
+    directory = Directory.of(path)
+    there = directory.look()
+    findings = []
+    for number, wanted, _, count in named_files(connection):
+        size = there.pop(number, None)
+        if size is None:
+            findings.append(f"{directory.name(number)} is missing: {count} entries are in it")
+        elif size < wanted:
+            findings.append(f"{directory.name(number)} has {size} bytes, entries need {wanted}")
+    return findings + [
+        f"{directory.name(number)} ({size} bytes) belongs to no entry; the next start removes it"
+        for number, size in there.items()
+    ]
+
+
 def check(path: str, limit: int = 100) -> list[str]:
-    """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads.
+    """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads, files.
 
     Takes seconds per gigabyte and changes nothing, except that a log which a crash has left is
     read as the daemon would.
@@ -92,6 +121,8 @@ def check(path: str, limit: int = 100) -> list[str]:
             if first <= version <= last:
                 found = connection.execute(f"{statement} LIMIT ?", (limit,))
                 findings += [words.format(*row) for row in found]
+        if version >= WITH_FILES:
+            findings += _check_files(connection, path)[:limit]
     except sqlite3.DatabaseError as error:
         return [str(schema.in_words(error, path))]
     finally:

@@ -7,11 +7,11 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError, StoreError
-from amqproute.interfaces import IStore
+from amqproute.interfaces import IBody, IDraft, IStore
 from amqproute.store.records import QueueNumbers, Recovery, StoredEntry
 from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Shared, Stage, Transaction, merge
 
@@ -61,6 +61,68 @@ class _Payload:
     def __init__(self, encoded: bytes) -> None:
         self.encoded = encoded
         self.holders = 0
+
+
+@implementer(IBody)
+class MemoryBody:
+    """The rest of a message, in memory."""
+
+    number = 0
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+        self.size = len(octets)
+
+    def reader(self) -> MemoryReader:
+        """See `IBody.reader`."""
+        return MemoryReader(self._octets)
+
+
+class MemoryReader:
+    """Reads it in parts, as if it stood in a file."""
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets = octets
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        """Octets that have not been asked for."""
+        return len(self._octets) - self._at
+
+    def read(self, size: int) -> Deferred[bytes]:
+        """Return a Deferred of the next octets; it has fired."""
+        start, self._at = self._at, min(self._at + size, len(self._octets))
+        return succeed(self._octets[start : self._at])
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+@implementer(IDraft)
+class MemoryDraft:
+    """A body on its way in, in memory."""
+
+    def __init__(self, store: MemoryStore, written: Callable[[int], None]) -> None:
+        self._store = store
+        self._written = written
+        self._parts: list[bytes] = []
+        self.size = 0
+
+    def append(self, parts: Sequence[bytes]) -> None:
+        """See `IDraft.append`."""
+        self._parts += parts
+        size = sum(map(len, parts))
+        self.size += size
+        self._store._submit(lambda: size).addCallback(self._written)
+
+    def finish(self) -> Deferred[MemoryBody]:
+        """See `IDraft.finish`."""
+        return self._store._submit(lambda: MemoryBody(b"".join(self._parts)))
+
+    def abandon(self) -> None:
+        """See `IDraft.abandon`."""
+        self._parts = []
 
 
 @implementer(IStore)
@@ -114,6 +176,10 @@ class MemoryStore:
     def begin(self) -> Transaction:
         """See `IStore.begin`."""
         return Transaction(self._numbers, self._commit)
+
+    def draft(self, written: Callable[[int], None]) -> MemoryDraft:
+        """See `IStore.draft`."""
+        return MemoryDraft(self, written)
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int
@@ -191,6 +257,7 @@ class MemoryStore:
         if shared is None:
             return
         self._check_new(shared.rows[::SHARED_WIDTH])
+        self._check_new([row[0] for row in shared.filed])
         twice = shared.payloads.keys() & self._payloads.keys()
         if twice:
             raise StoreError(f"payloads {sorted(twice)[:9]} exist already")
@@ -226,6 +293,7 @@ class MemoryStore:
                     count,
                     entry.flags,
                     entry.payload_id if body is None else self._leave(entry, left),
+                    entry.rest,
                 )
         for entry_id, (new_id, number, body) in stage.moves.items():
             if entry_id in self._where:
@@ -240,6 +308,7 @@ class MemoryStore:
                         entry.delivery_count,
                         entry.flags,
                         entry.payload_id if body is None else self._leave(entry, left),
+                        entry.rest,
                     ),
                 )
         for entry_id in stage.dequeued:
@@ -257,6 +326,9 @@ class MemoryStore:
             payload = self._payloads[payload_id]
             payload.holders += 1
             entry = StoredEntry(entry_id, payload.encoded, arrived, expires, 0, flags, payload_id)
+            self._add(number, entry)
+        for entry_id, number, arrived, expires, flags, encoded, rest in shared.filed:
+            entry = StoredEntry(entry_id, encoded, arrived, expires, 0, flags, rest=rest)
             self._add(number, entry)
 
     def _leave(self, entry: StoredEntry, left: list[int]) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import sub
-from typing import Final
+from typing import Any, Final
 
 TRANSIENT: Final = 1
 """Bit 0 of `StoredEntry.flags`: a non-durable entry that was paged out; `open` deletes it."""
@@ -27,6 +27,7 @@ class StoredEntry:
         flags: `TRANSIENT`; the other bits belong to the broker.
         payload_id: the shared payload that `encoded` is, 0 for a body of its own. Entries of one
             page with the same payload have the same bytes object.
+        rest: the `IBody` that follows `encoded`; None for a message that is all there.
     """
 
     id: int
@@ -36,6 +37,7 @@ class StoredEntry:
     delivery_count: int
     flags: int
     payload_id: int = 0
+    rest: Any = None
 
 
 @dataclass(frozen=True, slots=True)

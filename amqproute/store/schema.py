@@ -12,7 +12,9 @@ The tables:
   start read about 16 bytes per entry rather than its body. It costs about 0.6 us per message.
   ``payload`` is NULL for an entry with a body of its own; else ``encoded`` is empty and the body
   is that payload's. The index ``entry_payload`` holds the second kind only: it tells whether a
-  payload is still referred to.
+  payload is still referred to. A negative ``payload`` is a file instead (`amqproute.store.files`):
+  the message is the row's own octets and then ``body_length`` octets of the file, from
+  ``body_start`` on; NULL there says that the file is the rest of this one message.
 * ``payload``: bodies that several entries share, by id.
 * ``queue``: number and name, so that rows carry a small integer.
 * ``receipt``: one row per batch of received ids; ``steps`` is a JSON list of the gaps, NULL
@@ -28,6 +30,7 @@ from collections.abc import Callable
 from typing import Final
 
 from amqproute.errors import StoreError
+from amqproute.store import files
 
 APPLICATION_ID: Final = 0x616D7172  # "amqr": file(1) and the check in `prepare` know it by this
 
@@ -55,6 +58,10 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE entry ADD COLUMN payload INTEGER",
         "CREATE INDEX entry_payload ON entry (payload) WHERE payload IS NOT NULL",
         "CREATE TABLE payload (id INTEGER PRIMARY KEY, encoded BLOB NOT NULL)",
+    ),
+    (
+        "ALTER TABLE entry ADD COLUMN body_start INTEGER",
+        "ALTER TABLE entry ADD COLUMN body_length INTEGER",
     ),
 )
 """Step n leads from version n to version n + 1."""
@@ -157,6 +164,8 @@ def in_words(error: Exception, path: str) -> StoreError:
         )
     elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         words = f"another program holds a lock on {path} ({error}): close it"
+    elif isinstance(error, OSError):
+        return files.in_words(error, path)
     else:
         words = f"{path}: {error}"
     translated = StoreError(words)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ from zope.interface import implementer
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore
 from amqproute.store import schema
+from amqproute.store.bodies import Bodies, Draft
+from amqproute.store.files import SEGMENT_BYTES, Directory, Files
 from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, StoredEntry
 from amqproute.store.statements import (
     EXPIRED,
@@ -32,6 +34,8 @@ log = Logger()
 
 ID_BLOCK: Final = 1 << 24
 """Ids that may be given out before the database has to hear of it."""
+FILE_BYTES: Final = 32 * 1024
+"""See `amqproute.store.files`, "Why so"."""
 PURGE: Final = 10_000
 """Transient entries deleted in one transaction at the start."""
 
@@ -45,11 +49,13 @@ class SqliteStore:
         reactor: for the way back from the writer's thread.
         clock_ms: wall clock, milliseconds since the epoch, for the age of receipts.
         page_size: bytes, for a new database.
-        max_bytes: bound on the database file, 0 for none; beyond it transactions that need
-            room fail, those that make room do not.
+        max_bytes: bound on the database file, and on the files of bodies of either kind, 0 for
+            none; beyond it transactions that need room fail, those that make room do not.
         checkpoint_bytes: length of the log at which copying into the database begins.
         remainder_bytes: what the writer may copy itself between two commits.
         check_bytes: a database up to this size is checked page by page when it is opened.
+        file_bytes: messages from this size on stand in files beside the database.
+        segment_bytes: where such a file is full.
         connect: makes a connection; tests put a faulty one here.
         on_death: told, in the reactor's thread, when the writer's thread died.
     """
@@ -65,6 +71,8 @@ class SqliteStore:
         checkpoint_bytes: int = 32 * 1024 * 1024,
         remainder_bytes: int = 1024 * 1024,
         check_bytes: int = 64 * 1024 * 1024,
+        file_bytes: int = FILE_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
     ) -> None:
@@ -74,14 +82,20 @@ class SqliteStore:
         self._check_bytes = check_bytes
         self._connect = connect
         self._numbers = QueueNumbers()
+        self._file_bytes = file_bytes
+        directory = Directory.of(self.path)
+        self._files = Files(directory, max_bytes, segment_bytes)
+        self._bodies = Bodies(directory, reactor, max_bytes)
         self._writer = Writer(
             self.path,
             reactor,
             self._numbers,
+            self._files,
             clock_ms=clock_ms,
             connect=connect,
             checkpoint_pages=max(1, checkpoint_bytes // page_size),
             remainder_pages=max(1, remainder_bytes // page_size),
+            swept=self._bodies.swept,
             on_death=on_death,
         )
         self._started = False
@@ -115,6 +129,7 @@ class SqliteStore:
             self._closed = Deferred()
             self._writer.submit(Call(partial(self._close, self._next), self._closed, vital=True))
             self._closed.addErrback(_ignore_closed, self._writer)
+            self._closed.addCallback(lambda _: self._bodies.close())
         follower: Deferred[None] = Deferred()
         self._closed.chainDeferred(follower)
         return follower
@@ -135,7 +150,11 @@ class SqliteStore:
 
     def begin(self) -> Transaction:
         """See `IStore.begin`."""
-        return Transaction(self._numbers, self._commit)
+        return Transaction(self._numbers, self._commit, self._file_bytes)
+
+    def draft(self, written: Callable[[int], None]) -> Draft:
+        """See `IStore.draft`."""
+        return self._bodies.draft(written)
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int
@@ -165,6 +184,8 @@ class SqliteStore:
             "max_commit_seconds": figures.max_commit_seconds,
             "log_restarts": self._writer.log_restarts(),
             "wal_bytes": _size(f"{self.path}-wal"),
+            "segment_bytes": self._files.segment_bytes,
+            "body_bytes": self._bodies.used_bytes,
             "db_bytes": _size(self.path),
             "free_bytes": room.f_bavail * room.f_frsize,
         }
@@ -174,15 +195,26 @@ class SqliteStore:
     def _commit(self, transaction: Transaction) -> Deferred[None]:
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
+        if transaction.bodies:
+            transaction.deferred.addCallback(self._named, transaction.bodies)
         self._writer.submit(transaction)
         return transaction.deferred
+
+    def _named(self, _: None, bodies: Sequence[Any]) -> None:
+        self._bodies.named(bodies)
 
     def _read(self, statement: str, parameters: tuple[Any, ...]) -> Deferred[list[StoredEntry]]:
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
         result: Deferred[list[StoredEntry]] = Deferred()
         self._writer.submit(Call(partial(self._page, statement, parameters), result))
-        return result
+        return result.addCallback(self._with_rests)
+
+    def _with_rests(self, page: list[StoredEntry]) -> list[StoredEntry]:
+        for entry in page:
+            if entry.rest is not None:
+                entry.rest = self._bodies.of_row(*entry.rest)
+        return page
 
     def _reserve(self, entry_id: int) -> None:
         """Have the bound of ids moved on, long before it is reached.
@@ -222,9 +254,10 @@ class SqliteStore:
             max_bytes=self._max_bytes,
             check_bytes=self._check_bytes,
         )
+        removed = self._files.recover(connection, self.path)
         purged = 0
         while True:
-            done = purge_transient(connection, PURGE)
+            done = purge_transient(connection, PURGE, self._files)
             purged += done
             if done < PURGE:
                 break
@@ -240,11 +273,13 @@ class SqliteStore:
         self._writer.watch_log()
         _sync_directory(self.path)
         log.info(
-            "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted",
+            "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted, "
+            "{removed} files of nobody removed",
             path=self.path,
             entries=sum(summary.count for summary in recovery.queues.values()),
             queues=len(recovery.queues),
             purged=purged,
+            removed=removed,
         )
         return recovery
 
@@ -296,7 +331,7 @@ class SqliteStore:
 
     def _page(self, statement: str, parameters: tuple[Any, ...]) -> list[StoredEntry]:
         assert self._writer.connection is not None
-        return read_page(self._writer.connection, statement, parameters)
+        return read_page(self._writer.connection, statement, parameters, self._files)
 
     def _make_file(self) -> None:
         try:

@@ -10,7 +10,8 @@ entries read as one row: its bodies joined by SQLite, its other columns as JSON.
 The ids of a dequeue do not tell which entries share a payload, and entries that share none are
 not to pay for the question: so they are deleted by ``payload IS NULL``, and only when fewer went
 than were named is the rest looked at. The payloads of the rest are *touched*; at the end of the
-group those that no entry refers to any more are swept (`write_stages`).
+group those that no entry refers to any more are swept (`write_stages`). Files of bodies, which
+have negative numbers for payloads, go the same way (`amqproute.store.files`).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from itertools import chain
 from typing import Any, Final
 
 from amqproute.errors import StoreError
+from amqproute.store.files import ROW_WIDTH, Filed, Files
 from amqproute.store.records import Receipt, StoredEntry
 from amqproute.store.transaction import Facts, Shared, Stage
 
@@ -74,6 +76,11 @@ INSERT_SHARED = Bulk(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload) VALUES ",
     "(?,?,?,?,?,0,?,x'',?)",
 )
+INSERT_FILED = Bulk(
+    "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload,"
+    " body_start, body_length) VALUES ",
+    "(?,?,?,?,?,0,?,?,?,?,?)",
+)
 PRESENT = Bulk("SELECT count(*) FROM payload WHERE id IN (", "?", ")")
 SWEEP = Bulk(
     "DELETE FROM payload WHERE id IN (",
@@ -84,11 +91,12 @@ SWEEP = Bulk(
 DELETE = Bulk("DELETE FROM entry WHERE id IN (", "?", ")")
 DELETE_PLAIN = Bulk("DELETE FROM entry WHERE id IN (", "?", ") AND payload IS NULL")
 # NOT INDEXED: by rowid, not through all shared entries there are.
-TOUCHED = Bulk(
-    "SELECT json_group_array(DISTINCT payload) FROM entry NOT INDEXED WHERE id IN (",
-    "?",
-    ") AND payload IS NOT NULL",
+_TOUCHED = (
+    "SELECT json_group_array(json_array(payload, given)) FROM (SELECT payload,"
+    " sum(iif(body_start IS NULL, 0, body_length)) AS given FROM entry NOT INDEXED WHERE "
 )
+_OF_EACH = " AND payload IS NOT NULL GROUP BY payload)"
+TOUCHED = Bulk(f"{_TOUCHED} id IN (", "?", f") {_OF_EACH}")
 COUNT = Bulk(
     "UPDATE entry SET count = v.column2 FROM (VALUES ",
     "(?,?)",
@@ -102,15 +110,21 @@ REPLACE = Bulk(
 )
 UNSHARE = Bulk(
     "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
-    " payload = NULL FROM (VALUES ",
+    " payload = iif(payload < 0 AND body_start IS NULL, payload, NULL) FROM (VALUES ",
     "(?,?,?)",
     ") AS v WHERE entry.id = v.column1 AND entry.payload IS NOT NULL",
 )
 MOVE = Bulk(
     "UPDATE entry SET id = v.column2, queue = v.column3,"
     " size = ifnull(length(v.column4), size), encoded = ifnull(v.column4, encoded),"
-    " payload = CASE WHEN v.column4 IS NULL THEN payload END FROM (VALUES ",
+    " payload = CASE WHEN v.column4 IS NULL OR payload < 0 AND body_start IS NULL THEN payload END"
+    " FROM (VALUES ",
     "(?,?,?,?)",
+    ") AS v WHERE entry.id = v.column1",
+)
+PLACE = Bulk(
+    "UPDATE entry SET payload = v.column2, body_start = v.column3 FROM (VALUES ",
+    "(?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
 NAME = Bulk("INSERT OR IGNORE INTO queue (number, name) VALUES ", "(?,?)")
@@ -118,24 +132,41 @@ RECEIPT = Bulk("INSERT INTO receipt (stream, low, high, at, steps) VALUES ", "(?
 NOTE = Bulk("INSERT OR REPLACE INTO note (kind, key, value) VALUES ", "(?,?,?)")
 
 
-def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage]) -> None:
+Touched = dict[int, int]
+"""Payloads that entries have left: to the octets of a segment that they had for their own."""
+
+
+def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage], files: Files) -> None:
     """Write the work on entries, stage by stage, and delete payloads that nobody needs now.
+
+    What goes into files is written, and on the disk when this returns.
 
     Raises:
         StoreError: a new entry refers to a payload that is not there.
     """
-    touched: set[int] = set()
+    touched: Touched = {}
     for stage in stages:
-        _write_stage(connection, stage, touched)
+        _write_stage(connection, stage, touched, files)
     if touched:
-        SWEEP.run(connection, sorted(touched))
+        _let_go(connection, touched, files)
+    files.sync()
 
 
-def _write_stage(connection: sqlite3.Connection, stage: Stage, touched: set[int]) -> None:
+def _let_go(connection: sqlite3.Connection, touched: Touched, files: Files) -> None:
+    SWEEP.run(connection, sorted(payload for payload in touched if payload > 0))
+    files.left({-payload: given for payload, given in touched.items() if payload < 0})
+
+
+def _write_stage(
+    connection: sqlite3.Connection, stage: Stage, touched: Touched, files: Files
+) -> None:
     if stage.rows:
         INSERT.run(connection, stage.rows)
     if stage.shared is not None:
         _insert_shared(connection, stage.shared)
+        if stage.shared.filed:
+            INSERT_FILED.run(connection, files.place(stage.shared.filed))
+        touched.update(dict.fromkeys([-number for number in stage.shared.unborn], 0))
     if stage.updates:
         counts: list[Any] = []
         bodies: list[Any] = []
@@ -166,14 +197,19 @@ def _insert_shared(connection: sqlite3.Connection, shared: Shared) -> None:
     INSERT_SHARED.run(connection, shared.rows)
 
 
-def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: set[int]) -> int:
+def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: Touched) -> int:
     """Add the payloads of these entries to `touched`; return how many there are."""
-    found = set(chain.from_iterable(map(json.loads, TOUCHED.ask(connection, ids))))
-    touched |= found
-    return len(found)
+    return sum([_add_touched(found, touched) for found in TOUCHED.ask(connection, ids)])
 
 
-def _delete(connection: sqlite3.Connection, ids: list[int], touched: set[int]) -> None:
+def _add_touched(found: str, touched: Touched) -> int:
+    pairs = json.loads(found)
+    for payload, given in pairs:
+        touched[payload] = touched.get(payload, 0) + given
+    return len(pairs)
+
+
+def _delete(connection: sqlite3.Connection, ids: list[int], touched: Touched) -> None:
     count = len(ids)
     if ids[-1] - ids[0] == count - 1:
         _delete_where(connection, "id BETWEEN ? AND ?", (ids[0], ids[-1]), count, touched)
@@ -190,7 +226,7 @@ def _delete_where(
     where: str,
     parameters: tuple[int, ...],
     count: int,
-    touched: set[int],
+    touched: Touched,
 ) -> int:
     """Delete entries by a condition that `count` of them may meet.
 
@@ -201,24 +237,50 @@ def _delete_where(
     delete = f"DELETE FROM entry WHERE {where}"  # noqa: S608 - a constant of this module
     done = connection.execute(f"{delete} AND payload IS NULL", parameters).rowcount
     if done < count:
-        (found,) = connection.execute(
-            "SELECT json_group_array(DISTINCT payload) FROM entry NOT INDEXED"  # noqa: S608
-            f" WHERE {where} AND payload IS NOT NULL",
-            parameters,
-        ).fetchone()
-        if found != "[]":
-            touched.update(json.loads(found))
+        (found,) = connection.execute(f"{_TOUCHED} {where} {_OF_EACH}", parameters).fetchone()
+        if _add_touched(found, touched):
             done += connection.execute(delete, parameters).rowcount
     return done
 
 
-def purge_transient(connection: sqlite3.Connection, limit: int) -> int:
+def tidy(connection: sqlite3.Connection, files: Files) -> None:
+    """Write the messages that are left in the emptiest segment anew, in a commit of its own."""
+    number = files.emptiest()
+    if number is None:
+        return
+    rows = connection.execute(
+        "SELECT id, queue, arrived, expires, flags, body_start, body_length"
+        " FROM entry INDEXED BY entry_payload WHERE payload = ?",
+        (-number,),
+    ).fetchall()
+    moved: list[Filed] = []
+    for entry_id, queue, arrived, expires, flags, start, length in rows:
+        body = files.read(number, start, length)
+        moved.append((entry_id, queue, arrived, expires, flags, body, None))
+    connection.execute("BEGIN")
+    placed = files.place(moved)
+    PLACE.run(
+        connection,
+        [
+            one
+            for at in range(0, len(placed), ROW_WIDTH)
+            for one in (placed[at], *placed[at + 7 : at + 9])
+        ],
+    )
+    files.left({number: sum(row[-1] for row in rows)})
+    files.sync()
+    files.look(connection)
+    connection.execute("COMMIT")
+    files.committed()
+
+
+def purge_transient(connection: sqlite3.Connection, limit: int, files: Files) -> int:
     """Delete up to about `limit` transient entries in a transaction of its own.
 
     Returns:
         How many; fewer than `limit` if none is left.
     """
-    touched: set[int] = set()
+    touched: Touched = {}
     connection.execute("BEGIN")
     done = _delete_where(
         connection,
@@ -227,8 +289,10 @@ def purge_transient(connection: sqlite3.Connection, limit: int) -> int:
         limit,
         touched,
     )
-    SWEEP.run(connection, sorted(touched))
+    _let_go(connection, touched, files)
+    files.look(connection)
     connection.execute("COMMIT")
+    files.committed()
     return done
 
 
@@ -284,7 +348,8 @@ def read_receipt(low: int, high: int, at_ms: int, steps: str | None) -> Receipt:
 # group_concat keeps every byte of a blob, NUL included; json_group_array sees the same rows in
 # the same order, so sizes and bodies fit together. An entry with a payload has no body here.
 _PAGE = (
-    "SELECT json_group_array(json_array(id, size, arrived, expires, count, flags, payload)),"
+    "SELECT json_group_array(json_array(id, size, arrived, expires, count, flags, payload,"
+    " body_start, body_length)),"
     " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT e.* FROM ({chosen}) AS c"
     " CROSS JOIN entry AS e ON e.id = c.id ORDER BY c.id)"
 )
@@ -305,25 +370,34 @@ _PAYLOADS: Final = (
 
 
 def read_page(
-    connection: sqlite3.Connection, statement: str, parameters: tuple[Any, ...]
+    connection: sqlite3.Connection, statement: str, parameters: tuple[Any, ...], files: Files
 ) -> list[StoredEntry]:
     """Entries by `LOAD` or `EXPIRED`, in one step; one more if they share payloads.
 
-    The writer's thread asks, so nothing changes between the two.
+    The writer's thread asks, so nothing changes between the two. The rest of a very large message
+    is number and size of its file here.
     """
     columns, bodies = connection.execute(statement, parameters).fetchone()
     entries = []
     start = 0
     bodies = bodies or b""
     shared: list[StoredEntry] = []
-    for entry_id, size, arrived, expires, count, flags, payload_id in json.loads(columns):
-        if payload_id is not None:
+    for entry_id, size, arrived, expires, count, flags, payload_id, *place in json.loads(columns):
+        rest = None
+        if payload_id is not None and payload_id < 0:
+            if place[0] is not None:
+                body = files.read(-payload_id, *place)
+                entries.append(StoredEntry(entry_id, body, arrived, expires, count, flags))
+                continue
+            rest = (-payload_id, place[1])
+        elif payload_id is not None:
             entry = StoredEntry(entry_id, b"", arrived, expires, count, flags, payload_id)
             entries.append(entry)
             shared.append(entry)
             continue
         stop = start + size
-        entries.append(StoredEntry(entry_id, bodies[start:stop], arrived, expires, count, flags))
+        own = bodies[start:stop]
+        entries.append(StoredEntry(entry_id, own, arrived, expires, count, flags, rest=rest))
         start = stop
     if start != len(bodies):
         raise StoreError(f"sizes add up to {start} bytes, bodies to {len(bodies)}")

@@ -8,7 +8,8 @@ knows; such a pair opens the next stage. Ordinary traffic needs one stage for an
 transactions.
 
 Shared payloads go in before everything else, and out after everything else of the whole group
-(`statements.write_stages`), so that they need no order of their own.
+(`statements.write_stages`), so that they need no order of their own. The same goes for what
+stands in files (`amqproute.store.files`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError
 from amqproute.interfaces import IStoreTransaction
+from amqproute.store.files import Filed
 from amqproute.store.records import QueueNumbers, Receipt
 
 WIDTH: Final = 8
@@ -28,22 +30,29 @@ WIDTH: Final = 8
 SHARED_WIDTH: Final = 7
 """Columns of a row in `Shared.rows`: id, queue, arrived, expires, flags, size, payload."""
 
+NEVER: Final = 1 << 62
+"""Octets of a message that no message has."""
+
 Move = tuple[int, int, bytes | None]
 
 
 class Shared:
-    """New payloads, and new entries that refer to these or to older ones.
+    """New payloads, new entries that refer to these or to older ones, and those in files.
 
     Attributes:
         rows: the entries, `SHARED_WIDTH` values each, one after the other in a flat list.
         payloads: id -> the encoded message.
+        filed: entries whose bodies are, or will be, in files.
+        unborn: body files that entries referred to which have come and gone.
     """
 
-    __slots__ = ("payloads", "rows")
+    __slots__ = ("filed", "payloads", "rows", "unborn")
 
     def __init__(self) -> None:
         self.rows: list[int] = []
         self.payloads: dict[int, bytes] = {}
+        self.filed: list[Filed] = []
+        self.unborn: set[int] = set()
 
     def references(self) -> set[int]:
         """The payloads to which the entries refer."""
@@ -93,7 +102,7 @@ class Stage:
         """How many entries begin here."""
         count = len(self.rows) // WIDTH
         if self.shared is not None:
-            count += len(self.shared.rows) // SHARED_WIDTH
+            count += len(self.shared.rows) // SHARED_WIDTH + len(self.shared.filed)
         return count
 
     def born_bytes(self) -> int:
@@ -101,6 +110,7 @@ class Stage:
         size: int = sum(self.rows[WIDTH - 2 :: WIDTH])
         if self.shared is not None:
             size += sum(map(len, self.shared.payloads.values()))
+            size += sum([len(row[5]) for row in self.shared.filed])
         return size
 
     def sharing(self) -> Shared:
@@ -141,6 +151,8 @@ class Stage:
             shared = self.sharing()
             shared.rows += later.shared.rows
             shared.payloads.update(later.shared.payloads)
+            shared.filed += later.shared.filed
+            shared.unborn |= later.shared.unborn
         self.dequeued |= later.dequeued
         for entry_id, (count, encoded) in later.updates.items():
             self.update(entry_id, count, encoded)
@@ -161,6 +173,16 @@ class Stage:
         if self.shared is not None:
             self.shared.rows = self._born_to_stay(self.shared.rows, SHARED_WIDTH)
             self.shared.drop_unreferenced()
+            if self.shared.filed:
+                self._drop_unborn_filed(self.shared)
+
+    def _drop_unborn_filed(self, shared: Shared) -> None:
+        unborn = self.dequeued.intersection([row[0] for row in shared.filed])
+        if unborn:
+            self.dequeued -= unborn
+            gone = [row[6] for row in shared.filed if row[0] in unborn and row[6] is not None]
+            shared.unborn.update(rest.number for rest in gone)
+            shared.filed = [row for row in shared.filed if row[0] not in unborn]
 
     def _born_to_stay(self, flat: list[Any], width: int) -> list[Any]:
         """Take rows that are dequeued here out of a flat list, and out of `dequeued`."""
@@ -227,12 +249,27 @@ class Transaction:
     not (or no longer) there do nothing.
     """
 
-    __slots__ = ("_hand_over", "_numbers", "_rows", "deferred", "facts", "is_patient", "stages")
+    __slots__ = (
+        "_file_bytes",
+        "_hand_over",
+        "_numbers",
+        "_rows",
+        "bodies",
+        "deferred",
+        "facts",
+        "is_patient",
+        "stages",
+    )
 
     def __init__(
-        self, numbers: QueueNumbers, hand_over: Callable[[Transaction], Deferred[None]]
+        self,
+        numbers: QueueNumbers,
+        hand_over: Callable[[Transaction], Deferred[None]],
+        file_bytes: int = NEVER,
     ) -> None:
         self._numbers = numbers
+        self._file_bytes = file_bytes
+        self.bodies: list[Any] = []
         self._hand_over: Callable[[Transaction], Deferred[None]] | None = hand_over
         first = Stage()
         self.stages = [first]
@@ -250,6 +287,7 @@ class Transaction:
         arrived_ms: int,
         expires_ms: int,
         flags: int,
+        rest: Any = None,
     ) -> None:
         """Put an entry at its place in a queue.
 
@@ -260,9 +298,13 @@ class Transaction:
             arrived_ms: wall clock, milliseconds since the epoch.
             expires_ms: the same clock, 0 for never.
             flags: `TRANSIENT` and the broker's own bits.
+            rest: the `IBody` that follows `encoded`; None for a message that is all there.
         """
         if self._hand_over is None:
             raise _too_late()
+        if rest is not None or len(encoded) >= self._file_bytes:
+            self._file(queue, entry_id, encoded, arrived_ms, expires_ms, flags, rest)
+            return
         self._rows += (
             entry_id,
             self._numbers[queue],
@@ -272,6 +314,22 @@ class Transaction:
             0,
             len(encoded),
             encoded,
+        )
+
+    def _file(
+        self,
+        queue: str,
+        entry_id: int,
+        encoded: bytes,
+        arrived_ms: int,
+        expires_ms: int,
+        flags: int,
+        rest: Any,
+    ) -> None:
+        if rest is not None:
+            self.bodies.append(rest)
+        self.stages[0].sharing().filed.append(
+            (entry_id, self._numbers[queue], arrived_ms, expires_ms, flags, encoded, rest)
         )
 
     def share(self, payload_id: int, encoded: bytes) -> None:
@@ -367,7 +425,8 @@ class Transaction:
     def update(self, entry_id: int, delivery_count: int, encoded: bytes | None = None) -> None:
         """Set an entry's delivery count and, if given, its encoded message.
 
-        An entry with a shared payload gets the message as a body of its own.
+        An entry with a shared payload gets the message as a body of its own. Where the message
+        has a rest in a file, `encoded` is what precedes that.
         """
         self._stage_for((entry_id,), ()).update(entry_id, delivery_count, encoded)
 

@@ -19,8 +19,9 @@ from twisted.logger import Logger
 from amqproute.errors import StoreError
 from amqproute.store import bell, schema
 from amqproute.store.checkpoint import Settled, Wal
+from amqproute.store.files import Files
 from amqproute.store.records import QueueNumbers
-from amqproute.store.statements import GRAIN, INSERT, NAME, write_facts, write_stages
+from amqproute.store.statements import GRAIN, INSERT, NAME, tidy, write_facts, write_stages
 from amqproute.store.transaction import WIDTH, Transaction, merge
 
 log = Logger()
@@ -92,11 +93,13 @@ class Writer:
         path: str,
         reactor: ReactorThreads,
         numbers: QueueNumbers,
+        files: Files,
         *,
         clock_ms: Callable[[], int],
         connect: schema.Connect,
         checkpoint_pages: int,
         remainder_pages: int,
+        swept: Callable[[Sequence[int]], object],
         on_death: Callable[[StoreError], None] | None,
     ) -> None:
         self.path = path
@@ -106,6 +109,8 @@ class Writer:
         self.lock = -1
         self._reactor = reactor
         self._numbers = numbers
+        self._files = files
+        self._swept = swept
         self._clock_ms = clock_ms
         self._on_death = on_death
         self._failing = False
@@ -237,6 +242,7 @@ class Writer:
         if self.connection is not None:
             self.connection.close()
             self.connection = None
+        self._files.close()
         # Later: closing this descriptor drops the locks SQLite holds on the same file.
         self._wal.close()
         if self.lock >= 0:
@@ -319,6 +325,8 @@ class Writer:
         figures.last_commit_seconds = took
         figures.max_commit_seconds = max(took, figures.max_commit_seconds)
         self._wal.grown()
+        if self._files.is_untidy:
+            self._tidy()
 
     def _commit(self, group: Sequence[Transaction]) -> None:
         connection = self.connection
@@ -336,10 +344,12 @@ class Writer:
         connection.execute("BEGIN")
         if names:
             NAME.run(connection, [value for pair in names for value in pair])
-        write_stages(connection, stages)
+        write_stages(connection, stages, self._files)
         for fact in facts:
             write_facts(connection, fact, self._clock_ms())
+        self._files.look(connection)
         connection.execute("COMMIT")
+        self._files.committed()
         for number, _ in names:
             self._numbers.unsaved.pop(number, None)
         for stage in stages:
@@ -392,7 +402,7 @@ class Writer:
             try:
                 NAME.run(connection, [value for pair in names for value in pair])
                 stages, facts = merge([one])
-                write_stages(connection, stages)
+                write_stages(connection, stages, self._files)
                 for fact in facts:
                     write_facts(connection, fact, self._clock_ms())
             except Exception as error:
@@ -401,13 +411,27 @@ class Writer:
                 connection.execute("ROLLBACK TO one")
                 bad[index] = error
             connection.execute("RELEASE one")
+        self._files.look(connection)
         connection.execute("COMMIT")
+        self._files.committed()
         return None
+
+    def _tidy(self) -> None:
+        """Make room in the files of bodies: a commit of its own, that nobody waits for."""
+        assert self.connection is not None
+        try:
+            tidy(self.connection, self._files)
+        except Exception as error:
+            self._roll_back()
+            words = schema.in_words(error, self.path)
+            log.warn("{path} cannot be tidied: {words}", path=self.path, words=str(words))
+        self._report()
 
     def _roll_back(self) -> None:
         assert self.connection is not None
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
+        self._files.rolled_back()
 
     def _failed(self, group: Sequence[Transaction], error: Exception) -> None:
         self.figures.failed += len(group)
@@ -423,6 +447,10 @@ class Writer:
         self._answered += len(jobs)
 
     def _report(self) -> None:
+        if self._files.swept:
+            swept, self._files.swept = self._files.swept, []
+            told: Deferred[Any] = Deferred()
+            self._fired.append((told.addCallback(self._swept), swept))
         if self._fired:
             fired, self._fired = self._fired, []
             self._reports.append(fired)

@@ -22,10 +22,31 @@ def body(entry_id: int) -> bytes:
     return b"%d:" % entry_id * (1 + entry_id % 700)
 
 
+def draft(store: Any, transaction: Any, number: int, ids: list[int], report: Any) -> None:
+    """Add a message whose rest comes in parts, and commit when that is on the disk."""
+    one = store.next_id()
+    gathered = store.draft(lambda _: None)
+    rest = body(one)
+    for at in range(0, len(rest), 1000):
+        gathered.append([rest[at : at + 500], rest[at + 500 : at + 1000]])
+
+    def put(ready: Any) -> None:
+        transaction.enqueue("large", one, b"head", 1, 0, 0, ready)
+        transaction.commit().addCallback(report, "put", number, [one, *ids])
+
+    gathered.finish().addCallback(put)
+
+
 def main(path: str) -> None:
     """Work until killed."""
     # A short log, so that kills meet checkpoints and fresh starts of the log as well.
-    house = House(path, checkpoint_bytes=1 << 19, remainder_bytes=1 << 17)
+    house = House(
+        path,
+        checkpoint_bytes=1 << 19,
+        remainder_bytes=1 << 17,
+        file_bytes=1500,
+        segment_bytes=200_000,
+    )
     house.open()
     store = house.store
     flying = 0
@@ -63,7 +84,10 @@ def main(path: str) -> None:
         transaction.mark_received("peer", ids)
         transaction.note("round", "last", b"%d" % number)
         flying += 1
-        transaction.commit().addCallback(report, "put", number, ids)
+        if number % 4:
+            transaction.commit().addCallback(report, "put", number, ids)
+        else:
+            draft(store, transaction, number, ids, report)
         while flying > 6:
             house.reactor.calls.get()()
 

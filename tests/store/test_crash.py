@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -21,6 +22,16 @@ KILLS = int(os.environ.get("AMQPROUTE_STORE_KILLS", "3"))
 """How often the child is killed; some hundreds for a long campaign."""
 
 
+def files_of(path: str) -> set[str]:
+    """The names of the files of bodies that rows refer to."""
+    connection = sqlite3.connect(path)
+    try:
+        found = connection.execute("SELECT DISTINCT -payload FROM entry WHERE payload < 0")
+        return {f"{number:012d}" for (number,) in found}
+    finally:
+        connection.close()
+
+
 class KillTests(SynchronousTestCase):
     """SIGKILL of a process that writes."""
 
@@ -31,6 +42,7 @@ class KillTests(SynchronousTestCase):
         stored: set[int] = set()
         ended: set[int] = set()
         shared: set[int] = set()
+        large: set[int] = set()
         rounds = highest = 0
         for _ in range(KILLS):
             lines = self.run_child(path, chance.randrange(20, 600))
@@ -47,6 +59,8 @@ class KillTests(SynchronousTestCase):
             rounds = round_base
             house = House(path)
             recovery = house.open()
+            # Nothing is left of what was not committed.
+            self.assertEqual(set(os.listdir(path[:-3] + ".bodies")), files_of(path))
             held = {
                 entry.id: entry
                 for queue in recovery.queues
@@ -54,6 +68,12 @@ class KillTests(SynchronousTestCase):
             }
             shared |= {entry.payload_id for entry in held.values()}
             next_id = house.store.next_id()
+            for entry in held.values():
+                if entry.rest is not None:
+                    self.assertEqual(entry.encoded, b"head")
+                    entry.encoded = house.reactor.wait(entry.rest.reader().read(1 << 20))
+                    entry.rest = None
+                    large.add(entry.id)
             house.close()
             self.assertEqual(check(path), [])
             self.assertNotIn("paged", recovery.queues)
@@ -69,6 +89,7 @@ class KillTests(SynchronousTestCase):
             highest = next_id
         self.assertGreater(len(stored), 100)
         self.assertGreater(len(shared), 10)
+        self.assertGreater(len(large), 2)
 
     def run_child(self, path: str, transactions: int) -> list[bytes]:
         """Start the child, kill it after so many reports; return all reports that came."""

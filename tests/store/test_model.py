@@ -135,14 +135,16 @@ class ModelTests(SynchronousTestCase):
     """Stores do what the model does."""
 
     @settings(max_examples=settings.get_profile("ordinary").max_examples // 4)
-    @given(st.lists(STEP, max_size=12))
-    def test_sqlite(self, steps: list[Any]) -> None:
+    @given(st.lists(STEP, max_size=12), st.sampled_from([1 << 20, 30_000, 20]))
+    def test_sqlite(self, steps: list[Any], file_bytes: int) -> None:
         """Whatever is merged into groups, loads and restarts show what the calls say."""
         directory = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, directory, ignore_errors=True)
         path = os.path.join(directory, "queues.db")
         script = Script(self)
-        house = House(path, page_size=4096, checkpoint_bytes=1 << 16, remainder_bytes=1 << 14)
+        bounds = {"file_bytes": file_bytes, "segment_bytes": 100_000}
+        logs = {"checkpoint_bytes": 1 << 16, "remainder_bytes": 1 << 14}
+        house = House(path, page_size=4096, **logs, **bounds)
         house.open()
         for step in [*steps, ("reopen",), ("load", "a", 99), ("load", "b", 99), ("reopen",)]:
             if step[0] != "reopen":
@@ -152,7 +154,7 @@ class ModelTests(SynchronousTestCase):
             # No payload without entries, and no entry without its payload.
             self.assertEqual(check(path), [])
             script.model.reopened()
-            house = House(path, checkpoint_bytes=1 << 16, remainder_bytes=1 << 14)
+            house = House(path, **logs, **bounds)
             self.assertEqual(house.open(), script.model.recovery())
             self.assertEqual(script.fired, list(range(script.asked)))
         house.close()

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Very large messages: their rests in files of their own, written and read in parts.
+
+What comes in is gathered in a `Draft`, a part at a time, by a thread of its own. When it is
+complete and on the disk, the draft turns into a `Body`, which a message has for its rest; parts of
+it are read by another thread, so that readers do not wait for somebody's fsync.
+
+Who removes the file? Until a commit names it, the `Body` itself does, when nobody has it any more:
+so a message that is not durable, or was refused, or was lost with its connection, leaves nothing.
+From that commit on the rows keep it (`amqproute.store.files`); when the last of them has gone, the
+file is removed at once, or when the last `Body` goes, if there is one still.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from weakref import WeakValueDictionary
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from amqproute.errors import StoreError
+from amqproute.interfaces import IBody, IDraft
+from amqproute.store.files import Directory, in_words
+from amqproute.store.lane import FromThread, Lane
+
+__all__ = ["Bodies", "Body", "Draft"]
+
+log = Logger()
+
+SYNC_BYTES: Final = 8 * 1024 * 1024
+"""Octets of a draft after which it is synced, so that the end of it does not take long."""
+
+
+@implementer(IBody)
+class Body:
+    """The rest of a message, in a file.
+
+    Attributes:
+        number: of the file.
+        size: its octets.
+        is_named: rows refer to it, or will when commits under way have ended.
+    """
+
+    __slots__ = ("__weakref__", "_bodies", "is_named", "number", "size")
+
+    def __init__(self, bodies: Bodies, number: int, size: int, is_named: bool) -> None:
+        self._bodies = bodies
+        self.number = number
+        self.size = size
+        self.is_named = is_named
+
+    def __repr__(self) -> str:
+        return f"<Body {self.number} {self.size} bytes{' named' if self.is_named else ''}>"
+
+    def __del__(self) -> None:
+        if not self.is_named:
+            self._bodies.discard(self.number)
+
+    def reader(self) -> Reader:
+        """See `IBody.reader`."""
+        return Reader(self)
+
+    def open(self) -> int:
+        """Return a descriptor to read it."""
+        name = self._bodies.directory.name(self.number)
+        try:
+            return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise StoreError(f"cannot read {name}: {error.strerror}") from error
+
+
+class Reader:
+    """Reads one body from its beginning to its end."""
+
+    __slots__ = ("_at", "_body", "_descriptor", "_is_used")
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        self._descriptor = -1
+        self._at = 0
+        self._is_used = False
+
+    @property
+    def left(self) -> int:
+        """Octets that have not been asked for."""
+        return self._body.size - self._at
+
+    def read(self, size: int) -> Deferred[bytes]:
+        """Return a Deferred of the next octets, at most so many; empty at the end."""
+        start = self._at
+        size = min(size, self.left)
+        self._at += size
+        self._is_used = True
+        return self._body._bodies.reading.run(lambda: self._read(start, size))
+
+    def close(self) -> None:
+        """Read nothing more."""
+        if self._is_used:
+            self._is_used = False
+            self._body._bodies.reading.leave(self._close)
+
+    def _read(self, start: int, size: int) -> bytes:
+        if not size:
+            return b""
+        if self._descriptor < 0:
+            self._descriptor = self._body.open()
+        octets = os.pread(self._descriptor, size, start)
+        if len(octets) < size:
+            raise StoreError(f"{self._body!r} ends at {start + len(octets)}")
+        return octets
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@implementer(IDraft)
+class Draft:
+    """A body on its way in; see `IDraft`."""
+
+    def __init__(self, bodies: Bodies, written: Callable[[int], None]) -> None:
+        self._bodies = bodies
+        self._written = written
+        self._number = 0
+        self._descriptor = -1
+        self._at = 0
+        self._synced = 0
+        self._failure: Exception | None = None
+        self._is_ended = False
+        self.size = 0
+
+    def __repr__(self) -> str:
+        return f"<Draft {self._number} {self.size} bytes>"
+
+    def append(self, parts: Sequence[bytes]) -> None:
+        """See `IDraft.append`."""
+        size = sum(map(len, parts))
+        self.size += size
+        done = self._bodies.writing.run(lambda: self._write(parts, size))
+        done.addErrback(self._failed)
+        done.addCallback(lambda _: self._written(size))
+        done.addErrback(lambda failure: log.failure("{draft} is not heard", failure, draft=self))
+
+    def finish(self) -> Deferred[Body]:
+        """See `IDraft.finish`."""
+        self._is_ended = True
+        return self._bodies.writing.run(self._finish).addCallback(self._finished)
+
+    def abandon(self) -> None:
+        """See `IDraft.abandon`."""
+        if not self._is_ended:
+            self._is_ended = True
+            self._bodies.writing.leave(self._remove)
+
+    # On the thread that writes.
+
+    def _write(self, parts: Sequence[bytes], size: int) -> None:
+        if self._failure is not None:
+            return
+        bodies = self._bodies
+        try:
+            if self._descriptor < 0:
+                bodies.require_room(self)
+                self._number, self._descriptor = bodies.directory.create()
+            bodies.require_room(self)
+            done = os.pwritev(self._descriptor, parts, self._at)
+            if done < size:
+                os.pwrite(self._descriptor, b"".join(parts)[done:], self._at + done)
+            self._at += size
+            if self._at - self._synced > SYNC_BYTES:
+                self._synced = self._at
+                os.fdatasync(self._descriptor)
+        except (OSError, StoreError) as error:
+            self._fault(error)
+            raise
+
+    def _finish(self) -> int:
+        if self._failure is None:
+            try:
+                if self._descriptor < 0:
+                    self._number, self._descriptor = self._bodies.directory.create()
+                if os.fstat(self._descriptor).st_size != self._at:
+                    raise StoreError(f"{self._bodies.directory.name(self._number)} was cut short")
+                os.fdatasync(self._descriptor)
+                os.close(self._descriptor)
+                self._descriptor = -1
+                self._bodies.directory.sync()
+            except (OSError, StoreError) as error:
+                self._fault(error)
+        if self._failure is not None:
+            raise self._failure
+        return self._number
+
+    def _fault(self, error: Exception) -> None:
+        if isinstance(error, OSError):
+            error = in_words(error, self._bodies.directory.name(self._number))
+        self._failure = error
+        self._remove()
+
+    def _remove(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+            self._bodies.directory.remove(self._number)
+
+    # On the reactor's.
+
+    def _failed(self, failure: Any) -> None:
+        """Nothing now: `finish` tells it."""
+        failure.trap(OSError, StoreError)
+
+    def _finished(self, number: int) -> Body:
+        return self._bodies.adopt(number, self.size)
+
+
+class Bodies:
+    """The body files, as the reactor's thread sees them.
+
+    Args:
+        directory: where they are.
+        reactor: for the way back from the threads.
+        max_bytes: bound on the octets of all of them, 0 for none.
+    """
+
+    def __init__(self, directory: Directory, reactor: FromThread, max_bytes: int = 0) -> None:
+        self.directory = directory
+        self.writing = Lane(f"body writer {directory.path}", reactor)
+        self.reading = Lane(f"body reader {directory.path}", reactor)
+        self._max_bytes = max_bytes
+        self._known: WeakValueDictionary[int, Body] = WeakValueDictionary()
+        self._sizes: dict[int, int] = {}
+        self._is_closed = False
+
+    def __repr__(self) -> str:
+        return f"<Bodies {self.directory.path} {len(self._sizes)}>"
+
+    @property
+    def used_bytes(self) -> int:
+        """Octets of the body files known."""
+        return sum(list(self._sizes.values()))
+
+    def draft(self, written: Callable[[int], None]) -> Draft:
+        """See `IStore.draft`."""
+        return Draft(self, written)
+
+    def adopt(self, number: int, size: int) -> Body:
+        """Return the body of a finished draft."""
+        self._sizes[number] = size
+        body = self._known[number] = Body(self, number, size, is_named=False)
+        return body
+
+    def of_row(self, number: int, size: int) -> Body:
+        """Return the body that a row refers to."""
+        body = self._known.get(number)
+        if body is None:
+            self._sizes[number] = size
+            body = self._known[number] = Body(self, number, size, is_named=True)
+        return body
+
+    def named(self, bodies: Sequence[Body]) -> None:
+        """A commit names these."""
+        for body in bodies:
+            body.is_named = True
+
+    def swept(self, numbers: Sequence[int]) -> None:
+        """No row refers to these files any more."""
+        for number in numbers:
+            body = self._known.get(number)
+            if body is not None:
+                body.is_named = False
+            else:
+                self.discard(number)
+        self.writing.start()
+
+    def discard(self, number: int) -> None:
+        """Remove a file. From any thread."""
+        self._sizes.pop(number, None)
+        if not self._is_closed:
+            self.writing.leave(lambda: self.directory.remove(number))
+
+    def require_room(self, draft: Draft) -> None:
+        """Refuse to go on with a draft for which there is no room.
+
+        Raises:
+            StoreError: the configured limit is reached.
+        """
+        if self._max_bytes and self.used_bytes + draft.size > self._max_bytes:
+            raise StoreError(f"no room in {self.directory.path}: the configured limit is reached")
+
+    def close(self) -> Deferred[Any]:
+        """Remove what no row refers to, and end the threads."""
+        for body in list(self._known.values()):
+            if not body.is_named:
+                self.discard(body.number)
+        self._is_closed = True
+        return self.writing.stop().addCallback(lambda _: self.reading.stop())
