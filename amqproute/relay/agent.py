@@ -6,7 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from twisted.internet.defer import Deferred
@@ -24,13 +24,33 @@ from amqproute.wire.amqp10.connection import Connection
 
 @dataclass(slots=True)
 class Told:
-    """What a session tells its destination; see `PeerSession`."""
+    """What a session tells its destination, and asks it; see `PeerSession`.
+
+    Attributes:
+        avoid: host and port from which the last connection was lost: tried last.
+    """
 
     floor: Callable[[], int]
     ended: Callable[[PeerSession, Verdict], None]
     outcomes: Callable[[Sequence[Entry], Verdict, Any], None]
     commit: Callable[[], None]
     room: Callable[[], None]
+    doubtful: Callable[[], Sequence[int]] = tuple
+    avoid: tuple[str, int] | None = None
+
+
+class Places(NamedTuple):
+    """Where a hop can be reached.
+
+    Attributes:
+        candidates: in the order to try.
+        attempts: how they were found, a line each.
+        ttl: for how many seconds that is true; None for ever.
+    """
+
+    candidates: tuple[Candidate, ...]
+    attempts: tuple[str, ...]
+    ttl: float | None
 
 
 class Unreachable(AmqprouteError):
@@ -84,16 +104,21 @@ class Agent:
         self._now_ms = now_ms
         self.attempt_seconds = attempt_seconds
 
-    async def candidates(self, hop: NextHop) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
+    async def places(self, hop: NextHop) -> Places:
         """Return the places to try, in order, and how they were found.
 
         Raises:
             ResolveError: there are none.
         """
         if hop.via is not None:
-            return (static_candidate(hop.via),), (f"static route via {hop.via}",)
-        resolution = await self._resolver.resolve(hop.domain)
-        return resolution.candidates, resolution.attempts
+            return Places((static_candidate(hop.via),), (f"static route via {hop.via}",), None)
+        found = await self._resolver.resolve(hop.domain)
+        return Places(found.candidates, found.attempts, found.ttl)
+
+    def forget(self, hop: NextHop) -> None:
+        """Ask the DNS anew next time: there is reason to think that things have changed."""
+        if hop.via is None:
+            self._resolver.forget(hop.domain)
 
     async def open(self, hop: NextHop, told: Told) -> PeerSession:
         """Return a session with an attached link.
@@ -103,15 +128,15 @@ class Agent:
         """
         attempts: list[str] = []
         try:
-            candidates, found = await self.candidates(hop)
+            places = await self.places(hop)
         except AmqprouteError as error:
             attempts.extend(getattr(error, "attempts", ()))
             raise Unreachable(verdict.for_failure(error), attempts) from error
         last = Verdict(Scope.DESTINATION, Action.DEFER, "dns.no-address", "no candidate")
-        for candidate in candidates:
+        for candidate in _in_order(places.candidates, told.avoid):
             place = f"{candidate.host}:{candidate.port}"
             try:
-                return await self._attempt(hop, candidate, told)
+                return await self._attempt(hop, candidate, places.ttl, told)
             except (AmqprouteError, PeerFailure) as error:
                 last = verdict.for_failure(error)
                 lines = getattr(error, "attempts", ()) or (f"{place}: {last.code}: {last.words}",)
@@ -119,9 +144,11 @@ class Agent:
                 self.log.debug("{hop} {place}: {code}", hop=hop.key, place=place, code=last.code)
                 if last.scope is Scope.DESTINATION:
                     break
-        raise Unreachable(last, attempts or found)
+        raise Unreachable(last, attempts or places.attempts)
 
-    async def _attempt(self, hop: NextHop, candidate: Candidate, told: Told) -> PeerSession:
+    async def _attempt(
+        self, hop: NextHop, candidate: Candidate, ttl: float | None, told: Told
+    ) -> PeerSession:
         ready: Deferred[PeerSession] = Deferred()
         made: list[PeerSession] = []
 
@@ -137,7 +164,7 @@ class Agent:
             else:
                 told.ended(session, why)
 
-        def make(_: Any) -> tuple[Connection, PeerSession]:
+        def make(facts: Any) -> tuple[Connection, PeerSession]:
             engine = self._engine(hop, candidate.security)
             session = PeerSession(
                 engine,
@@ -152,15 +179,16 @@ class Agent:
                 outcomes=told.outcomes,
                 commit=told.commit,
                 room=told.room,
+                doubtful=told.doubtful,
+                candidate=candidate,
+                address=facts.host,
+                ttl=ttl,
             )
             made.append(session)
             return engine, session
 
-        deadline = Verdict(
-            Scope.HOST,
-            Action.NEXT_HOST,
-            "peer.timeout",
-            f"no attached link within {self.attempt_seconds:.0f} s",
+        deadline = verdict.for_code(
+            "peer.timeout", f"no attached link within {self.attempt_seconds:.0f} s"
         )
 
         def late() -> None:
@@ -183,6 +211,15 @@ class Agent:
         finally:
             if call.active():
                 call.cancel()
+
+
+def _in_order(
+    candidates: Sequence[Candidate], avoid: tuple[str, int] | None
+) -> Sequence[Candidate]:
+    """Put the one to avoid last."""
+    if avoid is None:
+        return candidates
+    return sorted(candidates, key=lambda each: (each.host, each.port) == avoid)
 
 
 def static_candidate(via: str) -> Candidate:

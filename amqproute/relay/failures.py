@@ -4,8 +4,8 @@
 Everything that can go wrong on the way to a peer has a row here: each outcome, each condition of
 the standard in a rejection and at the end of a link, session or connection, each code of the
 resolver, of connecting and of TLS. `verdict` looks things up; nobody else in the house decides.
-`render` prints the table (``python -m amqproute.relay.failures``); a test holds ``docs/failures.md``
-equal to it, and another one looks for conditions and codes without a row.
+`render` prints the table (``python -m amqproute.relay.failures``); a test holds
+``docs/failures.md`` equal to it, and another one looks for conditions and codes without a row.
 
 How far a failure reaches:
 
@@ -201,6 +201,8 @@ CODES: Final[Mapping[str, Row]] = {
     "dns.denied-target": _gone("it points only into networks that deny-targets excludes"),
     "dns.insecure": _all("DNSSEC is required, and the answer was not authenticated"),
     "dns.bogus": _all("the answer fails DNSSEC: somebody may be forging it; never a downgrade"),
+    "dns.not-dnssec-capable": _all("DNSSEC is needed, and the name server cannot do it"),
+    "dns.loop-to-self": _all("the domain's hosts lead back to this broker"),
     "dns.loop": _all("aliases that lead in a circle; their owner will notice"),
     "dns.malformed": _all("an answer that cannot be read"),
     "dns.refused": _all("the name server refuses to answer"),
@@ -216,6 +218,7 @@ CODES: Final[Mapping[str, Row]] = {
     "tls.untrusted": _host("the host's certificate comes from no authority we trust"),
     "tls.expired": _host("a certificate has expired: the host's, or ours"),
     "tls.not-yet-valid": _host("a certificate is not valid yet: look at the clocks"),
+    "tls.pin": _host("the host shows another key than the one that is pinned for it"),
     "tls.handshake": _host("the handshake failed; the host's log says why"),
     "tls.no-certificate": _host("a certificate was required and not shown"),
     "tls.plain-text": _host("the host does not speak TLS at this port"),
@@ -228,6 +231,7 @@ CODES: Final[Mapping[str, Row]] = {
     "sasl.refused": _host("the host does not accept who we are"),
     "link.ended": _host("the link ended without an error"),
     "session.ended": _host("the session ended without an error"),
+    "link.incomplete": _link("the peer's list of unsettled messages was cut: once more without"),
     "connection.ended": _host("the connection ended without an error"),
     "connection.closed": _host("closed by us: it had nothing to do, or the daemon stops"),
     "peer.lost": _host("the connection is gone without a word"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from ipaddress import ip_address
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -24,18 +25,29 @@ from amqproute.message import (
     header_of,
 )
 from amqproute.relay import verdict
-from amqproute.relay.verdict import Action, Scope, Verdict
+from amqproute.relay.verdict import Verdict
 from amqproute.routing import trail
-from amqproute.values import FLOOR, STREAM, TAG_OCTETS, TRANSFER_CAPABILITY, NextHop
+from amqproute.values import (
+    FLOOR,
+    STREAM,
+    TAG_OCTETS,
+    TRANSFER_CAPABILITY,
+    Candidate,
+    NextHop,
+)
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.states import State
+from amqproute.wire.amqp10.types import UInt
 
 ANONYMOUS: Final = "anonymous"
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
-CLOSED: Final = Verdict(Scope.HOST, Action.NEXT_HOST, "connection.closed", "closed by us")
+CLOSED: Final = verdict.for_code("connection.closed", "closed by us")
+KEEP_SECONDS: Final = 600
+"""For how long a peer without receipts is asked to keep what is unsettled on a lost link."""
+OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 
 
 @implementer(IConnectionUser)
@@ -53,8 +65,12 @@ class PeerSession:
         ended: called once with this session and a `Verdict` when it is over, attached or not;
             `in_doubt` then has the entries whose outcome never came.
         outcomes: called with (entries, verdict, state) for the peer's outcomes.
+        doubtful: gives the ids of entries whose outcome an earlier link did not bring.
         commit: called when all events of one read have been told.
         room: called when more can be sent: credit, window, or a transport that drained.
+        candidate: the place it is a connection to.
+        address: the IP address there, if it is known.
+        ttl: the seconds for which the DNS holds it for the right place; None for ever.
     """
 
     log = Logger()
@@ -73,9 +89,16 @@ class PeerSession:
         outcomes: Callable[[Sequence[Entry], Verdict, Any], None],
         commit: Callable[[], None],
         room: Callable[[], None],
+        doubtful: Callable[[], Sequence[int]] = tuple,
+        candidate: Candidate | None = None,
+        address: str | None = None,
+        ttl: float | None = None,
     ) -> None:
         self.connection = connection
         self.hop = hop
+        self.candidate = candidate
+        self.address = address
+        self.ttl = ttl
         self.link: Link | None = None
         self.remote_id = ""
         self.is_paused = False
@@ -89,6 +112,8 @@ class PeerSession:
         self._outcomes = outcomes
         self._commit = commit
         self._room = room
+        self._doubtful = doubtful
+        self._kept: dict[bytes, Any] = {}
         self._pump: Any = None
         self._target = hop.target
         self._is_attached = False
@@ -96,6 +121,7 @@ class PeerSession:
         self._is_over = False
         self._verdict: Verdict | None = None
         self._answers: list[tuple[Sequence[Delivery], Any]] = []
+        self._offered: frozenset[bytes] = frozenset()
         self.in_doubt: list[Entry] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.TlsAgreed: _nothing,
@@ -138,6 +164,32 @@ class PeerSession:
         held = self.link.unsettled.values()
         return min((each.context.id for each in held if each.context is not None), default=None)
 
+    @property
+    def oldest_in_flight(self) -> object:
+        """What tells the oldest delivery that waits for its outcome from any other; None without.
+
+        As long as it is being written it is another one each time that something was.
+        """
+        link = self.link
+        if link is None or not link.unsettled:
+            return None
+        oldest = next(iter(link.unsettled))
+        return (oldest, self.connection.frames_out if self.is_paused else 0)
+
+    def is_at(self, candidates: Sequence[Candidate]) -> bool:
+        """Tell whether the connection leads to one of these places."""
+        here = self.candidate
+        if here is None:
+            return True
+        for each in candidates:
+            if (each.host, each.port, each.security) == (here.host, here.port, here.security):
+                if not each.addresses or not here.addresses:
+                    return True
+                if self.address is None:
+                    return not set(each.addresses).isdisjoint(here.addresses)
+                return _ip(self.address) in map(_ip, each.addresses)
+        return False
+
     def sendable(self) -> int:
         """Entries that can be sent now."""
         if self.is_paused or not self._is_attached or self._is_over or self.link is None:
@@ -152,14 +204,23 @@ class PeerSession:
         prefix_of = self._prefix
         now_ms = self._now_ms()
         refused: list[tuple[Entry, AmqpError]] = []
+        kept = self._kept
         for entry in entries:
             message = entry.message
+            tag = entry.id.to_bytes(TAG_OCTETS, "big")
+            resume = False
             try:
+                if kept and tag in kept:
+                    if self._resume(entry, tag):
+                        continue
+                    del kept[tag]
+                    resume = True
                 prefix, start = prefix_of(entry, now_ms)
                 send(
                     (prefix, message.encoded[start:] if start else message.encoded),
-                    entry.id.to_bytes(TAG_OCTETS, "big"),
+                    tag,
                     context=entry,
+                    resume=resume,
                 )
             except AmqpError as error:
                 # Larger than the peer takes, or a trace or an annotation that cannot be read.
@@ -169,6 +230,23 @@ class PeerSession:
             message.forget()
         self.flush()
         return refused
+
+    def _resume(self, entry: Entry, tag: bytes) -> bool:
+        """Act on what the peer has kept of a delivery of an earlier link (part 2 §2.6.13).
+
+        Returns:
+            The peer had told its outcome already, and nobody had heard it: nothing is sent but
+            that it is settled.
+        """
+        link = self.link
+        assert link is not None
+        state = self._kept[tag]
+        if not isinstance(state, OUTCOMES):
+            return False
+        del self._kept[tag]
+        link.send((), tag, settled=True, state=state, resume=True)
+        self._outcomes([entry], verdict.for_outcome(state), state)
+        return True
 
     def tell_floor(self, floor: int) -> None:
         """Let the peer forget receipts below the floor."""
@@ -264,24 +342,43 @@ class PeerSession:
         if address == ANONYMOUS:
             address = None
         properties: Mapping[str, Any] | None = None
+        target = spec.Target(address=address)
+        unsettled: Mapping[bytes, Any] | None = None
         if self.keeps_receipts:
             properties = {STREAM: self._stream, FLOOR: self._floor()}
+        else:
+            # Whoever keeps no receipts may keep what is unsettled, for a while.
+            target.expiry_policy = spec.EXPIRE_CONNECTION_CLOSE
+            target.timeout = UInt(KEEP_SECONDS)
+            unsettled = {id_.to_bytes(TAG_OCTETS, "big"): None for id_ in self._doubtful()}
         self.link = session.attach(
             # Where it falls back, the first link's name is not free before its detach is answered.
             f"{self.remote_id}/{self.hop.key}{'' if self._target == self.hop.target else '/any'}",
             "sender",
             source=spec.Source(address=self.hop.key),
-            target=spec.Target(address=address),
+            target=target,
             snd_settle_mode=spec.SENDER_UNSETTLED,
             rcv_settle_mode=spec.RECEIVER_FIRST,
             properties=properties,
+            unsettled=unsettled or None,
         )
+        self._offered = frozenset(unsettled or ())
 
     def _link_attached(self, event: ev.LinkAttached) -> None:
         if not event.is_answer:
             return
         if event.attach.target is None:
             self._is_refused = True  # the detach that follows says why
+            return
+        kept = event.attach.unsettled
+        if kept and self._offered:
+            self._kept = {tag: kept[tag] for tag in self._offered if tag in kept}
+        if event.attach.incomplete_unsettled:
+            # Such a link may only resume; what it could resume is not worth a link of its own.
+            self._verdict = verdict.for_code("link.incomplete", "the peer's list was cut")
+            self._is_attached = True
+            self._attached(self)
+            self.close(self._verdict)
             return
         self._is_attached = True
         self._attached(self)
@@ -320,7 +417,7 @@ class PeerSession:
             self._verdict = verdict.for_end(event.error, "connection")
 
     def _fail(self, code: str, words: str) -> None:
-        self._verdict = Verdict(Scope.HOST, Action.NEXT_HOST, code, words)
+        self._verdict = verdict.for_code(code, words)
 
     def _finish(self, deliveries: Sequence[Delivery] | None = None) -> None:
         """Tell once that it is over; what was in flight is in doubt and goes back."""
@@ -331,13 +428,13 @@ class PeerSession:
             deliveries = list(self.link.unsettled.values()) if self.link is not None else ()
         # Without a context: the outcome is here, only our settling of it has not gone out.
         self.in_doubt = [each.context for each in deliveries if each.context is not None]
-        self._ended(self, self._verdict or Verdict(Scope.HOST, Action.NEXT_HOST, "peer.lost"))
+        self._ended(self, self._verdict or verdict.for_code("peer.lost", ""))
 
     # -- outcomes --------------------------------------------------------------------------------
 
     def _updated(self, event: ev.DeliveriesUpdated) -> None:
         state = event.state
-        if not isinstance(state, (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)):
+        if not isinstance(state, OUTCOMES):
             if not event.settled:
                 return
             state = spec.Released()
@@ -393,6 +490,14 @@ def _prefix_maker(own_id: str) -> Callable[[Entry, int], tuple[bytes, int]]:
         return head + annotations(section), message.bare_from
 
     return prefix
+
+
+def _ip(text: str) -> object:
+    """Return an address in a form that can be compared."""
+    try:
+        return ip_address(text)
+    except ValueError:
+        return text
 
 
 def _nothing(_: object) -> None:

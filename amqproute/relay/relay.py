@@ -20,7 +20,10 @@ from amqproute.broker.queue import Queue
 from amqproute.errors import NotFound, ResolveError, Unresolved
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
-from amqproute.relay.destination import NOTE, REFUSED_SECONDS, Destination, RelayTerms
+from amqproute.relay.destination import REFUSED_SECONDS, Destination
+from amqproute.relay.note import NOTE, Note
+from amqproute.relay.starts import Starts
+from amqproute.relay.terms import RelayTerms
 from amqproute.values import RELAY_PREFIX, NextHop, Principal
 
 REMEMBERED_REFUSALS = 10_000
@@ -69,6 +72,8 @@ class Relay:
         self._terms = terms
         self._limits = limits
         self._admission_seconds = admission_seconds
+        self._starts = Starts(clock, terms.connects_per_second)
+        self._by_name: dict[str, set[str]] = {}
         self._trim_at = MANY_DESTINATIONS
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
         self._asking: dict[str, list[Deferred[None]]] = {}
@@ -85,7 +90,7 @@ class Relay:
                 destination.restore(noted)
         for key, noted in notes.items():
             # A hold outlives its backlog: messages that come later are held too.
-            if key not in self.destinations and Destination.is_hold(noted):
+            if key not in self.destinations and Note.decode(noted).held is not None:
                 self._make(self._hop_of_key(key)).restore(noted)
 
     def start(self) -> None:
@@ -118,7 +123,7 @@ class Relay:
             waiters.append(waiter)
             return waiter
         self._asking[hop.key] = [waiter]
-        asked = Deferred.fromCoroutine(self._agent.candidates(hop))
+        asked = Deferred.fromCoroutine(self._agent.places(hop))
         asked.addTimeout(self._admission_seconds, self._clock)
         asked.addCallbacks(self._exists, self._unknown, (hop,), errbackArgs=(hop,))
         asked.addErrback(self._broken, hop)
@@ -174,8 +179,11 @@ class Relay:
                 self._now_ms,
                 self._random,
                 self._terms,
+                self._starts,
                 self._went_idle,
             )
+            for name in (hop.domain, *hop.names):
+                self._by_name.setdefault(name, set()).add(hop.key)
         return destination
 
     def _trim(self) -> None:
@@ -190,17 +198,28 @@ class Relay:
         """Nothing has gone there for a while: forget it; the next message makes it anew."""
         queue = destination.queue
         if queue.depth == 0 and queue.is_settled and destination.held is None:
-            del self.destinations[destination.hop.key]
+            destination.stop()
+            hop = destination.hop
+            del self.destinations[hop.key]
+            for name in {hop.domain, *hop.names}:
+                keys = self._by_name[name]
+                keys.discard(hop.key)
+                if not keys:
+                    del self._by_name[name]
             self._broker.forget_internal(queue.name)
 
     # -- the rest of the house ---------------------------------------------------------------------
 
     def peer_called(self, principal: Principal) -> None:
-        """A peer has connected to us, so it is up: try what waits for it."""
-        for name in principal.names or (principal.name,):
-            destination = self.destinations.get(name)
+        """A peer has connected to us, so it is up: try what waits for it, by whatever way."""
+        keys = {key for name in principal.names or (principal.name,) for key in self._keys(name)}
+        for key in sorted(keys):
+            destination = self.destinations.get(key)
             if destination is not None:
-                destination.wake()
+                destination.contacted()
+
+    def _keys(self, name: str) -> set[str]:
+        return self._by_name.get(name, set())
 
     def stop_sending(self) -> None:
         """Send nothing new."""
@@ -218,17 +237,17 @@ class Relay:
 
     def reload(self, terms: RelayTerms, lifetime_ms: int, dead_letter_name: str | None) -> None:
         """Go by new terms; the life of messages that are here already does not change."""
-        self._terms.schedule = terms.schedule
-        self._terms.window = terms.window
-        self._terms.idle_seconds = terms.idle_seconds
+        self._terms.adopt(terms)
+        self._starts.per_second = terms.connects_per_second
         self._limits = replace(self._limits, ttl_ms=lifetime_ms)
         self.dead_letter_name = dead_letter_name
         for destination in self.destinations.values():
-            destination.queue.limits = self._limits
+            destination.adopt(self._limits)
             destination.queue.dead_letter_name = dead_letter_name
 
     def stop(self) -> None:
         """Cancel all timers."""
+        self._starts.stop()
         for destination in self.destinations.values():
             destination.stop()
 

@@ -34,9 +34,9 @@ from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.terminus import Termini
 from amqproute.net.pump import EngineProtocol
 from amqproute.relay.agent import Agent
-from amqproute.relay.destination import RelayTerms
 from amqproute.relay.relay import Relay
 from amqproute.relay.schedule import Schedule
+from amqproute.relay.terms import RelayTerms
 from amqproute.routing.table import Router
 from amqproute.services.management import MANAGEMENT, ManagementService
 from amqproute.services.transfer import TransferRules, TransferService

@@ -8,8 +8,9 @@ from typing import Any
 from amqproute import conditions
 from amqproute.errors import ResolveError
 from amqproute.relay.agent import static_candidate
-from amqproute.relay.destination import RelayTerms, State
+from amqproute.relay.destination import State
 from amqproute.relay.schedule import Schedule
+from amqproute.relay.terms import RelayTerms
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     Candidate,
@@ -72,7 +73,7 @@ class CandidateTests(HouseTestCase):
         destination = self.put()
         self.assertEqual((destination.state, self.network.connects), (State.WAITING, 3))
         self.assertEqual(
-            destination.last_attempts,
+            destination.backoff.last_attempts,
             tuple(f"{host}: connection refused" for host in self.hosts),
         )
 
@@ -138,7 +139,7 @@ class CandidateTests(HouseTestCase):
 
         self.network.resolve = fails  # type: ignore[method-assign]
         destination = self.put()
-        self.assertEqual(destination.last_attempts, ("SRV: broken",))
+        self.assertEqual(destination.backoff.last_attempts, ("SRV: broken",))
         self.assertEqual(destination.state, State.WAITING)
 
     def test_bug_on_the_way(self) -> None:

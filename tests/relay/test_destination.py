@@ -14,9 +14,11 @@ from amqproute.errors import ResolveError
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
-from amqproute.relay.destination import NOTE, RelayTerms, State
+from amqproute.relay.destination import State
+from amqproute.relay.note import NOTE
 from amqproute.relay.relay import MANY_DESTINATIONS
 from amqproute.relay.schedule import Schedule
+from amqproute.relay.terms import RelayTerms
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
@@ -546,8 +548,8 @@ class FailureTests(DestinationCase):
         self.alpha.store.is_failing = False
         self.assertTrue(self.destination.is_quiet)
         row = self.alpha.store.rows(f"amqp$out/{BETA}")[0]
-        self.assertLessEqual(self.destination.floor(), row.id)
-        self.assertLessEqual(self.destination.running_floor(), row.id)
+        self.assertLessEqual(self.destination.ledger.floor(), row.id)
+        self.assertLessEqual(self.destination.ledger.running_floor(), row.id)
         self.alpha.crash()
         self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store)
         self.run_for(10)

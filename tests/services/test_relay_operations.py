@@ -12,7 +12,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.limits import QueueLimits
 from amqproute.message import Message
 from amqproute.relay.agent import Unreachable
-from amqproute.relay.destination import RelayTerms
+from amqproute.relay.terms import RelayTerms
 from amqproute.relay.relay import Relay
 from amqproute.relay.verdict import Action, Scope, Verdict
 from amqproute.services import relay_operations
@@ -118,7 +118,7 @@ class RelayOperationTests(SynchronousTestCase):
         self.clock.advance(0)
         self.assertEqual(self.agent.asked, 1)
         self.assertEqual(self.ask("RETRY-NOW").status, 200)
-        self.clock.advance(0)
+        self.clock.advance(0.1)
         self.assertEqual(self.agent.asked, 2)
 
     def test_purge(self) -> None:

@@ -30,8 +30,9 @@ from amqproute.frontends.terminus import Termini
 from amqproute.message import Message
 from amqproute.net.pump import TransportFacts
 from amqproute.relay.agent import Agent
-from amqproute.relay.destination import NOTE, RelayTerms
+from amqproute.relay.note import NOTE
 from amqproute.relay.relay import Relay
+from amqproute.relay.terms import RelayTerms
 from amqproute.routing.table import Router
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.values import (
@@ -267,6 +268,7 @@ class Network:
         self.dead: set[str] = set()
         self.wires: list[Wire] = []
         self.lookups: list[str] = []
+        self.forgotten: list[str] = []
         self.connects = 0
 
     async def resolve(self, domain: str) -> Resolution:
@@ -278,6 +280,11 @@ class Network:
             raise self.errors[domain]
         candidate = Candidate(domain, 5671, TransportSecurity.IMPLICIT, ("192.0.2.1",), 0, 0, "srv")
         return Resolution(domain, (candidate,), (f"{domain} found",), 60.0, False, False)
+
+    def forget(self, domain: str) -> int:
+        """Stand in for the resolver: it remembers nothing."""
+        self.forgotten.append(domain)
+        return 0
 
     def connector(self, caller: House) -> Any:
         """Return a connector of a house."""

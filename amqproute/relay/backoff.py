@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a destination's failures: how many, the last one, when the next attempt is due.
+
+It is data in the store, so that a restart does not hit every dead peer at once; it is persisted
+with each failed attempt and dropped with the first message that is taken. The log hears of it
+when something changes: the first failure, another cause than before, the death, the recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.batch import Batch
+from amqproute.relay.note import NOTE, Note
+from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
+from amqproute.relay.verdict import Verdict
+from amqproute.relay.window import Window
+
+
+class BackOff:
+    """The failures of one destination.
+
+    Args:
+        key: names the destination.
+        begin: makes batches.
+        now_ms: the wall clock.
+        random: numbers from 0 to 1.
+        terms: see `RelayTerms`.
+
+    Attributes:
+        failures: failed attempts since a message was taken.
+        last_error: code and words of the last one.
+        last_attempts: a line for each place that was tried then.
+        next_attempt_ms: the wall clock of the next attempt; 0 if there need be none.
+        held: why an operator lets nothing be sent; None if it may.
+        window: what success and failure have made of it.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        key: str,
+        begin: Callable[[], Batch],
+        now_ms: Callable[[], int],
+        random: Callable[[], float],
+        terms: RelayTerms,
+    ) -> None:
+        self.failures = 0
+        self.last_error = ""
+        self.last_attempts: tuple[str, ...] = ()
+        self.next_attempt_ms = 0
+        self.held: str | None = None
+        self.window = Window(FIRST_WINDOW, terms.window, terms.dead_after)
+        self._key = key
+        self._begin = begin
+        self._now_ms = now_ms
+        self._random = random
+        self._terms = terms
+
+    def blame(self, verdict: Verdict) -> str:
+        """Remember what went wrong; return the code of what went wrong before."""
+        before = self.last_error.partition(":")[0]
+        self.last_error = f"{verdict.code}: {verdict.words}".rstrip(": ")
+        return before
+
+    def failed(self, verdict: Verdict, concerned: int | None, waiting: int) -> float:
+        """Count a failed attempt; return the seconds until the next one.
+
+        Args:
+            verdict: why.
+            concerned: messages in doubt; None if nobody was reached.
+            waiting: messages in the relay queue, for the log.
+        """
+        before = self.blame(verdict)
+        self.failures += 1
+        was_dead = self.window.is_dead
+        self.window.failed(concerned)
+        delay = self._terms.schedule.delay(self.failures, self._random())
+        died = self.window.is_dead and not was_dead
+        if died or self.failures == 1 or before not in ("", verdict.code):
+            (self.log.warn if died else self.log.info)(
+                "{destination} {what} ({failures} failed attempts): {error}; {waiting} messages "
+                "wait, next attempt in {delay:.0f} s",
+                destination=self._key,
+                what="is dead" if self.window.is_dead else "cannot be reached",
+                failures=self.failures,
+                error=self.last_error,
+                waiting=waiting,
+                delay=delay,
+                attempts=list(self.last_attempts),
+            )
+        return delay
+
+    def wait(self, seconds: float) -> None:
+        """Note that the next attempt is in so many seconds."""
+        self.next_attempt_ms = self._now_ms() + int(seconds * 1000)
+        self.persist()
+
+    def forget(self) -> None:
+        """Somebody is there: nothing of what was counts any more."""
+        self.failures = 0
+        self.next_attempt_ms = 0
+        self.window.cohorts = 0.0
+        self.persist()
+
+    def persist(self) -> None:
+        """Write what a restart has to know, if there is anything."""
+        value = self.noted() if self.failures or self.held is not None else None
+        batch = self._begin()
+        batch.transaction.note(NOTE, self._key, value)
+        batch.commit().addErrback(self._not_persisted)
+
+    def _not_persisted(self, failure: Failure) -> None:
+        self.log.failure(
+            "{destination}: the back-off could not be stored", failure, destination=self._key
+        )
+
+    def noted(self) -> bytes:
+        """Return what a restart has to know: see `restore`."""
+        return Note(
+            self.held, self.failures, self.next_attempt_ms, self.last_error, self.last_attempts
+        ).encode()
+
+    def restore(self, value: bytes) -> float:
+        """Take over what an earlier run has noted (T-28).
+
+        Returns:
+            The seconds until the next attempt; nothing or less if it is due.
+        """
+        noted = Note.decode(value)
+        self.failures = noted.failures
+        self.window.cohorts = float(noted.failures)
+        self.held = noted.held
+        self.last_error = noted.error
+        self.last_attempts = noted.attempts
+        wait = (noted.next - self._now_ms()) / 1000
+        # A clock that was set back must not make it wait for a year.
+        wait = min(wait, self._terms.schedule.last_seconds * 1.2)
+        if wait > 0:
+            self.next_attempt_ms = noted.next
+        return wait

@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of the entries of one relay queue: every verdict about a message is applied here.
+
+Three ways lead out of the queue: `relayed` (the peer has it), `refused` (the peer, or the message
+itself, says never) and `given_up` (there is no peer, or it cannot stand the message). One leads
+back into it: `_retry`. Whoever wants to know what happened to a message listens at these.
+
+What the events of one read decide goes into one batch; `commit` makes it durable, and only then
+the peer is answered or told how far it may forget its receipts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.queue import MOST_COUNTED, Queue
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError
+from amqproute.interfaces import IConsumer
+from amqproute.relay import reasons
+from amqproute.relay.peer import PeerSession
+from amqproute.relay.removals import Removals
+from amqproute.relay.suspects import Suspects
+from amqproute.relay.terms import DestinationTally, RelayTerms
+from amqproute.relay.verdict import Action, Verdict, for_code
+from amqproute.values import DeadLetterReason
+from amqproute.wire.amqp10 import spec
+
+FLOOR_EVERY = 1000
+"""Messages settled after which the peer is told how far it may forget receipts."""
+
+
+class Ledger:
+    """The fate of a destination's entries.
+
+    Args:
+        key: names the destination, for people.
+        queue: its relay queue.
+        consumer: itself, as the queue knows it.
+        begin: makes batches.
+        random: numbers from 0 to 1.
+        terms: see `RelayTerms`.
+
+    Attributes:
+        session: the open session, if there is one.
+        suspects: entries that may be what the peer ends connections for.
+        tally: counters.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        key: str,
+        queue: Queue,
+        consumer: IConsumer,
+        begin: Callable[[], Batch],
+        random: Callable[[], float],
+        terms: RelayTerms,
+    ) -> None:
+        self.session: PeerSession | None = None
+        self.suspects = Suspects()
+        self.tally = DestinationTally()
+        self._key = key
+        self._queue = queue
+        self._consumer = consumer
+        self._begin = begin
+        self._random = random
+        self._terms = terms
+        self._batch: Batch | None = None
+        self._removals = Removals()
+        self._retries: dict[int, int] = {}
+
+    # -- what the peer decides (T-23) --------------------------------------------------------------
+
+    def outcome(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
+        """Apply the peer's outcome for entries."""
+        if self.suspects.is_searching:
+            self.suspects.acquit([entry.id for entry in entries])
+        action = verdict.action
+        if action is Action.SETTLE:
+            self.relayed(entries, state)
+        elif action is Action.REJECT:
+            self.refused(entries, reasons.rejection(self._key, verdict, state))
+            self.log.debug(
+                "{destination} rejected {count} messages: {condition}: {words}",
+                destination=self._key,
+                count=len(entries),
+                condition=verdict.condition or verdict.code,
+                words=verdict.words,
+            )
+        else:
+            self._retry(entries, verdict)
+
+    def relayed(self, entries: Sequence[Entry], state: Any) -> None:
+        """The peer has taken responsibility for them."""
+        self.tally.relayed += len(entries)
+        self._settle(entries, state)
+
+    def refused(self, entries: Sequence[Entry], error: spec.Error) -> None:
+        """They will never be taken there."""
+        self.tally.rejected += len(entries)
+        self._settle(entries, spec.Rejected(error=error))
+
+    def unsendable(self, entry: Entry, error: AmqpError) -> None:
+        """It cannot be put on the wire to this peer at all."""
+        self.refused([entry], reasons.refusal(self._key, error))
+
+    def given_up(self, entries: Sequence[Entry], error: spec.Error) -> None:
+        """There is nobody to take them, or nobody who can stand them."""
+        self.tally.rejected += len(entries)
+        self._queue.give_up(entries, DeadLetterReason.UNDELIVERABLE, error, self._current())
+        self._forget_retries(entries)
+
+    def _retry(self, entries: Sequence[Entry], verdict: Verdict) -> None:
+        """Not now: each waits alone, unless so many do that it is about the destination."""
+        self.tally.retried += len(entries)
+        if verdict.action is Action.COUNT:
+            for entry in entries:
+                entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
+                if entry.stored:
+                    self._current().transaction.update(entry.id, entry.delivery_count)
+        if self._queue.deferred + len(entries) > self._terms.window:
+            self._queue.release(entries)
+            if self.session is not None:
+                words = f"gives back too many messages: {verdict.words}"
+                self.session.close(for_code("peer.full", words))
+            return
+        if len(self._retries) > 4 * self._terms.window:
+            self._retries.clear()  # of entries that have expired meanwhile, most of them
+        for entry in entries:
+            tries = self._retries[entry.id] = self._retries.get(entry.id, 0) + 1
+            self._queue.defer([entry], self._terms.schedule.delay(tries, self._random()))
+
+    def in_doubt(self, entries: list[Entry], verdict: Verdict) -> list[Entry]:
+        """A connection has ended for a fault while these were in doubt: find the culprit.
+
+        Returns:
+            Those that are to be sent again.
+        """
+        guilty = self.suspects.fault([entry.id for entry in entries])
+        if guilty is None:
+            return entries
+        self.log.warn(
+            "{destination} ends the connection each time message {entry} is sent: given up",
+            destination=self._key,
+            entry=guilty,
+        )
+        self.given_up(entries, reasons.fault(self._key, verdict))
+        self.commit()
+        return []
+
+    # -- batches -----------------------------------------------------------------------------------
+
+    def _current(self) -> Batch:
+        if self._batch is None:
+            self._batch = self._begin()
+        return self._batch
+
+    def _settle(self, entries: Sequence[Entry], outcome: Any) -> None:
+        self._queue.settle(entries, outcome, self._current(), consumer=self._consumer)
+        self._removals.add([entry.id for entry in entries])
+        self._forget_retries(entries)
+
+    def _forget_retries(self, entries: Sequence[Entry]) -> None:
+        if self._retries:
+            for entry in entries:
+                self._retries.pop(entry.id, None)
+
+    def commit(self) -> None:
+        """Commit what the events of one read have settled, and use the room it made."""
+        batch = self._batch
+        session = self.session
+        if batch is None:
+            if session is not None:
+                session.settle_answers()  # nothing has to be durable first
+            return
+        self._batch = None
+        mark = self._removals.commit()
+        # Removing what the peer has taken is urgent only if the peer waits for our settlement.
+        patient = session is None or not session.has_answers
+        batch.commit(patient).addCallbacks(
+            self._committed, self._commit_failed, (mark,), errbackArgs=(mark,)
+        )
+        self._queue.dispatch()
+
+    def _committed(self, _: object, mark: int) -> None:
+        self._removals.done(mark)
+        session = self.session
+        if session is None:
+            return
+        session.settle_answers()
+        if self._removals.count >= FLOOR_EVERY:
+            self.tell_floor()
+
+    def _commit_failed(self, failure: Failure, mark: int) -> None:
+        self._removals.failed(mark)
+        # The entries are gone from memory and stand in the store: the peer's receipts, which the
+        # floor keeps alive, make the next start harmless.
+        self.log.failure(
+            "{destination}: relayed messages could not be removed from the store; they will be "
+            "offered again after a restart",
+            failure,
+            destination=self._key,
+        )
+
+    @property
+    def is_settled(self) -> bool:
+        """Nothing is on its way to the store."""
+        return not self._removals
+
+    # -- the floor ---------------------------------------------------------------------------------
+
+    def floor(self) -> int:
+        """Return the lowest id that may be sent on a new link (see the package docstring)."""
+        return self._removals.floor([self._queue.lowest_id])
+
+    def running_floor(self) -> int:
+        """Return the lowest id that may be sent again on this link.
+
+        Entries that wait after a release do not count: the peer has no receipt of them.
+        """
+        lows = [self._queue.next_id]
+        if self.session is not None and self.session.lowest_in_flight is not None:
+            lows.append(self.session.lowest_in_flight)
+        return self._removals.floor(lows)
+
+    def tell_floor(self) -> None:
+        """Tell the peer how far it may forget."""
+        if self.session is not None:
+            self._removals.count = 0
+            self.session.tell_floor(self.running_floor())

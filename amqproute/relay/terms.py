@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the configuration says about relaying, and what is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+
+from amqproute.relay.rate import Rate
+from amqproute.relay.schedule import Schedule
+from amqproute.values import NextHop
+
+FIRST_WINDOW = 50
+"""Messages without an outcome where nothing is known of a destination yet."""
+NO_RATE = Rate()
+
+
+def _unlimited(_: NextHop) -> Rate:
+    return NO_RATE
+
+
+@dataclass(slots=True)
+class RelayTerms:
+    """What the configuration says about relaying; shared by all destinations.
+
+    Attributes:
+        schedule: back-off of destinations and of released messages.
+        window: the most entries without an outcome at once; see `window.Window`.
+        idle_seconds: a connection with nothing to do is closed after this.
+        window_bytes: of the messages without an outcome.
+        dead_after: failed attempts in a row after which a destination counts as dead.
+        settle_seconds: a peer that leaves a delivery without an outcome for so long is stuck.
+        connects_per_second: over all destinations.
+        rate: the most that goes to a hop in a second.
+    """
+
+    schedule: Schedule = field(default_factory=Schedule)
+    window: int = 1000
+    idle_seconds: float = 60.0
+    window_bytes: int = 64 * 1024 * 1024
+    dead_after: float = 3.0
+    settle_seconds: float = 120.0
+    connects_per_second: float = 50.0
+    rate: Callable[[NextHop], Rate] = _unlimited
+
+    def adopt(self, other: RelayTerms) -> None:
+        """Take over everything from other terms."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(other, each.name))
+
+
+@dataclass(slots=True)
+class DestinationTally:
+    """Plain counters for operators."""
+
+    relayed: int = 0
+    rejected: int = 0
+    retried: int = 0
+    connections: int = 0
+    failures: int = 0
+    stuck: int = 0
+    moves: int = 0
