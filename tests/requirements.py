@@ -446,6 +446,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.BareMessageTests.test_message_ids",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
     ),
+    "M-21": (
+        "tests.broker.test_options.TransactionalTests.test_all",
+        "tests.frontends.test_transactions.AbroadTests.test_flagged_waits_for_the_dns",
+        "tests.frontends.test_transactions.PostingTests.test_false_flag",
+        "tests.frontends.test_transactions.PostingTests.test_flagged",
+        "tests.frontends.test_transactions.PostingTests.test_flagged_and_refused",
+    ),
     "M-22": (
         "tests.conformance.test_messages.SectionsTests.test_no_header",
         "tests.conformance.test_messages.ToleranceTests.test_empty_message",
@@ -1115,7 +1122,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_topics.DeliveryTests.test_released",
     ),
     "S-05": ("tests.frontends.test_topics.DeliveryTests.test_acknowledged",),
-    "S-06": ("tests.frontends.test_topics.DeliveryTests.test_presumed",),
+    "S-06": (
+        "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
+        "tests.frontends.test_topics.DeliveryTests.test_presumed",
+    ),
     "S-07": "deliveries are sent settled only if the client asked for it, else unsettled",
     "S-08": (
         "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
@@ -1164,6 +1174,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_topic.SubscriberTests.test_buffer",
         "tests.broker.test_topic.SubscriberTests.test_holds_publishers",
     ),
+    "S-23": ("tests.frontends.test_queues.ExampleTests.test_w11_consuming",),
 }
 
 

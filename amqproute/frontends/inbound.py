@@ -1,26 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link that the other side sends on: deliveries to a target."""
+"""A link that the other side sends on: deliveries to a target.
+
+Where the receiver settles second, or when the link is gone before its deliveries were committed,
+what became of them stands in `suspended.Taken` until the sender has settled them. A delivery whose
+tag is known there is the same delivery: it is answered and not put again (P-16).
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
+from amqproute.broker.admission import is_non_transacted
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import (
     AmqpError,
     DecodeError,
     NotImplementedHere,
+    ResourceLimitExceeded,
     UnauthorizedAccess,
     Unresolved,
 )
 from amqproute.frontends.refusal import error_of, may_reject
+from amqproute.frontends.suspended import Retention, Taken, told
 from amqproute.message import Message, annotations_of
 from amqproute.values import FLOOR, RETURN_TO, NextHop, Origin
 from amqproute.wire.amqp10 import spec
@@ -43,29 +51,49 @@ class Inbound:
         target: the `ITarget`.
         origin: who sends.
         window: deliveries that may be granted or uncommitted at once.
+        taken: what is known from earlier attachments of the link.
+
+    Attributes:
+        retention: how long what is known outlives the link; None: it goes with it.
     """
 
     log = Logger()
 
     __slots__ = (
         "__weakref__",
+        "_earlier",
         "_frontend",
         "_held",
+        "_is_ended",
+        "_is_gone",
         "_uncommitted",
         "link",
         "origin",
+        "retention",
+        "taken",
         "target",
         "window",
     )
 
     def __init__(
-        self, frontend: Frontend, link: Link, target: Any, origin: Origin, window: int
+        self,
+        frontend: Frontend,
+        link: Link,
+        target: Any,
+        origin: Origin,
+        window: int,
+        taken: Taken | None = None,
     ) -> None:
         self._frontend = frontend
         self.link = link
         self.target = target
         self.origin = origin
         self.window = window
+        self.retention: Retention | None = None
+        self.taken = taken or Taken()
+        # Tags of earlier attachments: to be resumed, they need credit and take none away.
+        self._earlier = set(self.taken.outcomes)
+        self._is_gone = self._is_ended = False
         self._uncommitted = 0
         self._held: dict[NextHop, deque[Delivery]] = {}
 
@@ -85,7 +113,8 @@ class Inbound:
         target = self.target
         shares = isinstance(target, Queue | Topic)
         space = target.publishers.allowance(self) if shares else target.space()
-        room = min(self.window - self._uncommitted, space)
+        unconfirmed = len(self.taken.outcomes) - len(self._earlier)
+        room = min(self.window - self._uncommitted - unconfirmed, space)
         if room > link.credit and (link.credit <= self.window // 2 or room < self.window // 2):
             link.flow(room)
             self._frontend.flush()
@@ -114,13 +143,18 @@ class Inbound:
         self._uncommitted += len(deliveries)
         for delivery in deliveries:
             try:
+                if self._earlier and self._is_known(delivery):
+                    continue
                 if self._held and self._hold_behind(delivery):
                     continue
+                message = self._message_of(delivery)
                 if type(delivery.state) is spec.TransactionalState:
-                    self._post(delivery, delivery.state)
-                    posted.append(delivery)
-                    continue
-                self._put(delivery, batch)
+                    if not is_non_transacted(message):
+                        self._post(delivery, delivery.state, message)
+                        posted.append(delivery)
+                        continue
+                    self._take_out(delivery)
+                self._put(delivery, message, batch)
             except Unresolved as unresolved:
                 self._hold(delivery, unresolved.hop)
             except DecodeError as error:
@@ -140,18 +174,29 @@ class Inbound:
                 taken.append(delivery)
         if posted:
             self._promise(posted)
+        if self._is_gone and not taken:
+            self._look_if_all_known()
         return taken
 
-    def _put(self, delivery: Delivery, batch: Any) -> None:
-        message = self._message_of(delivery)
+    def _put(self, delivery: Delivery, message: Message, batch: Any) -> None:
         origin = self.origin
         origin.tag = delivery.tag
         self.target.put(message, batch, origin)
+        if self.taken.is_durable and not delivery.settled:
+            self.taken.note(delivery.tag, batch)
 
     def _message_of(self, delivery: Delivery) -> Message:
         if delivery.message_format:
             raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
-        message = Message(delivery.payload).received()
+        message = Message(delivery.payload)
+        most = self._frontend.limits.header_bytes
+        if message.bare_from > most:
+            # Every hop reads these, and writes them anew: they are no place for a body.
+            raise ResourceLimitExceeded(
+                f"header and annotations have {message.bare_from} octets, {most} are allowed",
+                info={"limiter": "header-and-annotations"},
+            )
+        message = message.received()
         if message.offsets.message_annotations_end:
             # Read now, so that nobody stumbles over them later (M-24); most are remembered.
             annotations = annotations_of(message.annotation_bytes)
@@ -177,18 +222,41 @@ class Inbound:
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""
         self._uncommitted -= len(deliveries)
-        link = self.link
-        if not link.is_active:
-            return
         unsettled = [delivery for delivery in deliveries if not delivery.settled]
         if unsettled:
-            settled = unsettled[0].rcv_settle_mode != spec.RECEIVER_SECOND
-            link.session.settle(unsettled, ACCEPTED, settled)
-        self.grant()
+            self._accept(unsettled)
+        if self._is_gone:
+            self._look_if_all_known()
+        else:
+            self.grant()
+
+    def _accept(self, deliveries: list[Delivery]) -> None:
+        """Tell that these are safe; remember it where the sender has to confirm that it knows."""
+        link = self.link
+        if not link.is_active:
+            self._remember(deliveries, ACCEPTED)
+        elif link.rcv_settle_mode != spec.RECEIVER_SECOND:
+            link.session.settle(deliveries, ACCEPTED, True)
+        else:
+            second = [each for each in deliveries if each.rcv_settle_mode == spec.RECEIVER_SECOND]
+            first = [each for each in deliveries if each.rcv_settle_mode != spec.RECEIVER_SECOND]
+            self._remember(second, ACCEPTED)
+            link.session.settle(second, ACCEPTED, False)
+            self._forget(first)
+            link.session.settle(first, ACCEPTED, True)
+
+    def updated(self, deliveries: Sequence[Delivery], settled: bool) -> None:
+        """The sender has settled what we left unsettled (rcv-settle-mode second)."""
+        if settled:
+            self._forget(deliveries)
+            self.grant()
 
     def failed(self, deliveries: list[Delivery], failure: Failure) -> None:
         """Nothing of these was stored: release what can be released, so that it is sent again."""
         self._uncommitted -= len(deliveries)
+        self.taken.unnote([delivery.tag for delivery in deliveries])
+        if self._is_gone:
+            self._look_if_all_known()
         if not self.link.is_active:
             return
         self._frontend.fail(
@@ -202,14 +270,23 @@ class Inbound:
 
     # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
 
-    def _post(self, delivery: Delivery, state: spec.TransactionalState) -> None:
+    def _post(self, delivery: Delivery, state: spec.TransactionalState, message: Message) -> None:
         """Take a message into its transaction."""
         transaction = self._frontend.transactions.working(state.txn_id, delivery)
         origin = self.origin
         origin.tag = delivery.tag
-        transaction.post(self, delivery, self.target, self._message_of(delivery), origin)
+        transaction.post(self, delivery, self.target, message, origin)
         self._uncommitted -= 1  # it is bounded by the transaction, not by credit
         self._frontend.transactions.resume(delivery)
+
+    def _take_out(self, delivery: Delivery) -> None:
+        """Treat a flagged message as one that was sent in no transaction (M-21).
+
+        Whether it is taken, and what becomes of the transaction, have nothing to do with each
+        other from here on.
+        """
+        self._frontend.transactions.resume(delivery)
+        delivery.state = None
 
     def _promise(self, posted: Sequence[Delivery]) -> None:
         """Tell the provisional outcome of postings (X-15)."""
@@ -228,12 +305,9 @@ class Inbound:
         """A transaction has ended: settle what was posted in it (X-22)."""
         link = self.link
         unsettled = [delivery for delivery in deliveries if not delivery.settled]
-        if not unsettled or not link.is_active:
-            return
-        if is_committed:
-            settled = unsettled[0].rcv_settle_mode != spec.RECEIVER_SECOND
-            link.session.settle(unsettled, ACCEPTED, settled)
-        else:
+        if unsettled and is_committed:
+            self._accept(unsettled)
+        elif unsettled and link.is_active:
             link.session.settle(unsettled, RELEASED, True)
         self._frontend.flush()  # it may have been ended from another connection
 
@@ -253,9 +327,11 @@ class Inbound:
 
     def _refuse(self, delivery: Delivery, error: AmqpError) -> None:
         self._frontend.note_refusal(self, error)
-        if not self.link.is_active:
-            return  # nobody is left to be told
         details = error_of(error)
+        if not self.link.is_active:
+            if not delivery.settled:
+                self._remember([delivery], spec.Rejected(error=details))
+            return
         if not delivery.settled and may_reject(self.link):
             self.link.session.settle([delivery], spec.Rejected(error=details), True)
             self.grant()
@@ -276,17 +352,81 @@ class Inbound:
             ),
         )
 
+    # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
+
+    def compare(self, theirs: Mapping[bytes, Any], is_complete: bool) -> dict[bytes, Any]:
+        """Compare what is known with the sender's unsettled map.
+
+        What a complete map does not name the sender has settled: it is forgotten.
+
+        Returns:
+            Our own map, for the answering attach.
+        """
+        outcomes = self.taken.outcomes
+        if is_complete:
+            self._forget_tags([tag for tag in outcomes if tag not in theirs])
+        return {tag: told(outcome) for tag, outcome in outcomes.items()}
+
+    def _is_known(self, delivery: Delivery) -> bool:
+        """Answer a delivery whose outcome stands since an earlier attachment."""
+        tag = delivery.tag
+        outcome = self.taken.outcomes.get(tag)
+        if outcome is None or tag not in self._earlier:
+            return False
+        self._uncommitted -= 1
+        settles = delivery.rcv_settle_mode != spec.RECEIVER_SECOND
+        if not delivery.settled:
+            self.link.session.settle([delivery], outcome, settles)
+        if delivery.settled:
+            self._forget([delivery])
+            self.grant()
+        return True
+
+    def _remember(self, deliveries: Sequence[Delivery], outcome: Any) -> None:
+        if self._is_ended:
+            self._forget(deliveries)
+            return
+        outcomes = self.taken.outcomes
+        for delivery in deliveries:
+            outcomes[delivery.tag] = outcome
+
+    def _forget(self, deliveries: Sequence[Delivery]) -> None:
+        self._forget_tags([delivery.tag for delivery in deliveries])
+
+    def _forget_tags(self, tags: Sequence[bytes]) -> None:
+        if not tags:
+            return
+        self._earlier.difference_update(tags)
+        self._frontend.forget_taken(self.taken, tags)
+
+    def suspend(self) -> Taken:
+        """The link is detached, and may come back: what is known of its deliveries is kept."""
+        self._is_gone = True
+        self.taken.is_pending = self._uncommitted > 0
+        return self.taken
+
+    def gone(self) -> None:
+        """The link is gone for good."""
+        self._is_gone = self._is_ended = True
+        self._forget_tags(list(self.taken.outcomes))
+
+    def _look_if_all_known(self) -> None:
+        if not self._uncommitted:
+            self.taken.all_known()
+
     # -- messages for a domain nobody has asked about yet ---------------------------------------
 
     def _hold_behind(self, delivery: Delivery) -> bool:
         """Keep order: once a message is held, the later ones of the link wait behind it."""
         line = next(iter(self._held.values()))
         line.append(delivery)
+        self._frontend.hold(len(delivery.payload))
         self._frontend.transactions.postpone(delivery)
         return True
 
     def _hold(self, delivery: Delivery, hop: NextHop) -> None:
         self._held[hop] = deque([delivery])
+        self._frontend.hold(len(delivery.payload))
         self._frontend.transactions.postpone(delivery)
         admitted = self._frontend.admit(hop)
         admitted.addBoth(self._admitted, hop)
@@ -298,12 +438,15 @@ class Inbound:
         # Also if the link is gone by now: these came before its end (P-03), and what was sent
         # settled nobody would send again (O-08).
         self._uncommitted -= len(line)
+        size = sum([len(delivery.payload) for delivery in line])
         self._frontend.put_now(self, list(line))
+        self._frontend.release(size)  # what is taken counts as uncommitted by now
 
     # -- the peer's flow -----------------------------------------------------------------------
 
     def flowed(self, flow: spec.Flow) -> None:
         """Take note of the stream's floor, if this is a relaying peer's link."""
+        self.grant()  # deliveries that were resumed in vain have used credit up
         stream = self.origin.stream
         floor = flow.properties.get(FLOOR) if flow.properties else None
         if stream is not None and isinstance(floor, int):

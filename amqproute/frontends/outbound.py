@@ -99,9 +99,9 @@ class Outbound:
         outcomes = link.source.outcomes if link.source is not None else ()
         self._agreed = tuple(each for each in OUTCOMES if each.symbol in outcomes) or OUTCOMES
         self.is_volatile = isinstance(source, Subscription)
-        # A subscriber that knows one outcome only can be presumed to come to it (S-06).
-        subscribes = self.is_volatile or isinstance(source, DurableSubscription)
-        self._presumed = self._agreed[0]() if subscribes and len(self._agreed) == 1 else None
+        # Who knows one outcome only can be presumed to come to it: subscribers (S-06) and
+        # consumers (S-23). Nothing is settled by that.
+        self._presumed = self._agreed[0]() if len(self._agreed) == 1 else None
 
     def __repr__(self) -> str:
         return f"<Outbound {self.link.name!r} from {self.source.name} credit={self.link.credit}>"

@@ -127,7 +127,9 @@ class ExampleTests(QueueCase):
         )
         self.assertEqual(link.source.outcomes, (Symbol("amqp:accepted:list"),))
         (first, *_) = self.client.deliveries
+        self.assertIsInstance(first.state, spec.Accepted)
         self.assertFalse(first.settled)
+        self.assertEqual((self.queue.acquired, self.queue.tally.dequeued), (3, 0))
         self.client.settle([first], spec.Rejected())
         self.run_now()
         self.assertDetached(self.client, link, conditions.NOT_ALLOWED)

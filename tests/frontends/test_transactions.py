@@ -351,6 +351,48 @@ class PostingTests(TransactionCase):
         self.assertIsInstance(answer.state, spec.Released)
         self.assertEqual((consumer.run().bodies(), self.house.depth()), ([], 0))
 
+    def test_flagged(self) -> None:
+        """M-21: a message flagged non-transacted is there at once, and stays there."""
+        for ends in (self.roll_back, self.commit):
+            txn_id = self.declare()
+            flagged = message(b"1", annotations={"x-opt-non-transacted": True})
+            number = self.post(txn_id, encoded=flagged)
+            plain = self.post(txn_id, encoded=message(b"2", annotations={"x-opt-other": 1}))
+            answers = {each.first: each for each in self.client.all(spec.Disposition)}
+            self.assertTrue(answers[number].settled)
+            self.assertIsInstance(answers[number].state, spec.Accepted)
+            self.assertIsInstance(answers[plain].state, spec.TransactionalState)
+            self.assertEqual(self.counts(), (1, 0))
+            (answer,) = ends(txn_id)
+            self.assertEqual(answer.first, plain)
+            self.client.receiver("q", 7, credit=10, snd_settle_mode=spec.SENDER_SETTLED)
+            self.assertEqual(self.client.bodies()[:1], [b"1"])
+            self.client.send(spec.Detach(handle=7, closed=True))
+
+    def test_false_flag(self) -> None:
+        """M-21: the flag is a boolean, and true."""
+        for value in (False, "true", 1):
+            self.post(self.txn_id, encoded=message(annotations={"x-opt-non-transacted": value}))
+        self.assertEqual(self.counts(), (0, 0))
+        self.client.all(spec.Disposition)
+        self.commit(self.txn_id)
+        self.assertEqual(self.counts(), (3, 0))
+
+    def test_flagged_and_refused(self) -> None:
+        """M-21: what becomes of a flagged message does not concern the transaction."""
+        self.house.broker.nodes["r"].limits = QueueLimits(capacity=1)
+        self.client.fill([b"0"], "r")
+        self.client.send(attach("sender", "full", 3, "r"))
+        flagged = message(annotations={"x-opt-non-transacted": True})
+        number = self.post(self.txn_id, handle=3, encoded=flagged)
+        (answer,) = self.client.all(spec.Disposition)
+        self.assertEqual((answer.first, answer.settled), (number, True))
+        self.assertIsInstance(answer.state, spec.Rejected)
+        self.post(self.txn_id, b"1")
+        self.client.all(spec.Disposition)
+        self.commit(self.txn_id)
+        self.assertEqual(self.counts(), (1, 0))
+
     def test_flow_is_not_transactional(self) -> None:
         """F-09, F-12, X-04: a rollback gives no credit back, and undoes no attach."""
         granted = self.house.frontends[0]
@@ -975,6 +1017,21 @@ class AbroadTests(TransactionCase):
             self.assertEqual([type(each) for each in states], [spec.Accepted, spec.Accepted])
             self.client.run(3)
             self.assertEqual(self.far.depth("inbox"), 1)
+
+    def test_flagged_waits_for_the_dns(self) -> None:
+        """M-21: a flagged message that waits for the DNS is nothing the discharge waits for."""
+        self.world.dns_seconds = 2.0
+        self.client.sender("amqp$transfer", 0)
+        txn_id = self.declare()
+        flagged = message(b"1", to="inbox@b.test", annotations={"x-opt-non-transacted": True})
+        number = self.post(txn_id, encoded=flagged)
+        self.roll_back(txn_id)
+        self.client.run(3)
+        (answer,) = self.client.all(spec.Disposition)
+        self.assertEqual((answer.first, answer.settled), (number, True))
+        self.assertIsInstance(answer.state, spec.Accepted)
+        self.client.run(3)
+        self.assertEqual(self.far.depth("inbox"), 1)
 
     def test_no_such_domain(self) -> None:
         """A posting that waited in vain dooms the transaction, wherever it waited."""
