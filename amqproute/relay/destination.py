@@ -330,7 +330,6 @@ class Destination:
         if self.state is State.WAITING:
             self._is_urgent = True
             self._waited()
-            self._is_urgent = self.state is State.CONNECTING
         else:
             self.queue.undefer(everything=True)
 
@@ -371,7 +370,6 @@ class Destination:
         self._agent.forget(self.hop)
         self._is_urgent = True
         self._waited()
-        self._is_urgent = self.state is State.CONNECTING
 
     def hold(self, reason: str) -> None:
         """Send nothing until `unhold`, also after a restart; new messages are still taken."""

@@ -171,8 +171,9 @@ class Watch:
     def _unanswered(self, failure: Failure) -> None:
         """The connection stands: that the DNS fails, or denies, is no reason to end it."""
         self._looking_up = None
-        failure.trap(AmqprouteError, CancelledError, DeadlineError)
-        if self._calls:
+        if not isinstance(failure.value, (AmqprouteError, CancelledError, DeadlineError)):
+            self._broken(failure)
+        elif self._calls:
             self._arm_moved()
 
     def _broken(self, failure: Failure) -> None:

@@ -181,7 +181,7 @@ class OpenTests(DestinationCase):
         self.run_now()
         self.assertEqual((self.destination.state, self.destination.failures), (State.IDLE, 0))
         self.put(b"2")
-        self.run_now()
+        self.run_for(1)
         self.assertEqual(beta.depth("orders"), 2)
 
     def test_fallback(self) -> None:
