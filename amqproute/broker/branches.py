@@ -241,7 +241,7 @@ class Branches:
             transaction = self._book.declare(branch)
         except AmqpError as error:
             raise XaError(Xa.RMERR, str(error)) from None
-        transaction.timeout_seconds = self.timeout_of(owner)
+        transaction.allow(self.timeout_of(owner))
         branch.transaction = transaction
         self._known[owner, xid] = branch
         self._working[transaction.id] = branch

@@ -229,6 +229,12 @@ class Transaction:
         """Something happens in it: the time-out begins anew."""
         self._last = self._book.terms.clock.seconds()
 
+    def allow(self, seconds: float) -> None:
+        """Roll it back after another time without work than the usual one."""
+        self.timeout_seconds = seconds
+        self._stop_timer()
+        self._timer = self._book.terms.clock.callLater(seconds, self._look)
+
     def _look(self) -> None:
         terms = self._book.terms
         self._timer = None

@@ -1,0 +1,950 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Branches of distributed transactions: XA's states and codes, restarts, heuristics, bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.broker.branch import Branch, State, Xa, XaError, Xid
+from amqproute.broker.branch_record import NOTES, Record, holds_of
+from amqproute.broker.branches import Branches, BranchLimits
+from amqproute.broker.broker import Broker, NodeDeclaration
+from amqproute.broker.limits import QueueLimits
+from amqproute.broker.options import Duplicates, QueueOptions
+from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
+from amqproute.broker.transaction import Transaction, TransactionLimits, TransactionTerms
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
+from amqproute.values import NextHop, Origin, Principal
+from amqproute.wire.amqp10 import spec
+from tests.support.fakes import KeptStore, body_of, message, node, put, settle_down, wall
+
+ANN = Principal("user", "ann")
+OWNER = "user:ann"
+XID = Xid(1, b"global", b"branch")
+
+
+class Link:
+    """Both ends of links of an application: posts, and takes; it notes how its parts ended."""
+
+    copies = False
+
+    def __init__(self, queue: Any, selects: Any = None) -> None:
+        self.queue = queue
+        self.entries: list[Entry] = []
+        self.room = 100
+        self.ended: list[str] = []
+        queue.attach(self, selects)
+        queue.dispatch()
+
+    def capacity(self) -> int:
+        """See `IConsumer.capacity`."""
+        return self.room
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        self.room -= len(entries)
+        self.entries += entries
+
+    def holds(self) -> list[Entry]:
+        """See `IConsumer.holds`."""
+        return self.entries
+
+    def exhausted(self) -> None:
+        """See `IConsumer.exhausted`."""
+
+    @property
+    def bodies(self) -> list[bytes]:
+        """What it was handed."""
+        return [body_of(entry) for entry in self.entries]
+
+    def settle_within(self, entries: Sequence[Entry], outcome: Any, batch: Any) -> None:
+        """As of a link."""
+        self.queue.settle(entries, outcome, batch, self)
+
+    def retake(self, entries: Sequence[Entry]) -> None:
+        """As of a link."""
+        self.queue.retake(entries)
+
+    def retired(self, retirements: Sequence[Any]) -> None:
+        """As of a link."""
+        self.ended += ["retired"] * len(retirements)
+        self.queue.dispatch()
+
+    def restored(self, retirements: Sequence[Any]) -> None:
+        """As of a link that is gone."""
+        self.ended += ["restored"] * len(retirements)
+        self.queue.detach(self)
+        self.queue.release([each.entry for each in retirements])
+
+    def concluded(self, deliveries: Sequence[Any], is_committed: bool) -> None:
+        """As of a link."""
+        self.ended += ["posted" if is_committed else "withdrawn"] * len(deliveries)
+
+
+class BranchCase(SynchronousTestCase):
+    """A broker with the queues ``q`` and ``r`` over a store that outlives it."""
+
+    limits = BranchLimits(branches=5, timeout_seconds=60.0, warn_seconds=600.0)
+    nodes = (node("q"), node("r"))
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.store = KeptStore(self.clock)
+        self.abroad: dict[str, Any] = {}
+        self.asked: list[Any] = []
+        self.ids = count()
+        self.start()
+
+    def tearDown(self) -> None:
+        self.branches.stop()
+        self.broker.stop()
+
+    def start(self, *nodes: Any) -> None:
+        """Start a daemon; what one before it had in memory is gone."""
+        self.broker = Broker(self.store, self.clock, wall(self.clock), lambda: "dynamic-1")
+        recovery = self.store.recovery()
+        notes = recovery.notes.get(NOTES, {})
+        subscriptions = recovery.notes.get(SUBSCRIPTIONS, {})
+        self.broker.recovered(recovery.queues, subscriptions, holds_of(notes))
+        self.broker.declare(nodes or self.nodes, {})
+        self.terms = TransactionTerms(
+            self.broker.begin,
+            self.clock,
+            lambda: b"%d" % next(self.ids),
+            TransactionLimits(total_bytes=100_000),
+        )
+        self.branches = Branches(
+            self.terms, self.broker, wall(self.clock), self.find, self.admit,
+            lambda principal: principal == ANN, self.limits,
+        )  # fmt: skip
+        self.branches.recovered(notes)
+        settle_down(self.clock)
+
+    def restart(self, *nodes: Any) -> None:
+        """End the daemon without a word, and start it again."""
+        if self.branches._warning is not None:
+            self.branches._warning.cancel()
+        self.broker.stop()
+        self.start(*nodes)
+
+    def find(self, name: str, principal: Principal) -> Any:
+        """Find a target that is no queue."""
+        return self.abroad.get(name) or self.broker.target(name)
+
+    def admit(self, hop: Any) -> Deferred[Any]:
+        """Note that somebody asked the DNS."""
+        self.asked.append(hop)
+        return succeed(None)
+
+    # -- work ------------------------------------------------------------------------------------
+
+    def fill(self, queue: str, *bodies: bytes, **fields: Any) -> None:
+        """Put messages on a queue."""
+        put(self.broker, self.broker.nodes[queue], *[message(each, **fields) for each in bodies])
+        settle_down(self.clock)
+
+    def open(self, xid: Xid = XID) -> Transaction:
+        """Start a branch; return what it is made of."""
+        txn_id = self.branches.start(OWNER, xid)
+        transaction = self.branches.working(txn_id, ANN)
+        assert transaction is not None
+        return transaction
+
+    def post(self, transaction: Transaction, link: Any, name: str, *bodies: bytes) -> None:
+        """Post messages."""
+        for body in bodies:
+            target = self.abroad.get(name) or self.broker.target(name)
+            delivery = SimpleNamespace(tag=body)
+            transaction.post(link, delivery, target, message(body), Origin(ANN, False, "c"))
+
+    def retire(self, transaction: Transaction, link: Link, outcome: Any = None) -> None:
+        """Give everything that a link holds an outcome."""
+        for entry in link.entries:
+            transaction.retire(link, object(), entry, outcome or spec.Accepted(), False)
+
+    def work(self, xid: Xid = XID) -> Link:
+        """Take a message from ``q`` and post one to ``r``, in a branch that is active."""
+        self.fill("q", b"taken")
+        link = Link(self.broker.nodes["q"])
+        transaction = self.open(xid)
+        self.post(transaction, link, "r", b"posted")
+        self.retire(transaction, link)
+        return link
+
+    def prepared(self, xid: Xid = XID) -> Link:
+        """Do that, and prepare it."""
+        link = self.work(xid)
+        self.assertEqual(self.do("end", xid), "OK")
+        self.assertEqual(self.do("prepare", xid), "OK")
+        return link
+
+    def do(self, verb: str, xid: Xid = XID, owner: str = OWNER) -> str:
+        """Carry a command out; return its code's name."""
+        branches = self.branches
+        calls: dict[str, Any] = {
+            "start": lambda: branches.start(owner, xid),
+            "join": lambda: branches.start(owner, xid, "join"),
+            "resume": lambda: branches.start(owner, xid, "resume"),
+            "suspend": lambda: branches.end(owner, xid, "suspend"),
+            "end": lambda: branches.end(owner, xid),
+            "fail": lambda: branches.end(owner, xid, "fail"),
+            "prepare": lambda: branches.prepare(owner, xid),
+            "commit": lambda: branches.commit(owner, xid),
+            "one-phase": lambda: branches.commit(owner, xid, one_phase=True),
+            "rollback": lambda: branches.rollback(owner, xid),
+            "forget": lambda: branches.forget(owner, xid),
+        }
+
+        async def call() -> str:
+            try:
+                result = calls[verb]()
+                if hasattr(result, "__await__"):
+                    result = await result
+            except XaError as error:
+                self.words = str(error)
+                return error.code.name
+            return result.name if isinstance(result, Xa) else "OK"
+
+        done = Deferred.fromCoroutine(call())
+        settle_down(self.clock)
+        code: str = self.successResultOf(done)
+        return code
+
+    def decide(self, commits: bool, xid: Xid = XID) -> None:
+        """Resolve a branch as an operator."""
+        done = Deferred.fromCoroutine(self.branches.decide(f"{OWNER}/{xid}", commits=commits))
+        settle_down(self.clock)
+        self.successResultOf(done)
+
+    def state(self, xid: Xid = XID) -> str:
+        """Where a branch is."""
+        for row in self.branches.rows():
+            if row["xid"] == str(xid):
+                return str(row["state"])
+        return "absent"
+
+    def counts(self) -> tuple[int, int, int]:
+        """What is available on ``q``, what is held there, and the depth of ``r``."""
+        q, r = self.broker.nodes["q"], self.broker.nodes["r"]
+        return q.available, q.acquired, r.depth
+
+    def notes(self) -> int:
+        """How many branches the store has."""
+        return len(self.store.notes.get(NOTES, {}))
+
+    def seen(self, queue: str) -> list[bytes]:
+        """Take all that a queue hands out."""
+        link = Link(self.broker.nodes[queue])
+        settle_down(self.clock)
+        return link.bodies
+
+
+# Verb, and for each state "CODE" or "CODE>the state afterwards".
+STATES = (
+    "absent", "active", "suspended", "idle", "rollback only", "timed out", "prepared",
+    "heuristically committed", "heuristically rolled back",
+)  # fmt: skip
+RESULTS = {
+    "start": ("OK>active", *["DUPID"] * 8),
+    "join": (
+        "NOTA", "OK>active", "OK>active", "OK>active", "RBROLLBACK", "RBTIMEOUT",
+        "PROTO", "PROTO", "PROTO",
+    ),
+    "resume": (
+        "NOTA", "PROTO", "OK>active", "PROTO", "RBROLLBACK", "RBTIMEOUT",
+        "PROTO", "PROTO", "PROTO",
+    ),
+    "suspend": (
+        "NOTA", "OK>suspended", "PROTO", "PROTO", "PROTO", "RBTIMEOUT",
+        "PROTO", "PROTO", "PROTO",
+    ),
+    "end": (
+        "NOTA", "OK>idle", "OK>idle", "PROTO", "PROTO", "RBTIMEOUT",
+        "PROTO", "PROTO", "PROTO",
+    ),
+    "fail": (
+        "NOTA", "RBROLLBACK>rollback only", "RBROLLBACK>rollback only", "PROTO", "PROTO",
+        "RBTIMEOUT", "PROTO", "PROTO", "PROTO",
+    ),
+    "prepare": (
+        "NOTA", "PROTO", "PROTO", "OK>prepared", "RBROLLBACK>absent", "RBTIMEOUT>absent",
+        "PROTO", "PROTO", "PROTO",
+    ),
+    "commit": (
+        "NOTA", "PROTO", "PROTO", "PROTO", "PROTO", "PROTO", "OK>absent", "HEURCOM", "HEURRB",
+    ),
+    "one-phase": (
+        "NOTA", "PROTO", "PROTO", "OK>absent", "RBROLLBACK>absent", "RBTIMEOUT>absent",
+        "PROTO", "PROTO", "PROTO",
+    ),
+    "rollback": (
+        "NOTA", "PROTO", "PROTO", "OK>absent", "OK>absent", "RBTIMEOUT>absent", "OK>absent",
+        "HEURCOM", "HEURRB",
+    ),
+    "forget": (
+        "NOTA", "PROTO", "PROTO", "PROTO", "PROTO", "PROTO", "PROTO", "OK>absent", "OK>absent",
+    ),
+}  # fmt: skip
+
+
+class TableTests(BranchCase):
+    """Each verb in each state (C-03, C-08)."""
+
+    def bring(self, state: str) -> None:
+        """Bring a fresh branch into a state."""
+        if state == "absent":
+            return
+        link = self.work()
+        link.room = 0
+        steps = {
+            "active": [],
+            "suspended": ["suspend"],
+            "idle": ["end"],
+            "rollback only": ["fail"],
+            "timed out": [],
+            "prepared": ["end", "prepare"],
+            "heuristically committed": ["end", "prepare"],
+            "heuristically rolled back": ["end", "prepare"],
+        }
+        for step in steps[state]:
+            self.do(step)
+        if state == "timed out":
+            self.clock.advance(60)
+        elif state.startswith("heuristically"):
+            self.decide(state == "heuristically committed")
+        self.assertEqual(self.state(), state)
+
+    def check(self, restarts: bool) -> None:
+        """Go through the table."""
+        for verb, results in RESULTS.items():
+            self.assertEqual(len(results), len(STATES), verb)
+            for state, result in zip(STATES, results, strict=True):
+                is_kept = state in STATES[-3:]
+                if restarts and not is_kept:
+                    continue
+                self.setUp()
+                self.bring(state)
+                if restarts:
+                    self.restart()
+                code, _, after = result.partition(">")
+                self.assertEqual(self.do(verb), code, f"{verb} when {state}")
+                self.assertEqual(self.state(), after or state, f"{verb} when {state}")
+                kept = (after or state) in STATES[-3:]
+                self.assertEqual(self.notes(), int(kept), f"{verb} when {state}")
+                if self.state() in ("absent", "timed out") or kept:
+                    self.assertEqual(
+                        self.terms.staged_bytes > 0, self.state() == "prepared" and not restarts
+                    )
+                self.tearDown()
+
+    def test_verbs(self) -> None:
+        """The code, the state afterwards, and what the store keeps."""
+        self.check(restarts=False)
+
+    def test_verbs_after_restart(self) -> None:
+        """What is in the store answers after a restart as before."""
+        self.check(restarts=True)
+
+    def test_no_xid(self) -> None:
+        """C-03: an xid has a format, a global id of 1 to 64 octets, a qualifier of up to 64."""
+        Xid.of([0, b"g", b""])
+        Xid.of([(1 << 31) - 1, b"g" * 64, b"q" * 64])
+        for wrong in (
+            None, b"g", [1, b"g"], [-1, b"g", b""], [1 << 31, b"g", b""], [True, b"g", b""],
+            [1, b"", b""], [1, b"g" * 65, b""], [1, b"g", b"q" * 65], ["1", b"g", b""],
+            [1, "g", b""],
+        ):  # fmt: skip
+            error = self.assertRaises(XaError, Xid.of, wrong)
+            self.assertIs(error.code, Xa.INVAL)
+
+    def test_associations(self) -> None:
+        """C-05: a branch is idle when everybody has ended, and resumed as often as suspended."""
+        self.work()
+        self.assertEqual([self.do(each) for each in ("join", "suspend")], ["OK", "OK"])
+        self.assertEqual(self.state(), "active")
+        self.assertEqual([self.do("resume"), self.do("resume")], ["OK", "PROTO"])
+        self.assertEqual([self.do("suspend"), self.do("end")], ["OK", "OK"])
+        self.assertEqual((self.state(), self.do("prepare")), ("suspended", "PROTO"))
+        self.assertEqual((self.do("end"), self.state()), ("OK", "idle"))
+        self.assertEqual([self.do("join"), self.do("end"), self.do("end")], ["OK", "OK", "PROTO"])
+
+
+class OutcomeTests(BranchCase):
+    """What becomes of messages."""
+
+    def test_two_phases(self) -> None:
+        """Prepared, messages are neither visible nor lost; the commit makes all of it so."""
+        link = self.work()
+        self.do("end")
+        self.assertEqual(self.do("prepare"), "OK")
+        self.assertEqual((self.counts(), link.ended), ((0, 1, 0), []))
+        self.assertEqual(self.branches.recover(OWNER), [XID])
+        self.assertEqual(self.do("commit"), "OK")
+        self.assertEqual(self.counts(), (0, 0, 1))
+        self.assertEqual(sorted(link.ended), ["posted", "retired"])
+        self.assertEqual((self.notes(), self.do("commit")), (0, "NOTA"))
+        self.assertEqual(self.branches.recover(OWNER), [])
+        self.assertEqual(self.terms.staged_bytes, 0)
+
+    def test_roll_back(self) -> None:
+        """A prepared branch is rolled back: the message taken is there again."""
+        link = self.prepared()
+        self.assertEqual(self.do("rollback"), "OK")
+        self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 0))
+        self.assertEqual(sorted(link.ended), ["restored", "withdrawn"])
+
+    def test_read_only(self) -> None:
+        """A branch without work is over when it is prepared."""
+        self.open()
+        self.do("end")
+        self.assertEqual((self.do("prepare"), self.state(), self.notes()), ("RDONLY", "absent", 0))
+
+    def test_not_working(self) -> None:
+        """C-06: work is done in an active branch, by its principal only."""
+        transaction = self.open()
+        self.assertIsNone(self.branches.working(transaction.id, Principal("user", "bob")))
+        for verb, works in (("suspend", False), ("resume", True), ("end", False)):
+            self.do(verb)
+            found = self.branches.working(transaction.id, ANN)
+            self.assertEqual(found is not None, works, verb)
+        self.assertEqual(self.do("commit", owner="user:bob"), "NOTA")
+        self.assertEqual(self.branches.recover("user:bob"), [])
+
+    def test_rejected(self) -> None:
+        """Outcomes other than accepted are acted on by the commit, also after a restart."""
+        for restarts in (False, True):
+            for outcome, counts in (
+                (spec.Rejected(), (0, 0)),
+                (spec.Released(), (1, 0)),
+                (spec.Modified(delivery_failed=True), (1, 1)),
+            ):
+                self.setUp()
+                self.fill("q", b"1")
+                link = Link(self.broker.nodes["q"])
+                transaction = self.open()
+                self.retire(transaction, link, outcome)
+                self.do("end")
+                self.do("prepare")
+                link.room = 0
+                if restarts:
+                    self.restart()
+                self.assertEqual(self.do("commit"), "OK")
+                queue = self.broker.nodes["q"]
+                self.assertEqual((queue.depth, queue.acquired), (counts[0], 0), outcome)
+                found = Link(queue).entries
+                self.assertEqual([each.delivery_count for each in found], [counts[1]] * counts[0])
+                self.tearDown()
+
+    def test_transient(self) -> None:
+        """What was never on the disk ends with the daemon, in a branch or not."""
+        self.fill("q", b"1", durable=False)
+        link = Link(self.broker.nodes["q"])
+        transaction = self.open()
+        self.retire(transaction, link)
+        self.post(transaction, link, self.broker.create_dynamic().name, b"2")
+        self.post(transaction, link, "r", b"3")
+        self.do("end")
+        self.assertEqual(self.do("prepare"), "OK")
+        self.restart()
+        self.assertEqual(self.counts(), (0, 0, 0))
+        self.assertEqual((self.do("commit"), self.counts()), ("OK", (0, 0, 1)))
+
+
+class RestartTests(BranchCase):
+    """C-08: prepared branches survive a restart; nobody gets what they hold."""
+
+    def test_commit(self) -> None:
+        """The commit makes all visible."""
+        self.prepared()
+        self.restart()
+        self.assertEqual(self.seen("q"), [])
+        self.assertEqual(self.counts(), (0, 1, 0))
+        self.assertEqual(self.branches.recover(OWNER), [XID])
+        self.assertEqual(self.do("commit"), "OK")
+        self.assertEqual((self.counts(), self.notes()), ((0, 0, 1), 0))
+        self.assertEqual((self.store.rows("q"), self.terms.staged_bytes), ([], 0))
+        self.restart()
+        self.assertEqual((self.seen("q"), self.seen("r")), ([], [b"posted"]))
+
+    def test_roll_back(self) -> None:
+        """The roll-back restores."""
+        self.prepared()
+        self.restart()
+        self.restart()
+        self.assertEqual(self.do("rollback"), "OK")
+        self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 0))
+        self.assertEqual((self.seen("q"), self.seen("r")), ([b"taken"], []))
+
+    def test_not_prepared(self) -> None:
+        """What was not prepared is rolled back."""
+        self.work()
+        self.do("end")
+        self.restart()
+        self.assertEqual((self.state(), self.counts()), ("absent", (1, 0, 0)))
+        self.assertEqual(self.do("rollback"), "NOTA")
+
+    def test_out_of_the_middle(self) -> None:
+        """Held entries are passed over wherever they stand, on lines that page too."""
+        bodies = [b"%04d" % number for number in range(1200)]
+        self.fill("q", *bodies)
+        mine = Link(self.broker.nodes["q"], lambda entry: int(body_of(entry)) % 7 == 3)
+        mine.room += 900
+        self.broker.nodes["q"].dispatch()
+        transaction = self.open()
+        self.retire(transaction, mine)
+        held = mine.bodies
+        self.assertEqual(held, [each for each in bodies if int(each) % 7 == 3])
+        self.do("end")
+        self.do("prepare")
+        self.restart()
+        taker = Link(self.broker.nodes["q"])
+        taker.room += 2000
+        self.broker.nodes["q"].dispatch()
+        settle_down(self.clock)
+        self.assertEqual(taker.bodies, [each for each in bodies if each not in held])
+        self.assertEqual(self.do("rollback"), "OK")
+        settle_down(self.clock)
+        self.assertEqual(sorted(taker.bodies), bodies)
+        self.assertEqual(self.broker.nodes["q"].acquired, 1200)
+
+    def test_scanned(self) -> None:
+        """A consumer with a filter does not find held entries in the store either."""
+        self.prepared()
+        self.fill("q", b"other")
+        self.restart()
+        link = Link(self.broker.nodes["q"], lambda entry: True)
+        settle_down(self.clock)
+        self.assertEqual(link.bodies, [b"other"])
+
+    def test_purged_and_expired(self) -> None:
+        """Neither a purge nor the time takes what a branch holds."""
+        self.fill("q", b"1", b"2", ttl=5000)
+        link = Link(self.broker.nodes["q"])
+        link.entries.pop()
+        transaction = self.open()
+        self.retire(transaction, link)
+        self.do("end")
+        self.do("prepare")
+        self.restart()
+        self.clock.advance(100)
+        settle_down(self.clock)
+        self.broker.nodes["q"].purge()
+        settle_down(self.clock)
+        self.assertEqual(self.counts(), (0, 1, 0))
+        self.assertEqual(len(self.store.rows("q")), 1)
+        self.assertEqual((self.do("commit"), self.store.rows("q")), ("OK", []))
+
+    def test_priorities(self) -> None:
+        """Each priority has a line of its own."""
+        nodes = (node("q", priorities=10), node("r"))
+        self.start(*nodes)
+        for priority in (0, 4, 9):
+            self.fill("q", b"%d" % priority, priority=priority)
+        link = Link(self.broker.nodes["q"])
+        transaction = self.open()
+        self.retire(transaction, link)
+        self.do("end")
+        self.do("prepare")
+        self.restart(*nodes)
+        self.assertEqual((self.seen("q"), self.counts()), ([], (0, 3, 0)))
+        self.do("rollback")
+        self.assertEqual(self.seen("q"), [])  # the first one has them
+        self.assertEqual(self.counts(), (0, 3, 0))
+
+    def test_held_once(self) -> None:
+        """A queue that takes a message-id once knows those that branches hold."""
+        first, second = self.nodes
+        only_once = QueueOptions(duplicates=Duplicates.ALL)
+        nodes = (NodeDeclaration("q", first.limits, None, only_once), second)
+        self.start(*nodes)
+        self.prepared()
+        self.restart(*nodes)
+        self.assertEqual((self.do("commit"), self.counts()), ("OK", (0, 0, 1)))
+
+    def test_node_gone(self) -> None:
+        """A node that is not configured any more: nothing is lost; a roll-back needs it not."""
+        self.prepared()
+        self.restart(node("r"))
+        self.assertEqual(self.do("commit"), "RETRY")
+        self.assertIn("declare it", self.words)
+        self.assertEqual((self.state(), self.notes()), ("prepared", 1))
+        self.assertEqual(self.do("rollback"), "OK")
+        self.broker.declare(self.nodes, {})
+        settle_down(self.clock)
+        self.assertEqual((self.seen("q"), self.counts()), ([b"taken"], (0, 1, 0)))
+
+    def test_node_back(self) -> None:
+        """Declared again, the node does not hand out what the branch holds."""
+        self.prepared()
+        self.restart(node("r"))
+        self.assertEqual(self.do("commit"), "RETRY")
+        self.broker.declare(self.nodes, {})
+        settle_down(self.clock)
+        self.assertEqual((self.seen("q"), self.counts()), ([], (0, 1, 0)))
+        self.assertEqual((self.do("commit"), self.counts()), ("OK", (0, 0, 1)))
+
+    def test_renamed(self) -> None:
+        """A queue that gets another name while a branch is prepared is found after a restart."""
+        self.prepared()
+        self.broker.rename("r", "s")
+        self.restart(node("q"), NodeDeclaration("s", QueueLimits(), rows="r"))
+        self.assertEqual(self.do("commit"), "OK")
+        self.assertEqual(self.broker.nodes["s"].depth, 1)
+
+    def test_damaged(self) -> None:
+        """A record that cannot be read is told, and does not keep the daemon from starting."""
+        self.prepared()
+        ((key, good),) = self.store.notes[NOTES].items()
+        for bad in (b"", b"\x41", good[:-1], b"\x45", good.replace(b"prepared", b"prefared")):
+            self.store.notes[NOTES] = {key: bad}
+            self.restart()
+            self.assertEqual(len(self.branches), 0)
+
+    def test_record(self) -> None:
+        """A record reads back as what it was."""
+        self.prepared()
+        ((_, encoded),) = self.store.notes[NOTES].items()
+        record = Record.decode(encoded)
+        self.assertEqual((record.owner, record.xid, record.state), (OWNER, XID, State.PREPARED))
+        (posting,), (retirement,) = record.postings, record.retirements
+        self.assertEqual((posting.target, posting.tag), ("r", b"posted"))
+        self.assertEqual((posting.principal, posting.container_id), (ANN, "c"))
+        self.assertEqual((retirement.line, retirement.outcome), ("q", spec.Accepted()))
+        self.assertEqual(record.encode(), encoded)
+        self.assertRaises(DecodeError, Record.decode, record.encode().replace(OWNER.encode(), b""))
+
+
+class FailureTests(BranchCase):
+    """What goes wrong."""
+
+    def test_prepare_not_written(self) -> None:
+        """The store fails: nothing is promised, and all is rolled back."""
+        link = self.work()
+        self.do("end")
+        self.store.is_failing = True
+        self.assertEqual((self.do("prepare"), self.state()), ("RBROLLBACK", "absent"))
+        self.assertEqual(sorted(link.ended), ["restored", "withdrawn"])
+        self.assertEqual(self.counts(), (1, 0, 0))
+
+    def test_one_phase_not_written(self) -> None:
+        """The same for one phase."""
+        self.work()
+        self.do("end")
+        self.store.is_failing = True
+        self.assertEqual((self.do("one-phase"), self.state()), ("RBROLLBACK", "absent"))
+        self.assertEqual(self.counts(), (1, 0, 0))
+
+    def test_commit_not_written(self) -> None:
+        """XA_RETRY: it stays prepared, and can be committed later, or rolled back."""
+        for restarts in (False, True):
+            for verb, counts in (("commit", (0, 0, 1)), ("rollback", (1, 0, 0))):
+                self.setUp()
+                link = self.prepared()
+                if restarts:
+                    self.restart()
+                self.store.is_failing = True
+                for _ in range(2):
+                    self.assertEqual(self.do("commit"), "RETRY")
+                    self.assertEqual(self.state(), "prepared")
+                    self.assertEqual(self.counts(), (0, 1, 0))
+                self.assertEqual(self.do("rollback"), "RMERR")
+                self.store.is_failing = False
+                link.room = 0
+                self.assertEqual((self.do(verb), self.counts()), ("OK", counts))
+                self.assertEqual((self.notes(), self.terms.staged_bytes), (0, 0))
+                self.tearDown()
+
+    def test_forget_not_written(self) -> None:
+        """A decision is not forgotten before that is on the disk."""
+        self.prepared()
+        self.decide(True)
+        self.store.is_failing = True
+        self.assertEqual((self.do("forget"), self.notes()), ("RMERR", 1))
+        self.store.is_failing = False
+        self.assertEqual((self.do("forget"), self.notes()), ("OK", 0))
+
+    def test_doomed(self) -> None:
+        """A posting that was refused leaves a branch that can only be rolled back."""
+        transaction = self.open()
+        transaction.fail(NotFound("no such node"))
+        self.assertEqual(self.state(), "rollback only")
+        self.assertEqual(self.do("join"), "RBROLLBACK")
+        self.assertEqual(self.do("end"), "RBROLLBACK")
+        self.assertEqual(self.do("prepare"), "RBROLLBACK")
+        self.assertIn("no such node", self.words)
+
+    def test_under_way(self) -> None:
+        """A second command while the first waits for the disk."""
+        self.prepared()
+        first = Deferred.fromCoroutine(self.branches.commit(OWNER, XID))
+        self.assertNoResult(first)
+        errors = []
+        for each in (self.branches.commit(OWNER, XID), self.branches.rollback(OWNER, XID)):
+            failure = self.failureResultOf(Deferred.fromCoroutine(each), XaError)
+            errors.append(failure.value.code)
+        self.assertEqual(errors, [Xa.RETRY, Xa.PROTO])
+        settle_down(self.clock)
+        self.assertEqual(self.successResultOf(first), Xa.OK)
+        self.assertEqual(self.counts(), (0, 0, 1))
+
+    def test_waiting_for_the_dns(self) -> None:
+        """What was posted before the end, and waits for the DNS, belongs to the branch."""
+        transaction = self.open()
+        transaction.pending = 1
+        self.do("end")
+        done = Deferred.fromCoroutine(self.branches.prepare(OWNER, XID))
+        settle_down(self.clock)
+        self.assertNoResult(done)
+        self.post(transaction, Link(self.broker.nodes["q"]), "r", b"late")
+        transaction.pending = 0
+        assert transaction.when_complete is not None
+        transaction.when_complete()
+        settle_down(self.clock)
+        self.assertIs(self.successResultOf(done), Xa.OK)
+        self.do("commit")
+        self.assertEqual(self.seen("r"), [b"late"])
+
+    def test_way_has_to_be_asked_for(self) -> None:
+        """After a restart nobody knows the way to another domain: it is asked for again."""
+        hop = NextHop("b.test", "b.test")
+        queue = self.broker.nodes["r"]
+        known = [True]
+
+        class Abroad:
+            """A target in another domain."""
+
+            name = "x@b.test"
+
+            def put(self, *args: Any) -> None:
+                """Let it pass if the way is known."""
+                if not known[0]:
+                    raise Unresolved(hop)
+                queue.put(*args)
+
+        self.abroad["x@b.test"] = Abroad()
+        transaction = self.open()
+        self.post(transaction, Link(self.broker.nodes["q"]), "x@b.test", b"1")
+        self.do("end")
+        self.do("prepare")
+        known[0] = False
+        self.restart()
+        self.assertEqual(self.do("commit"), "RETRY")
+        self.assertIn("no way to", self.words)
+        self.assertEqual(self.asked, [hop])
+        queue = self.broker.nodes["r"]
+        known[0] = True
+        self.assertEqual((self.do("commit"), self.seen("r")), ("OK", [b"1"]))
+
+
+class CapacityTests(BranchCase):
+    """Q-15: places on queues."""
+
+    nodes = (node("q", capacity=2), node("r", capacity=2))
+
+    def test_freed_within(self) -> None:
+        """What a branch takes from a full queue makes room for what it puts there."""
+        for verbs in (("one-phase",), ("prepare", "commit")):
+            for restarts in (False, True):
+                self.setUp()
+                self.fill("q", b"1", b"2")
+                link = Link(self.broker.nodes["q"])
+                transaction = self.open()
+                self.assertRaises(AmqpError, self.post, transaction, link, "q", b"3")
+                self.retire(transaction, link)
+                self.post(transaction, link, "q", b"3", b"4")
+                self.do("end")
+                for verb in verbs:
+                    self.assertEqual(self.do(verb), "OK", self.__dict__.get("words"))
+                    if verb == "prepare" and restarts:
+                        link.room = 0
+                        self.restart()
+                    self.assertEqual(self.broker.nodes["q"].space(), 0)
+                link.entries.clear()
+                link.room = 0
+                self.assertEqual(self.broker.nodes["q"].depth, 2)
+                self.tearDown()
+
+    def test_one_too_many(self) -> None:
+        """Rejected by the prepare, not by the commit."""
+        transaction = self.open()
+        self.post(transaction, Link(self.broker.nodes["q"]), "r", b"1", b"2", b"3")
+        self.do("end")
+        self.assertEqual((self.do("prepare"), self.state()), ("RBROLLBACK", "absent"))
+        self.assertIn("full", self.words)
+        self.assertEqual(self.broker.nodes["r"].space(), 2)
+
+    def test_kept_free(self) -> None:
+        """Once prepared, nobody else gets the places, nor after a restart."""
+        self.prepared()
+        for _ in range(2):
+            self.assertEqual(self.broker.nodes["r"].space(), 1)
+            self.restart()
+        self.fill("r", b"other")
+        batch = self.broker.begin()
+        self.assertRaises(
+            AmqpError, self.broker.nodes["r"].put, message(b"more"), batch, Origin(ANN)
+        )
+        batch.abandon()
+        self.assertEqual(self.do("commit"), "OK")
+        self.assertEqual((self.broker.nodes["r"].depth, self.broker.nodes["r"].space()), (2, 0))
+
+    def test_given_back(self) -> None:
+        """A roll-back gives them back, and tells whoever waits."""
+        self.prepared()
+        self.fill("r", b"other")
+
+        class Waiter:
+            """A link without credit."""
+
+            told = 0
+
+            def tell(self) -> None:
+                """Note it."""
+                self.told += 1
+
+        waiter = Waiter()
+        self.broker.nodes["r"].when_space(waiter.tell)
+        self.assertEqual((self.do("rollback"), waiter.told), ("OK", 1))
+        self.assertEqual(self.broker.nodes["r"].space(), 1)
+
+    def test_kept_while_it_fails(self) -> None:
+        """A commit that fails loses no place."""
+        self.prepared()
+        self.store.is_failing = True
+        self.assertEqual(self.do("commit"), "RETRY")
+        self.assertEqual(self.broker.nodes["r"].space(), 1)
+
+
+class HeuristicTests(BranchCase):
+    """C-08: an operator resolves a branch, and its manager is told."""
+
+    def test_committed(self) -> None:
+        """Over restarts before and after; until it is forgotten."""
+        self.prepared()
+        self.restart()
+        self.decide(True)
+        self.assertEqual((self.counts(), self.state()), ((0, 0, 1), "heuristically committed"))
+        self.restart()
+        self.assertEqual(self.branches.recover(OWNER), [XID])
+        self.assertEqual((self.do("rollback"), self.do("commit")), ("HEURCOM", "HEURCOM"))
+        self.assertEqual((self.do("forget"), self.do("forget")), ("OK", "NOTA"))
+        self.assertEqual((self.counts(), self.notes()), ((0, 0, 1), 0))
+
+    def test_rolled_back(self) -> None:
+        """The other way."""
+        link = self.prepared()
+        self.decide(False)
+        self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 1))
+        self.assertEqual(sorted(link.ended), ["restored", "withdrawn"])
+        self.restart()
+        self.assertEqual((self.do("commit"), self.do("forget")), ("HEURRB", "OK"))
+
+    def test_forgotten_by_an_operator(self) -> None:
+        """For a manager that is no more."""
+        self.prepared()
+        self.decide(True)
+        key = f"{OWNER}/{XID}"
+        done = Deferred.fromCoroutine(self.branches.forget_named(key))
+        settle_down(self.clock)
+        self.successResultOf(done)
+        self.assertEqual((self.state(), self.notes()), ("absent", 0))
+        again = Deferred.fromCoroutine(self.branches.forget_named(key))
+        self.assertIs(self.failureResultOf(again, XaError).value.code, Xa.NOTA)
+
+    def test_not_prepared(self) -> None:
+        """What is not prepared is nobody's to decide but its manager's."""
+        self.work()
+        done = Deferred.fromCoroutine(self.branches.decide(f"{OWNER}/{XID}", commits=True))
+        self.assertIs(self.failureResultOf(done, XaError).value.code, Xa.PROTO)
+
+
+class BoundTests(BranchCase):
+    """Numbers, octets and time."""
+
+    def test_number(self) -> None:
+        """There are no more branches than configured; what has timed out goes first."""
+        xids = [Xid(1, b"%d" % number, b"") for number in range(7)]
+        for xid in xids[:5]:
+            self.open(xid)
+        self.assertEqual(self.do("start", xids[5]), "RMERR")
+        self.clock.advance(60)
+        self.assertEqual({self.state(xid) for xid in xids[:5]}, {"timed out"})
+        self.assertEqual(self.do("start", xids[5]), "OK")
+        self.assertEqual((self.state(xids[0]), len(self.branches)), ("absent", 5))
+
+    def test_octets(self) -> None:
+        """Messages of all branches count; resolved, the room is there again."""
+        transaction = self.open()
+        link = Link(self.broker.nodes["q"])
+        self.post(transaction, link, "r", b"x" * 90_000)
+        self.assertRaises(AmqpError, self.post, transaction, link, "r", b"x" * 20_000)
+        self.do("end")
+        self.do("prepare")
+        other = self.open(Xid(1, b"other", b""))
+        self.assertRaises(AmqpError, self.post, other, link, "r", b"x" * 20_000)
+        self.do("rollback")
+        self.post(other, link, "r", b"x" * 20_000)
+
+    def test_time(self) -> None:
+        """Without work a branch is rolled back; its manager is told when it asks."""
+        link = self.work()
+        self.clock.advance(59)
+        self.assertEqual((self.do("join"), self.state()), ("OK", "active"))
+        self.clock.advance(59)
+        self.assertEqual(self.state(), "active")
+        self.clock.advance(1)
+        self.assertEqual(self.state(), "timed out")
+        self.assertEqual((self.counts(), self.terms.staged_bytes), ((1, 0, 0), 0))
+        self.assertEqual(sorted(link.ended), ["restored", "withdrawn"])
+        self.assertEqual((self.do("end"), self.do("rollback")), ("RBTIMEOUT", "RBTIMEOUT"))
+        self.assertEqual(self.do("rollback"), "NOTA")
+
+    def test_own_time(self) -> None:
+        """A manager may ask for another time."""
+        self.branches.set_timeout(OWNER, 5)
+        self.open()
+        self.clock.advance(5)
+        self.assertEqual(self.state(), "timed out")
+        self.branches.set_timeout(OWNER, 0)
+        self.assertEqual(self.branches.timeout_of(OWNER), 60)
+
+    def test_prepared_has_no_time(self) -> None:
+        """XA knows none; the log tells of it again and again."""
+        self.prepared()
+        warnings: list[Any] = []
+        self.patch(self.branches, "log", SimpleNamespace(warn=lambda *a, **b: warnings.append(b)))
+        self.clock.advance(600)
+        self.clock.advance(600)
+        self.assertEqual(self.state(), "prepared")
+        self.assertEqual([each["count"] for each in warnings], [1, 1])
+        self.assertEqual(warnings[0]["key"], f"{OWNER}/{XID}")
+        self.assertEqual(self.branches.rows()[0]["age-ms"], 1_200_000)
+        self.do("commit")
+        self.clock.advance(6000)
+        self.assertEqual((len(warnings), self.clock.getDelayedCalls()), (2, []))
+
+    def test_stop(self) -> None:
+        """The daemon stops: what is not prepared ends, nothing is left running."""
+        self.open(Xid(1, b"other", b""))
+        self.prepared()
+        self.branches.stop()
+        self.broker.stop()
+        self.assertEqual((len(self.branches), self.clock.getDelayedCalls()), (1, []))
+
+
+class ReprTests(SynchronousTestCase):
+    def test_branch(self) -> None:
+        """What stands in a traceback."""
+        branch = Branch(XID, OWNER, State.IDLE, 0)
+        self.assertEqual(
+            repr(branch), f"<Branch user:ann/1.{b'global'.hex()}.{b'branch'.hex()} idle>"
+        )
+        self.assertEqual((branch.operations, branch.doom), (0, None))
