@@ -46,7 +46,9 @@ from amqproute.broker.receipts import Receipts
 from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
+from amqproute.config.load import read_node
 from amqproute.config.parameters import Binding, Config, Listen, Node
+from amqproute.daemon.reporting import make_reporter, report_terms
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
@@ -59,19 +61,23 @@ from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
 from amqproute.net.tls import TlsContexts
 from amqproute.relay.agent import Agent
-from amqproute.relay.terms import RelayTerms
+from amqproute.relay.rate import Rate
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.schedule import Schedule
+from amqproute.relay.terms import RelayTerms
 from amqproute.resolver.cache import Cache, CacheLimits
 from amqproute.resolver.client import ClientLimits, DnsClient
 from amqproute.resolver.nameservers import parse_nameserver, read_resolv_conf
 from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
 from amqproute.services import dtx, relay_operations
+from amqproute.services.delay import DELAY_NOTES, DelayWatch
+from amqproute.services.inventory import Configured, Described, Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
+    REPORT_CAPABILITY,
     TRANSFER_CAPABILITY,
     NextHop,
     Principal,
@@ -142,10 +148,18 @@ class House:
             lambda: f"dynamic-{uuid.uuid4()}",
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
         )
+        self.inventory = Inventory(
+            self.broker,
+            lambda options: described(read_node(options), self.config),
+            self.store.next_id,
+            most_nodes=limits.max_nodes,
+        )
+        self.inventory.when_gone = self._detach_what_is_gone
         self.receipts = Receipts()
         self.resolver = make_resolver(config, reactor)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
+        self.delays: DelayWatch | None = None
         self.branches: Branches | None = None
         self.shared: Shared | None = None
         self._total = ConnectionCount(limits.max_connections)
@@ -194,8 +208,19 @@ class House:
     def _terms(self) -> RelayTerms:
         relay = self.config.relay
         return RelayTerms(
-            Schedule(relay.first_retry, relay.last_retry), relay.window, relay.idle_timeout
+            Schedule(relay.first_retry, relay.last_retry),
+            relay.window,
+            relay.idle_timeout,
+            window_bytes=relay.window_bytes,
+            dead_after=relay.dead_after,
+            settle_seconds=relay.settle_timeout,
+            connects_per_second=relay.connects_per_second,
+            rate=self._rate,
         )
+
+    def _rate(self, hop: NextHop) -> Rate:
+        peer = self.config.peer_for(hop.domain)
+        return Rate(peer.messages_per_second, peer.bytes_per_second)
 
     def _rules(self) -> TransferRules:
         config = self.config
@@ -261,6 +286,7 @@ class House:
                     offered_capabilities=(
                         "ANONYMOUS-RELAY",
                         TRANSFER_CAPABILITY,
+                        REPORT_CAPABILITY,
                         *FILTER_CAPABILITIES,
                     ),
                     properties=product(),
@@ -336,6 +362,9 @@ class House:
         self._forget_old_receipts()
         for listen in config.listen:
             await self._listen(listen)
+        if self.delays is not None:
+            self.delays.recovered(recovery.notes.get(DELAY_NOTES, {}))
+            self.delays.start()
         self.relay.start()
 
     def _qualified(self, name: str) -> str:
@@ -364,10 +393,14 @@ class House:
         await transaction.commit()
 
     def _declare(self, config: Config) -> None:
-        self.broker.declare(
-            [_declaration(node, config) for node in config.nodes],
-            config.aliases,
-            [binding_declaration(binding) for binding in config.bindings],
+        bindings = [binding_declaration(binding) for binding in config.bindings]
+        self.inventory.declare(
+            Configured(
+                [described(node, config) for node in config.nodes],
+                config.aliases,
+                bindings,
+                _places(config, bindings),
+            )
         )
 
     def _wire_services(self) -> None:
@@ -378,6 +411,7 @@ class House:
             self.broker,
             lambda principal, verb, node: self._policy.allows(principal, verb, node),
             now_ms,
+            inventory=self.inventory,
             destinations=self._destination_rows,
             connections=self._connection_rows,
         )
@@ -385,6 +419,16 @@ class House:
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
+        transfer = self.transfer
+        reporter = make_reporter(
+            self.broker,
+            self.relay,
+            lambda: transfer.rules.router,
+            report_terms(self.config, self.container_id),
+        )
+        self.delays = DelayWatch(
+            self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
+        )
 
     def _offer_branches(self, notes: dict[str, bytes]) -> None:
         """Offer distributed transactions, if that is wanted; what is prepared waits if not."""
@@ -522,6 +566,9 @@ class House:
         elif self.contexts is not contexts:
             changed.append("tls")  # listeners and connectors with TLS, or none
         self.transfer.reload(rules)
+        if self.delays is not None:
+            self.delays.reporter.terms = report_terms(config, self.container_id)
+            self.delays.after_seconds = config.reports.delay_after
         self.relay.reload(
             self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
@@ -533,6 +580,7 @@ class House:
             )
 
     def _detach_what_is_gone(self, aliases: set[str]) -> None:
+        """Detach the links of nodes, and of these aliases, that are not there any more."""
         assert self.shared is not None
 
         def is_gone(node: Any, address: str | None) -> bool:
@@ -602,6 +650,8 @@ class House:
         """Close what is open, in whatever state it is."""
         if self.branches is not None:
             self.branches.stop()
+        if self.delays is not None:
+            self.delays.stop()
         self.broker.stop()
         if self.relay is not None:
             self.relay.stop()
@@ -715,6 +765,28 @@ def _load_users(config: Config, *, must_exist: bool = False) -> UserFile:
     return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
 
 
+def described(node: Node, config: Config) -> Described:
+    """Return a node of the configuration, or one made at runtime, in the broker's words."""
+    options = node.model_dump(mode="json", by_alias=True, exclude={"name"})
+    return Described(_declaration(node, config), options)
+
+
+def _places(config: Config, bindings: Sequence[BindingDeclaration]) -> dict[str, str]:
+    """Return where each node, alias and binding stands in the file."""
+    source = config.source
+
+    def place(*at: str | int) -> str:
+        line = source.lines.get(at)
+        where = "the configuration" if source.path is None else str(source.path)
+        return where if line is None else f"{where}:{line}"
+
+    return {
+        **{each.name: place("bindings", index) for index, each in enumerate(bindings)},
+        **{alias: place("aliases", alias) for alias in config.aliases},
+        **{node.name: place("nodes", index) for index, node in enumerate(config.nodes)},
+    }
+
+
 def _declaration(node: Node, config: Config) -> NodeDeclaration | TopicDeclaration:
     limits = config.limits
     queue_limits = QueueLimits(
@@ -774,4 +846,4 @@ def _log_failure(failure: Failure, doing: str) -> None:
     log.failure("{doing} failed", failure, doing=doing)
 
 
-__all__ = ["House", "binding_declaration", "make_policy", "make_resolver", "make_router", "now_ms"]
+__all__ = ["House", "binding_declaration", "described", "make_policy", "make_resolver", "make_router", "now_ms"]

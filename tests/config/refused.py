@@ -16,7 +16,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "frobnicate: 1\n",
         [
-            "1: frobnicate: unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tls, listen, users, access, nodes, aliases, bindings, resolver, routes, peers, relay, distributed-transactions, limits, journal, management, log, shutdown-timeout"
+            "1: frobnicate: unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tls, listen, users, access, nodes, aliases, bindings, resolver, routes, peers, relay, distributed-transactions, reports, limits, journal, management, log, shutdown-timeout"
         ],
     ),
     (
@@ -218,7 +218,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "access:\n  - {allow: [pubish], who: 'user:*'}\n",
         [
-            "2: access[0].allow[0]: 'pubish' is not one of publish, consume, create, transfer, browse, manage; did you mean publish?"
+            "2: access[0].allow[0]: 'pubish' is not one of publish, consume, create, transfer, browse, manage, impersonate; did you mean publish?"
         ],
     ),
     (
@@ -427,7 +427,7 @@ REFUSED: list[tuple[str, list[str]]] = [
     (
         "<<: {domains: [a]}\n",
         [
-            '1: "<<": unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tls, listen, users, access, nodes, aliases, bindings, resolver, routes, peers, relay, distributed-transactions, limits, journal, management, log, shutdown-timeout'
+            '1: "<<": unknown key; known here are container-id, domains, state-directory, strict-hostname, qualify-dynamic, alias-to, unsupported-filter, tls, listen, users, access, nodes, aliases, bindings, resolver, routes, peers, relay, distributed-transactions, reports, limits, journal, management, log, shutdown-timeout'
         ],
     ),
     ("users: {file: ''}\n", ["1: users.file: '' is not the path of a file"]),

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports to senders, put together: what the configuration says, where a report goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amqproute.address import is_reserved
+from amqproute.broker.broker import Broker
+from amqproute.config.parameters import Config
+from amqproute.errors import NotAllowed
+from amqproute.relay.relay import Relay
+from amqproute.routing.table import Router
+from amqproute.services.report import Reporter, ReportTerms
+from amqproute.values import NextHop
+
+__all__ = ["make_reporter", "own_domain", "report_terms"]
+
+
+def own_domain(config: Config) -> str:
+    """Return the name that this broker goes by among others; empty if it has none."""
+    return config.domains[0] if config.domains else ""
+
+
+def report_terms(config: Config, container: str) -> ReportTerms:
+    """Return what a configuration says about reports."""
+    return ReportTerms(
+        domain=own_domain(config),
+        container=container,
+        default=frozenset(config.reports.default),
+        lifetime_ms=int(config.reports.lifetime * 1000),
+        dead_letter=config.relay.dead_letter,
+    )
+
+
+def make_reporter(
+    broker: Broker, relay: Relay, router: Callable[[], Router], terms: ReportTerms
+) -> Reporter:
+    """Return the reporter of a house, and have its broker tell it of every end of a message.
+
+    Args:
+        broker: the local nodes.
+        relay: the ways out.
+        router: gives the router as it is now.
+        terms: what the configuration says.
+    """
+
+    def place(address: str) -> Any:
+        """By its own `to`, as any message, but without asking the DNS whether there is a way."""
+        route = router().route(address)
+        if isinstance(route, NextHop):
+            return relay.take_on_trust(route)
+        if is_reserved(route.node):
+            raise NotAllowed(f"reports are not sent to the service {route.node!r}")
+        return broker.target(route.node)
+
+    def hop_row(key: str) -> dict[str, Any] | None:
+        destination = relay.destinations.get(key)
+        if destination is None:
+            return None
+        return {**destination.row(), "offers": destination.offers}
+
+    reporter = Reporter(broker, place, hop_row, terms)
+    broker.reporter = reporter
+    return reporter
