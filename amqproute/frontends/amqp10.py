@@ -25,6 +25,7 @@ from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.links import Links, Waiting
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.shared import Shared
+from amqproute.frontends.suspended import Taken
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Principal
@@ -170,6 +171,7 @@ class Frontend:
         """See `IConnectionUser.lost`."""
         self.shared.frontends.discard(self)
         self.links.lost()
+        self.shared.suspended.connection_lost(self)
         self.complaints.tell_silence()
         self._pump = None
 
@@ -207,7 +209,7 @@ class Frontend:
         for _, deliveries in taken:
             for delivery in deliveries:
                 size += len(delivery.payload)
-        self._hold(size)
+        self.hold(size)
         # A consumer that has settled waits for nothing; a publisher does.
         batch.commit(patient=not (taken or answers)).addCallbacks(
             self._committed,
@@ -216,13 +218,13 @@ class Frontend:
             errbackArgs=(taken, answers, size),
         )
 
-    def _hold(self, size: int) -> None:
+    def hold(self, size: int) -> None:
         """Read nothing more while too much waits for the disk: credit counts messages only."""
         self._uncommitted_bytes += size
         if self._uncommitted_bytes > self.limits.uncommitted_bytes and self._pump is not None:
             self._pump.hold_reading()
 
-    def _release(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """So much is on the disk, or never will be."""
         waiting = self._uncommitted_bytes = self._uncommitted_bytes - size
         limit = self.limits.uncommitted_bytes
@@ -237,7 +239,7 @@ class Frontend:
         size: int,
     ) -> None:
         self._uncommitted -= 1
-        self._release(size)
+        self.release(size)
         for inbound, deliveries in taken:
             inbound.committed(deliveries)
         for link, held, outcome in answers:
@@ -253,7 +255,7 @@ class Frontend:
         size: int,
     ) -> None:
         self._uncommitted -= 1
-        self._release(size)
+        self.release(size)
         self.log.failure(
             "{connection}: the store refused a batch; {count} deliveries were not taken",
             failure,
@@ -349,7 +351,7 @@ class Frontend:
                 condition=event.error.condition,
                 description=short(event.error.description),
             )
-        self.links.end_exclusive(event.session)
+        self.links.session_gone(event.session)
 
     def close(self, condition: conditions.Condition, words: str) -> None:
         """Close the connection from our side."""
@@ -404,12 +406,20 @@ class Frontend:
             self._leave()
         self.flush()
 
+    def forget_taken(self, taken: Taken, tags: Sequence[bytes]) -> None:
+        """The sender of these has settled them; what is on the disk of them goes."""
+        self._depth += 1
+        try:
+            taken.forget(tags, self._current)
+        finally:
+            self._leave()
+
     def _deliveries_updated(self, event: ev.DeliveriesUpdated) -> None:
         context = event.link.context
         if isinstance(context, Outbound):
             context.updated(event.deliveries, event.state, event.settled)
-        # On an inbound link: a sender that settles what we left unsettled (rcv-settle-mode
-        # second). The engine has forgotten it; there is nothing left to do.
+        elif isinstance(context, Inbound):
+            context.updated(event.deliveries, event.settled)
 
     def settle(
         self,
@@ -465,19 +475,19 @@ class Frontend:
         context = event.link.context
         if isinstance(context, Outbound):
             context.flowed(event.flow)
-            context.source.dispatch()
+            context.dispatch()
         elif isinstance(context, Inbound):
             context.flowed(event.flow)
 
     def _session_flowed(self, event: ev.SessionFlowed) -> None:
         for link in event.session.links:
             if isinstance(link.context, Outbound):
-                link.context.source.dispatch()
+                link.context.dispatch()
 
     def _dispatch_all(self) -> None:
         for link in tuple(self.links.attached):
             if isinstance(link.context, Outbound):
-                link.context.source.dispatch()
+                link.context.dispatch()
 
     def forget_receipts(self, stream: Stream, floor: int) -> None:
         """A relaying peer will not send anything below the floor again."""

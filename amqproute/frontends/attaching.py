@@ -2,8 +2,11 @@
 """How an attach is answered: resolved, perhaps after a while, and joined to its node or refused.
 
 An answer may have to wait for the DNS (is there a domain beta.example?) or for the disk (a
-durable subscription). Meanwhile a `links.Waiting` stands in the link's place and gathers what is
-sent on it.
+durable subscription; what came on the link before it was lost). Meanwhile a `links.Waiting` stands
+in the link's place and gathers what is sent on it.
+
+A link that was suspended gets back what its terminus has kept; see `suspended`. An attach that
+names no terminus is for one that was kept.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from amqproute.errors import (
     AmqpError,
     InternalError,
     NotFound,
+    PreconditionFailed,
     ResourceLimitExceeded,
     ResourceLocked,
     Unresolved,
@@ -28,6 +32,7 @@ from amqproute.frontends.coordinator import Coordinator, coordinator
 from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.links import END, ERROR_MODE, Waiting, error_mode
 from amqproute.frontends.outbound import Outbound
+from amqproute.frontends.suspended import Parked, Retention, Suspended, Taken, retention_of
 from amqproute.frontends.terminus import Found
 from amqproute.values import FLOOR, STREAM, Origin
 from amqproute.wire.amqp10 import events as ev
@@ -54,6 +59,7 @@ class Attaching:
         self._links = frontend.links
 
     def attached(self, event: ev.LinkAttached) -> None:
+        """Answer an attach of the other side's, now or later."""
         if event.is_answer:
             return
         link = event.link
@@ -93,6 +99,9 @@ class Attaching:
     def _find(self, link: Link, attach: spec.Attach) -> Found:
         termini = self._shared.termini
         is_source = link.role == "sender"
+        kept = self._shared.suspended.find(self._links.key(link))
+        if kept is not None and kept.terminus is not None:
+            attach = _completed(attach, is_source, kept.terminus)
         terminus = attach.source if is_source else attach.target
         if (
             getattr(terminus, "dynamic", False)
@@ -106,6 +115,9 @@ class Attaching:
         else:
             container = self._frontend.connection.remote_container_id or ""
             found = termini.source(attach, self._frontend.principal, container)
+            if kept is not None and isinstance(kept.held, Parked):
+                _check_resumed(kept, found, link.name)
+        self._say_how_long(found, terminus)
         if isinstance(found.node, Queue):
             try:
                 self._check_queue(link, found.node, found)
@@ -114,6 +126,17 @@ class Attaching:
                     self._shared.broker.delete(found.node)
                 raise
         return found
+
+    def _say_how_long(self, found: Found, asked: Any) -> None:
+        """Put into the answer how long the terminus will outlive the link, and not more (E-01)."""
+        answer = found.terminus
+        if not found.keeps:
+            if answer.expiry_policy != spec.EXPIRE_NEVER:  # a durable subscription
+                answer.expiry_policy, answer.timeout = spec.EXPIRE_LINK_DETACH, 0
+            return
+        terms = retention_of(asked, self._shared.limits.suspended_seconds, found.exactly_once)
+        answer.expiry_policy, answer.timeout = terms.policy, terms.seconds
+        answer.durable = spec.DURABLE_UNSETTLED_STATE if terms.durable else spec.DURABLE_NONE
 
     def _check_queue(self, link: Link, queue: Queue, found: Found) -> None:
         """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
@@ -139,6 +162,8 @@ class Attaching:
         else:
             self._join(link, attach, found)
             if waiting.deliveries and isinstance(link.context, Inbound):
+                for delivery in waiting.deliveries:
+                    delivery.rcv_settle_mode = max(delivery.rcv_settle_mode, link.rcv_settle_mode)
                 self._frontend.put_now(link.context, waiting.deliveries)
         self._frontend.flush()
 
@@ -209,36 +234,82 @@ class Attaching:
 
     def _join(self, link: Link, attach: spec.Attach, found: Found) -> None:
         self._links.steal(link)
+        if link.role == "sender":
+            self._join_outbound(link, attach, found)
+        else:
+            self._join_inbound(link, attach, found)
+
+    def _join_outbound(self, link: Link, attach: spec.Attach, found: Found) -> None:
+        suspended = self._shared.suspended
+        key = self._links.key(link)
+        kept = suspended.find(key)
+        parked = None
+        if kept is not None and isinstance(kept.held, Parked) and kept.held.source is found.node:
+            suspended.take(key)
+            parked = kept.held
+        suspended.expire(key)  # whatever another link of the name has left behind
         if found.dynamic:
             self._links.adopt(found.node, link)
-        if link.role == "sender":
-            properties = {ERROR_MODE: error_mode(link), **found.properties}
-            link.accept(source=found.terminus, properties=properties)
-            outbound = Outbound(
-                self._frontend,
-                link,
-                found.node,
-                found.default_outcome,
-                found.settled,
-                found.dynamic,
-                found.copies,
-            )
-            link.context = outbound
-            self._links.attached.add(link)
-            found.node.attach(outbound, found.selects, found.copies)
-            found.node.dispatch()
-        else:
-            origin = self._origin(attach)
-            properties = {ERROR_MODE: error_mode(link), **found.properties}
-            link.accept(target=found.terminus, properties=properties)
-            inbound = Inbound(
-                self._frontend, link, found.node, origin, self._shared.limits.link_credit
-            )
-            link.context = inbound
-            self._links.attached.add(link)
-            if isinstance(found.node, Queue | Topic):
-                found.node.publishers.join(inbound)
-            inbound.grant()
+        link.accept(
+            source=found.terminus,
+            properties={ERROR_MODE: error_mode(link), **found.properties},
+            unsettled=dict.fromkeys(parked.entries) if parked is not None else None,
+        )
+        outbound = Outbound(
+            self._frontend,
+            link,
+            found.node,
+            found.default_outcome,
+            found.settled,
+            found.dynamic,
+            found.copies,
+        )
+        outbound.retention = _retention_in_force(found)
+        link.context = outbound
+        self._links.attached.add(link)
+        found.node.attach(outbound, found.selects, found.copies)
+        theirs = attach.unsettled or {}
+        if parked is not None:
+            outbound.resume(parked, theirs, not attach.incomplete_unsettled)
+        outbound.avoid_tags(theirs)
+        outbound.dispatch()
+
+    def _join_inbound(self, link: Link, attach: spec.Attach, found: Found) -> None:
+        suspended = self._shared.suspended
+        key = self._links.key(link)
+        kept = suspended.find(key)
+        taken = kept.held if kept is not None and isinstance(kept.held, Taken) else Taken()
+        if taken.is_pending:
+            self._join_when_known(link, attach, taken)
+            return
+        suspended.take(key)
+        if found.dynamic:
+            self._links.adopt(found.node, link)
+        taken.make_durable(key if found.terminus.durable else None)
+        origin = self._origin(attach)
+        inbound = Inbound(
+            self._frontend, link, found.node, origin, self._shared.limits.link_credit, taken
+        )
+        inbound.retention = _retention_in_force(found)
+        link.accept(
+            target=found.terminus,
+            properties={ERROR_MODE: error_mode(link), **found.properties},
+            rcv_settle_mode=spec.RECEIVER_SECOND if found.exactly_once else None,
+            unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
+        )
+        link.context = inbound
+        self._links.attached.add(link)
+        if isinstance(found.node, Queue | Topic):
+            found.node.publishers.join(inbound)
+        inbound.grant()
+
+    def _join_when_known(self, link: Link, attach: spec.Attach, taken: Taken) -> None:
+        """Answer when it is decided what becomes of what came on the link before it was lost."""
+        known = link.context
+        waiting = known if isinstance(known, Waiting) else Waiting()
+        link.context = waiting
+        self._links.attached.add(link)
+        taken.when_known(lambda: self._found_out(None, link, attach, waiting))
 
     def _origin(self, attach: spec.Attach) -> Origin:
         principal = self._frontend.principal
@@ -253,6 +324,36 @@ class Attaching:
             if isinstance(floor, int):
                 self._frontend.forget_receipts(origin.stream, floor)
         return origin
+
+
+def _completed(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
+    """Return an attach that names the terminus which was kept, if it names none itself."""
+    if (attach.source if is_source else attach.target) is not None:
+        return attach
+    fields = {each.name: getattr(attach, each.name) for each in spec.Attach.fields}
+    fields["source" if is_source else "target"] = terminus
+    return spec.Attach(**fields)
+
+
+def _check_resumed(kept: Suspended, found: Found, name: str) -> None:
+    """Refuse to resume a link as another one (L-12): its mode is fixed for its life.
+
+    Raises:
+        PreconditionFailed: it is attached with another distribution-mode.
+    """
+    held = kept.held
+    if isinstance(held, Parked) and held.source is found.node and len(held) and found.copies:
+        raise PreconditionFailed(
+            f"the link {name[:256]!r} has {len(held)} unsettled deliveries and moves messages; it "
+            "cannot come back as one that copies"
+        )
+
+
+def _retention_in_force(found: Found) -> Retention | None:
+    """Return how long what the link leaves behind is kept; None: not at all."""
+    terminus = found.terminus
+    terms = Retention(Symbol(terminus.expiry_policy), terminus.timeout, bool(terminus.durable))
+    return None if not found.keeps or terms.is_momentary else terms
 
 
 __all__ = ["Attaching"]

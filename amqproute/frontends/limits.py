@@ -21,6 +21,12 @@ class FrontendLimits:
         admission_seconds: how long an attach, or a message, waits for the DNS before it is taken
             into the relay queue on trust.
         dynamic_nodes: dynamic nodes that one connection may have at once.
+        header_bytes: octets of a message's header and annotations together, which every hop
+            reads and some write anew.
+        suspended_links: detached links of the whole daemon that may come back.
+        suspended_deliveries: deliveries whose state is kept for them.
+        suspended_bytes: bytes of messages that are parked for them.
+        suspended_seconds: the longest timeout of a terminus.
     """
 
     link_credit: int = 1000
@@ -30,3 +36,8 @@ class FrontendLimits:
     unsettled_bytes: int = 32 * 1024 * 1024
     admission_seconds: float = 5.0
     dynamic_nodes: int = 64
+    header_bytes: int = 256 * 1024
+    suspended_links: int = 10_000
+    suspended_deliveries: int = 100_000
+    suspended_bytes: int = 256 * 1024 * 1024
+    suspended_seconds: int = 3600

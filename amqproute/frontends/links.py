@@ -22,6 +22,7 @@ from amqproute.frontends.complaints import short
 from amqproute.frontends.coordinator import Coordinator
 from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.outbound import Outbound
+from amqproute.frontends.suspended import Key, Parked, Retention, Suspended, Taken
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -69,8 +70,9 @@ class Links:
 
     def lost(self) -> None:
         """The connection is gone, and all links with it."""
-        for link in list(self.attached):
-            self.drop(link, list(link.unsettled.values()))
+        # The coordinators first: what their transactions held is the consumers' again, then.
+        for link in sorted(self.attached, key=lambda link: isinstance(link.context, Outbound)):
+            self.drop(link, list(link.unsettled.values()), keeps=True)
         for node in [node for node in self.dynamic if ends_with_session(node)]:
             self.delete_dynamic(node)
 
@@ -108,11 +110,12 @@ class Links:
                         description="the link was attached on another connection",
                     )
                 )
-                frontend.links.drop(old, held)
+                frontend.links.drop(old, held, keeps=True)
                 frontend.flush()
         self._shared.links[key] = (self._frontend, link)
 
-    def key(self, link: Link) -> tuple[str, str, str, str]:
+    def key(self, link: Link) -> Key:
+        """Return what names a link in this daemon."""
         container = self._frontend.connection.remote_container_id or ""
         return (str(self._frontend.principal), container, link.name, link.role)
 
@@ -125,7 +128,8 @@ class Links:
                 condition=event.error.condition,
                 description=short(event.error.description),
             )
-        self.drop(event.link, event.deliveries, event.closed and not event.by_fault)
+        closed = event.closed and not event.by_fault
+        self.drop(event.link, event.deliveries, closed, keeps=not event.closed)
         if event.by_fault and error_mode(event.link) == END:
             self.end_session(event.link.session, event.error)
 
@@ -152,16 +156,28 @@ class Links:
         held = [list(link.unsettled.values()) for link in links]
         session.end(error)
         for link, deliveries in zip(links, held, strict=True):
-            self.drop(link, deliveries)
-        self.end_exclusive(session)
+            self.drop(link, deliveries, keeps=True)
+        self.session_gone(session)
 
-    def drop(self, link: Link, deliveries: Sequence[Delivery], closed: bool = False) -> None:
-        """Forget a link that is gone; what was unsettled on it goes back to its source.
+    def session_gone(self, session: Session) -> None:
+        """A session has ended, and its links before it."""
+        self.end_exclusive(session)
+        self._shared.suspended.session_ended(session)
+
+    def drop(
+        self,
+        link: Link,
+        deliveries: Sequence[Delivery],
+        closed: bool = False,
+        keeps: bool = False,
+    ) -> None:
+        """Forget a link that is gone; what was unsettled on it is kept, or goes back.
 
         Args:
             link: which.
             deliveries: what was unsettled.
             closed: the other side has given its terminus up, and not only the link.
+            keeps: its terminus may outlive it.
         """
         self.attached.discard(link)
         key = self.key(link)
@@ -173,17 +189,35 @@ class Links:
         if isinstance(context, Waiting):
             self._answer_gone(link, context)
         elif isinstance(context, Outbound):
-            context.gone(deliveries, closed)
+            if keeps and context.retention is not None:
+                self._suspend(link, link.source, context.retention, context.suspend(deliveries))
+            else:
+                context.gone(deliveries, closed)
         elif isinstance(context, Coordinator):
             context.gone()
         elif isinstance(context, Inbound):
             target = context.target
             if isinstance(target, Queue | Topic):
                 target.publishers.leave(context)
+            if keeps and context.retention is not None:
+                self._suspend(link, link.target, context.retention, context.suspend())
+            else:
+                context.gone()
             if isinstance(target, Queue):
                 target.look_at_life()
             if self.dynamic.get(target) is link:
                 self.creator_gone(target)
+
+    def _suspend(
+        self, link: Link, terminus: Any, retention: Retention, held: Parked | Taken
+    ) -> None:
+        """Keep what a link leaves behind, if that is anything."""
+        if len(held) or held.is_pending or retention.seconds:
+            self._shared.suspended.add(
+                Suspended(self.key(link), terminus, retention, held, self._frontend, link.session)
+            )
+        elif isinstance(held, Parked):
+            held.is_waiting = False
 
     def _answer_gone(self, link: Link, waiting: Waiting) -> None:
         """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""

@@ -1,10 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A link that the other side receives on: entries from a source."""
+"""A link that the other side receives on: entries from a source.
+
+When it is detached and may come back, what it had goes to `suspended.Parked`; when it is back,
+`Outbound.resume` compares that with what the receiver knows, and what is to be sent again goes
+out, as credit allows, before anything new.
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from zope.interface import implementer
@@ -21,6 +28,7 @@ from amqproute.errors import (
     NotImplementedHere,
 )
 from amqproute.frontends.refusal import error_of
+from amqproute.frontends.suspended import Parked, Retention, told
 from amqproute.interfaces import IConsumer
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -34,7 +42,25 @@ RELEASED = spec.Released()
 OUTCOMES = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 TXN_ID = Symbol("txn-id")
 """Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
+_TAG_OCTETS = 4
 _TAG = struct.Struct(">I").pack
+
+
+@dataclass(slots=True)
+class _Again:
+    """A delivery of an earlier attachment that is to be sent once more.
+
+    Attributes:
+        tag: its delivery-tag.
+        entry: what it carries; None when it is only to be settled.
+        outcome: what the receiver has come to, or None.
+        resumes: the receiver knows the delivery.
+    """
+
+    tag: bytes
+    entry: Entry | None
+    outcome: Any = None
+    resumes: bool = True
 
 
 @implementer(IConsumer)
@@ -51,17 +77,21 @@ class Outbound:
         copies: the link browses: it holds nothing, and its outcomes are its own affair.
 
     Attributes:
+        retention: how long what it holds outlives the link; None: it goes with it.
         is_volatile: the source keeps nothing on the disk: its settlements need no commit.
     """
 
     __slots__ = (
         "__weakref__",
         "_acquiring",
+        "_again",
         "_agreed",
         "_bytes",
         "_ending",
         "_frontend",
         "_is_gone",
+        "_left",
+        "_parked",
         "_presumed",
         "_tags",
         "copies",
@@ -69,6 +99,7 @@ class Outbound:
         "dynamic",
         "is_volatile",
         "link",
+        "retention",
         "settled",
         "source",
     )
@@ -90,9 +121,14 @@ class Outbound:
         self.settled = settled
         self.dynamic = dynamic
         self.copies = copies
+        self.retention: Retention | None = None
         self._tags = 0
         self._bytes = 0
         self._is_gone = False
+        # What was parked, and is to be sent again; and what this attachment says nothing about.
+        self._again: deque[_Again] = deque()
+        self._left: dict[bytes, Entry] = {}
+        self._parked: Parked | None = None
         self._acquiring: Transaction | None = None
         # Deliveries whose outcome waits for the discharge of a transaction.
         self._ending: dict[Delivery, Retirement] = {}
@@ -112,7 +148,7 @@ class Outbound:
         """See `IConsumer.capacity`."""
         link = self.link
         frontend = self._frontend
-        if frontend.is_paused or frontend.is_stopping:
+        if frontend.is_paused or frontend.is_stopping or self._again:
             return 0
         room = link.sendable
         if room <= 0:
@@ -167,6 +203,8 @@ class Outbound:
             return []
         held = [delivery.context for delivery in self.link.unsettled.values() if delivery.context]
         held.extend(retirement.entry for retirement in self._ending.values())
+        held.extend(each.entry for each in self._again if each.entry is not None)
+        held.extend(self._left.values())
         return held
 
     def exhausted(self) -> None:
@@ -180,6 +218,100 @@ class Outbound:
         """The receiver's max-message-size bars it from this entry; others may take it."""
         outcome = spec.Modified(delivery_failed=False, undeliverable_here=True)
         self._frontend.settle(self, [entry], outcome)
+
+    # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
+
+    def resume(self, parked: Parked, theirs: Mapping[bytes, Any], is_complete: bool) -> None:
+        """Take over what an earlier attachment of this link had, and settle what is in doubt.
+
+        Args:
+            parked: what it had.
+            theirs: the receiver's unsettled map.
+            is_complete: what is not in that map is not known to the receiver.
+        """
+        decided: list[tuple[Entry, Any]] = []
+        wrong = None
+        self._tags = parked.last_tag
+        entries, parked.entries = parked.entries, {}
+        for tag, entry in entries.items():
+            self._bytes += len(entry.message.encoded)
+            state = theirs.get(tag)
+            if tag not in theirs:
+                if is_complete:
+                    self._again.append(_Again(tag, entry, resumes=False))
+                else:
+                    self._left[tag] = entry
+            elif isinstance(state, self._agreed):
+                self._again.append(_Again(tag, None, state))
+                decided.append((entry, state))
+            else:
+                if isinstance(state, OUTCOMES):
+                    wrong = state
+                self._again.append(_Again(tag, entry))
+        for entry, outcome in decided:
+            self.forget([entry])
+            self._frontend.settle(self, [entry], outcome)
+        if wrong is not None:
+            words = f"the outcome {wrong.symbol} was not agreed at attach"
+            self._break(conditions.NOT_ALLOWED, words, ())  # O-31
+
+    def avoid_tags(self, theirs: Mapping[bytes, Any]) -> None:
+        """Give no tag out anew that the receiver may still have in its map."""
+        ours = [int.from_bytes(tag, "big") for tag in theirs if len(tag) == _TAG_OCTETS]
+        self._tags = max([self._tags, *ours])
+
+    def dispatch(self) -> None:
+        """Send what is to be sent again, then what is new, as far as there is room."""
+        if self._again:
+            self._send_again()
+        self.source.dispatch()
+
+    def _send_again(self) -> None:
+        link = self.link
+        frontend = self._frontend
+        now_ms = frontend.now_ms()
+        while self._again and not (frontend.is_paused or frontend.is_stopping):
+            if not link.is_active or min(link.credit, link.session.remote_incoming_window) <= 0:
+                break
+            each = self._again.popleft()
+            entry = each.entry
+            if entry is None:
+                # It is settled by us when what the receiver has decided is on the disk.
+                state = told(each.outcome)
+                delivery = link.send((b"",), each.tag, state=state, resume=True)
+                delivery.local_state = each.outcome
+                frontend.settle(self, (), each.outcome, [delivery])
+                continue
+            parts = entry.message.for_delivery(
+                entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
+            )
+            try:
+                link.send(parts, each.tag, context=entry, resume=each.resumes)
+            except MessageSizeExceeded:
+                self.forget([entry])
+                self._too_large(entry)
+        frontend.flush()
+
+    def _held(self, deliveries: Sequence[Delivery]) -> dict[bytes, Entry]:
+        """Return everything that is held, by tag: sent, to be sent again, and in doubt."""
+        held = {each.tag: each.context for each in deliveries if each.context is not None}
+        for again in self._again:
+            if again.entry is not None:
+                held[again.tag] = again.entry
+        held.update(self._left)
+        return held
+
+    def suspend(self, deliveries: Sequence[Delivery]) -> Parked:
+        """The link is detached, and may come back: what it had stays with it (O-04, O-06)."""
+        self._is_gone = True
+        self._acquiring = None
+        self.source.detach(self)
+        parked = self._parked = Parked(self.source, self._orphaned, self, self._tags)
+        parked.entries = self._held(deliveries)
+        parked.is_pending = bool(self._ending)
+        self._again.clear()
+        self._left = {}
+        return parked
 
     # -- the receiver's answers ------------------------------------------------------------------
 
@@ -321,8 +453,11 @@ class Outbound:
         self._concluded([each for each in retirements if self._is_gone or each.settled])
         settled = []
         orphans = []
+        parked = self._parked
         for each in retirements:
-            if self._is_gone:
+            if self._is_gone and parked is not None and parked.is_waiting and not each.settled:
+                parked.entries[each.delivery.tag] = each.entry
+            elif self._is_gone:
                 orphans.append(each.entry)
             elif each.settled:
                 settled.append(each.entry)
@@ -369,8 +504,11 @@ class Outbound:
 
     def returned(self, deliveries: Sequence[Delivery]) -> None:
         """A transaction was rolled back in which these were acquired: they are for all again."""
+        if self._is_gone:
+            self._unpark(deliveries)
+            return
         back = [delivery for delivery in deliveries if delivery.context is not None]
-        if self._is_gone or not back:
+        if not back:
             return
         entries = [delivery.context for delivery in back]
         for delivery in back:
@@ -380,6 +518,15 @@ class Outbound:
             self._frontend.flush()
         self.forget(entries)
         self._frontend.settle(self, entries, RELEASED)
+
+    def _unpark(self, deliveries: Sequence[Delivery]) -> None:
+        """What is still parked of these is for all again."""
+        if self._parked is None:
+            return
+        entries = self._parked.entries
+        back = [entries.pop(each.tag) for each in deliveries if each.tag in entries]
+        if back:
+            self._frontend.settle(self, back, RELEASED)
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -404,7 +551,9 @@ class Outbound:
         self._is_gone = True
         self._acquiring = None
         self.source.detach(self)
-        entries = [delivery.context for delivery in deliveries if delivery.context is not None]
+        entries = list(self._held(deliveries).values())
+        self._again.clear()
+        self._left = {}
         if entries and not self.copies:
             self._frontend.settle(self, entries, self._orphaned)
         if closed and isinstance(self.source, DurableSubscription) and not self.source.consumers:

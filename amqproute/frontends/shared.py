@@ -11,6 +11,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.suspended import SuspendedLinks
 from amqproute.frontends.terminus import Termini
 from amqproute.values import Principal
 from amqproute.wire.amqp10.link import Link
@@ -35,6 +36,7 @@ class Shared:
         frontends: every frontend with a connection.
         links: every attached link, by who, container-id, name and role: for link stealing.
         serves: whether the host name of an open is one of ours (A-16).
+        suspended: links that are detached and may come back.
         when_peer: called with the domains a peer has proved, when it opens.
     """
 
@@ -51,6 +53,10 @@ class Shared:
     serves: Callable[[str | None], bool] = lambda _: True
     when_peer: Callable[[Principal], None] = lambda _: None
     is_stopping: bool = False
+    suspended: SuspendedLinks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)
 
 
 __all__ = ["Shared"]

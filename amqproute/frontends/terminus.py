@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """From the source or target of an attach to a node: names, access, and what is in force.
 
-What is answered is what is so (E-01): the termini of this broker live as long as their link, so
-an attach that asks for more is answered with durability none and expiry at session-end. The
-exception are durable subscriptions to topics (S-20): asked for by ``durable`` 1 or 2 and expiry-
+What is answered is what is so (E-01). How long a terminus outlives its link `suspended` knows and
+`attaching` puts into the answer: those of queues and of publishers do, those of browsers, of plain
+subscribers and of dynamic nodes go with the link. Only what is known of the deliveries of a
+publisher that wants each message taken exactly once outlives a restart as well.
+
+Durable subscriptions to topics (S-20) are asked for by ``durable`` 1 or 2 and expiry-
 policy ``never``, named by container-id and link name, found again by the same attach or by one
 with a null source, and ended by closing the link. With the capability ``shared`` what counts of
 the link's name is the part before ``|``, and several links may share it; with ``global`` links of
@@ -55,6 +58,7 @@ DELIVERY_MODE: Final = Symbol("delivery-mode")
 WISHED_MODE: Final = Symbol("opt-delivery-mode")
 AT_MOST_ONCE: Final = Symbol("at-most-once")
 AT_LEAST_ONCE: Final = Symbol("at-least-once")
+EXACTLY_ONCE: Final = Symbol("exactly-once")
 OUTCOMES: Final = tuple(
     Symbol(name)
     for name in (
@@ -87,6 +91,8 @@ class Found:
         selects: sources only: the filter, or None for everything.
         copies: sources only: the link browses (distribution-mode copy).
         properties: what the answering attach says besides.
+        keeps: the terminus may outlive the link.
+        exactly_once: what is known of the link's deliveries has to outlive connection and restart.
         ready: None, or a Deferred of the node, which has to be on the disk before the answer.
     """
 
@@ -98,6 +104,8 @@ class Found:
     selects: Callable[[Entry], bool] | None = None
     copies: bool = False
     properties: dict[str, Any] = field(default_factory=dict)
+    keeps: bool = False
+    exactly_once: bool = False
     ready: Any = None
 
 
@@ -142,14 +150,22 @@ class Termini:
             raise NotImplementedHere("transactions are not offered")
         if target is None:
             raise InvalidField("the target is null: there is nothing to attach to or to resume")
-        mode = _delivery_mode(attach)
+        mode = _delivery_mode(attach, _may_be_exact(attach))
         if target.dynamic:
             return replace(self._dynamic(target, principal), properties=mode)
+        exactly_once = mode.get(DELIVERY_MODE) == EXACTLY_ONCE or _asks_for_durable_state(attach)
         if target.address is None:
-            return Found(self._transfer(principal), _target(None), properties=mode)
-        node = self._target_node(target.address, principal)
-        kind = TOPIC if isinstance(node, Topic) else QUEUE
-        return Found(node, _target(target.address, kind), properties=mode)
+            node, kind = self._transfer(principal), QUEUE
+        else:
+            node = self._target_node(target.address, principal)
+            kind = TOPIC if isinstance(node, Topic) else QUEUE
+        return Found(
+            node,
+            _target(target.address, kind),
+            properties=mode,
+            keeps=True,
+            exactly_once=exactly_once,
+        )
 
     def node_for(self, address: str, principal: Principal) -> Any:
         """Return the `ITarget` that an address names for a principal.
@@ -255,16 +271,20 @@ class Termini:
             outcomes=outcomes or OUTCOMES,
             capabilities=(QUEUE,),
         )
+        settled = (
+            attach.snd_settle_mode == spec.SENDER_SETTLED
+            or properties.get(DELIVERY_MODE) == AT_MOST_ONCE
+        )
         return Found(
             node,
             answer,
             source.dynamic,
-            attach.snd_settle_mode == spec.SENDER_SETTLED
-            or properties.get(DELIVERY_MODE) == AT_MOST_ONCE,
+            settled,
             answer.default_outcome,
             _selection(filters, since_ms),
             copies,
             properties,
+            keeps=not (copies or settled or source.dynamic),
         )
 
     # -- subscribers to topics ---------------------------------------------------------------------
@@ -497,11 +517,35 @@ def _default_outcome(source: spec.Source, allowed: Sequence[str]) -> Any:
     return asked
 
 
-def _delivery_mode(attach: spec.Attach) -> dict[str, Any]:
+def _may_be_exact(attach: spec.Attach) -> bool:
+    """Tell whether messages of a publisher can be taken exactly once: if it sends unsettled."""
+    return (
+        attach.snd_settle_mode != spec.SENDER_SETTLED
+        and isinstance(attach.target, spec.Target)
+        and not attach.target.dynamic
+    )
+
+
+def _asks_for_durable_state(attach: spec.Attach) -> bool:
+    """Tell whether a publisher asks for the same in the standard's own words."""
+    target = attach.target
+    return (
+        isinstance(target, spec.Target)
+        and target.durable == spec.DURABLE_UNSETTLED_STATE
+        and attach.rcv_settle_mode == spec.RECEIVER_SECOND
+        and _may_be_exact(attach)
+    )
+
+
+def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str, Any]:
     """Return the delivery mode in force, if one was asked for (P-12 to P-15, S-09, S-10).
 
-    Exactly once needs unsettled state that outlives the link, which is not kept: a demand for it
-    is refused, a wish for it gets at least once (K-23).
+    Exactly once needs unsettled state that outlives the link and a restart, which is kept for
+    publishers. For others a demand for it is refused, a wish for it gets at least once (K-23).
+
+    Args:
+        attach: the other side's.
+        may_be_exact: exactly-once can be had.
 
     Raises:
         NotImplementedHere: the mode demanded is not offered.
@@ -510,11 +554,12 @@ def _delivery_mode(attach: spec.Attach) -> dict[str, Any]:
     demanded, wished = properties.get(DELIVERY_MODE), properties.get(WISHED_MODE)
     if demanded is None and wished is None:
         return {}
+    modes = (AT_MOST_ONCE, AT_LEAST_ONCE, *(EXACTLY_ONCE,) * may_be_exact)
     if demanded is not None:
-        if demanded not in (AT_MOST_ONCE, AT_LEAST_ONCE):
+        if demanded not in modes:
             raise NotImplementedHere(f"delivery-mode {demanded!s:.40} is not offered")
         return {DELIVERY_MODE: Symbol(demanded)}
-    is_known = wished in (AT_MOST_ONCE, AT_LEAST_ONCE)
+    is_known = wished in modes
     return {DELIVERY_MODE: Symbol(wished) if is_known else AT_LEAST_ONCE}
 
 

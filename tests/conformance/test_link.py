@@ -104,11 +104,24 @@ class AttachTests(LinkCase):
             self.assertEqual(answer.timeout, 0)
 
     def test_does_not_lie_about_durability(self) -> None:
-        """E-01: a durable terminus is not claimed where none is kept."""
+        """E-01: a durable terminus is not claimed where none is kept, nor one that never ends."""
         source = spec.Source(address="q", durable=2, expiry_policy="never")
         self.client.send(attach("receiver", "d", 0, None, source=source))
-        answer = self.client.one(spec.Attach)
-        self.assertEqual((answer.source.durable, answer.source.expiry_policy), (0, "session-end"))
+        answer = self.client.one(spec.Attach).source
+        self.assertEqual(
+            (answer.durable, answer.expiry_policy, answer.timeout), (0, "connection-close", 3600)
+        )
+
+    def test_momentary(self) -> None:
+        """E-01: browsers, and links to dynamic nodes, leave nothing behind, and are told so."""
+        wanted = (
+            spec.Source(address="q", distribution_mode="copy"),
+            spec.Source(dynamic=True),
+        )
+        for handle, source in enumerate(wanted):
+            self.client.send(attach("receiver", f"m{handle}", handle, None, source=source))
+            answer = self.client.one(spec.Attach).source
+            self.assertEqual((answer.expiry_policy, answer.timeout), ("link-detach", 0))
 
     def test_handles_are_ours(self) -> None:
         """L-36: each peer chooses its own handle: the client's may be any number allowed."""

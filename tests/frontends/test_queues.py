@@ -303,11 +303,16 @@ class OptionTests(QueueCase):
         self.put_bodies(b"1")
         wanted, wished = Symbol("delivery-mode"), Symbol("opt-delivery-mode")
         for role in ("sender", "receiver"):
+            publishes = role == "sender"
             for number, (asked, expected) in enumerate(
                 (
                     ({wanted: Symbol("at-least-once")}, "at-least-once"),
-                    ({wished: Symbol("exactly-once")}, "at-least-once"),
-                    ({wanted: Symbol("exactly-once")}, None),
+                    (
+                        {wished: Symbol("exactly-once")},
+                        "exactly-once" if publishes else "at-least-once",
+                    ),
+                    ({wanted: Symbol("exactly-once")}, "exactly-once" if publishes else None),
+                    ({wanted: Symbol("once")}, None),
                     ({wanted: Symbol("at-most-once")}, "at-most-once"),
                 )
             ):

@@ -99,7 +99,7 @@ class AttachTests(TopicCase):
         self.assertEqual(source.distribution_mode, "copy")
         self.assertEqual(tuple(source.capabilities), ("topic",))
         self.assertIsInstance(source.default_outcome, spec.Accepted)
-        self.assertEqual((source.durable, source.expiry_policy), (0, "session-end"))
+        self.assertEqual((source.durable, source.expiry_policy), (0, "link-detach"))
 
     def test_target(self) -> None:
         """A target on a topic does, too (N-04)."""
