@@ -43,6 +43,7 @@ be put on its way, or does not arrive, ends on the dead-letter node (``relay.dea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,6 +90,8 @@ UNREPORTED: Final = Sender(ANONYMOUS_PRINCIPAL)
 LONGEST_TEXT: Final = 1000
 MOST_ATTEMPTS: Final = 32
 """Hosts listed in one report."""
+
+_CODE: Final = re.compile(r"[a-z]+(\.[a-z0-9-]+)+")
 
 CODES: Final[Mapping[str, str]] = {
     "route.unroutable": "there is proof that its domain does not exist or takes no messages",
@@ -404,6 +407,8 @@ def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list
     for line in list(row.get("attempts", ()))[:MOST_ATTEMPTS]:
         host, _, rest = str(line).partition(": ")
         code, _, text = rest.partition(": ")
+        if not _CODE.fullmatch(code):
+            code, text = "", rest  # an address of a host, of which the connector tells in words
         attempts.append({"host": host, "code": code, "text": text[:LONGEST_TEXT]})
     if row.get("container") and "condition" in facts:
         attempts.append(
