@@ -1026,6 +1026,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "N-21": ("tests.frontends.test_queues.DynamicTests.test_close",),
     "N-22": ("tests.frontends.test_queues.DynamicTests.test_close",),
     "N-25": (
+        "tests.broker.test_topic.KeptTests.test_restart",
         "tests.broker.test_topic.NewcomerTests.test_for_each_key",
         "tests.broker.test_topic.NewcomerTests.test_last_value",
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",

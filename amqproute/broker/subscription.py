@@ -55,9 +55,10 @@ class Arrival:
         arrived_ms: wall clock.
         expires_ms: wall clock after which nobody gets it; 0 for never.
         origin: the container-id of its sender, None if unknown.
+        stored: it is kept for newcomers in a row of the store (`broker.newest`).
     """
 
-    __slots__ = ("arrived_ms", "expires_ms", "id", "message", "origin")
+    __slots__ = ("arrived_ms", "expires_ms", "id", "message", "origin", "stored")
 
     def __init__(
         self, id: int, message: Message, arrived_ms: int, expires_ms: int, origin: str | None
@@ -67,6 +68,7 @@ class Arrival:
         self.arrived_ms = arrived_ms
         self.expires_ms = expires_ms
         self.origin = origin
+        self.stored = False
 
 
 @implementer(ISource)

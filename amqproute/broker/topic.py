@@ -28,8 +28,8 @@ What newcomers get
 New messages only, unless the topic keeps its newest ones (``last-value``, N-25): these are given
 to each new subscription first, the oldest before the newest. ``last-value-key`` keeps them for
 each value of an application property, so that a subscriber of prices begins with one price for
-each stock. With ``first-message-date`` a link says from when on it wants them (L-14). They are
-kept in memory and do not survive a restart.
+each stock. With ``first-message-date`` a link says from when on it wants them (L-14). Those that
+are durable survive a restart (`broker.newest`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -140,7 +140,7 @@ class Topic:
         limits: TopicLimits | None = None,
         log: Logger | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self.tally = TopicTally()
         self.now_ms = now_ms
         self.durable: dict[tuple[str, str], DurableSubscription] = {}
@@ -154,7 +154,7 @@ class Topic:
         self._subscriptions: list[Subscription] = []
         self._outlets: list[Outlet] = []
         self._bounded = 0
-        self._last = Newest()
+        self._last = Newest(name, store, begin, lambda: self._limits)
         self._beginning: dict[tuple[str, str], list[Deferred[DurableSubscription]]] = {}
         self._leaving: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
@@ -171,15 +171,26 @@ class Topic:
     # -- what an operator sees, and sets ---------------------------------------------------------
 
     @property
+    def name(self) -> str:
+        """Its name; it may change."""
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self._name = name
+        self._last.rename(name)
+
+    @property
     def limits(self) -> TopicLimits:
         """Its bounds and habits."""
         return self._limits
 
     @limits.setter
     def limits(self, limits: TopicLimits) -> None:
-        if limits.last_value_key != self._limits.last_value_key or not limits.last_value:
-            self._last.clear()
+        is_other = limits.last_value_key != self._limits.last_value_key or not limits.last_value
         self._limits = limits
+        if is_other:
+            self._last.clear()
         for each in self.durable.values():
             each.queue.limits = limits.queue
         self._recount()
@@ -263,9 +274,7 @@ class Topic:
                 f"nobody subscribes to messages like this on topic {self.name}",
                 info={"code": "topic.unroutable"},
             )
-        if outlets:
-            self._put_on(outlets, message, batch, origin)
-        self.tally.published += not batch.is_rehearsal
+        arrival = None
         if self._subscriptions or limits.last_value:
             now_ms = batch.now_ms
             expires_ms = 0 if origin.is_dead_letter else message.expires_ms(now_ms)
@@ -273,6 +282,13 @@ class Topic:
                 latest = now_ms + limits.ttl_ms
                 expires_ms = min(expires_ms, latest) if expires_ms else latest
             arrival = Arrival(self._store.next_id(), message, now_ms, expires_ms, container)
+        keeps = arrival if limits.last_value and message.header.durable else None
+        if outlets:
+            self._put_on(outlets, message, batch, origin, keeps)
+        elif keeps is not None:
+            self._last.store(keeps, batch.transaction)
+        self.tally.published += not batch.is_rehearsal
+        if arrival is not None:
             try:
                 batch.arrivals[self].append(arrival)
             except KeyError:
@@ -292,7 +308,12 @@ class Topic:
                 )
 
     def _put_on(
-        self, outlets: Sequence[Outlet], message: Message, batch: Any, origin: Origin
+        self,
+        outlets: Sequence[Outlet],
+        message: Message,
+        batch: Any,
+        origin: Origin,
+        keeps: Arrival | None,
     ) -> None:
         # All or nothing: first everybody is asked, then everybody is given.
         targets = []
@@ -304,7 +325,7 @@ class Topic:
                     info={"limiter": "capacity"},
                 )
             targets.append(target)
-        if len(targets) == 1:
+        if len(targets) == 1 and keeps is None:
             targets[0].put(message, batch, origin)
             return
         sharing = SharingBatch(batch, self._store.next_id(), message.encoded)
@@ -319,6 +340,8 @@ class Topic:
                     target=target.name,
                     error=error,
                 )
+        if keeps is not None:
+            self._last.store(keeps, sharing)
         sharing.close()
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
@@ -326,8 +349,7 @@ class Topic:
         if self._deleted:
             return
         if self._limits.last_value:
-            for each in arrivals:
-                self._last.keep(each, self._limits)
+            self._last.keep(arrivals)
         for subscription in tuple(self._subscriptions):
             subscription.arrived(arrivals)
         for each in arrivals:
@@ -344,8 +366,14 @@ class Topic:
         self._subscriptions.append(subscription)
         if subscription.key is not None:
             self.shared[subscription.key] = subscription
+        # What arrives while the kept ones are being read back it gets by itself.
+        before_id = self._store.next_id()
+        self._last.when_loaded(lambda: self._give_kept(subscription, before_id))
+
+    def _give_kept(self, subscription: Subscription, before_id: int) -> None:
         kept = self._last.since(subscription.since_ms, self.now_ms())
-        if kept:
+        kept = [each for each in kept if each.id < before_id]
+        if kept and subscription.is_joined:
             subscription.arrived(kept)
 
     def leave(self, subscription: Subscription) -> None:
@@ -383,8 +411,11 @@ class Topic:
         if definition.key in self._leaving:
             # The queue of the same name is being emptied; what comes now must not go with it.
             self._leaving[definition.key].append(
-                lambda: _chain(self.subscribe(definition, filters), answer)
+                lambda: self._subscribe_again(definition, filters, answer)
             )
+            return answer
+        if self._last.is_loading:
+            self._last.when_loaded(lambda: self._subscribe_again(definition, filters, answer))
             return answer
         waiting = self._beginning.get(definition.key)
         if waiting is not None:
@@ -409,6 +440,12 @@ class Topic:
             self._begun, self._not_begun, (subscription,), errbackArgs=(subscription,)
         )
         return answer
+
+    def _subscribe_again(
+        self, definition: Definition, filters: FilterSet, answer: Deferred[DurableSubscription]
+    ) -> None:
+        found = maybeDeferred(self.subscribe, definition, filters)
+        found.addCallbacks(answer.callback, answer.errback)
 
     def _found(
         self, known: DurableSubscription, definition: Definition, filters: FilterSet
@@ -467,6 +504,10 @@ class Topic:
         )
         queue = self._make_queue(definition.queue_name, self._limits.queue)
         self._enter(DurableSubscription(self, definition, filters, queue))
+
+    def recover_last(self) -> None:
+        """Go on with the newest messages that an earlier run of the daemon kept (N-25)."""
+        self._last.recover()
 
     def unsubscribe(self, subscription: DurableSubscription) -> None:
         """End a durable subscription; what waits for it goes."""
@@ -546,7 +587,7 @@ class Topic:
         self._subscriptions.clear()
         self.shared.clear()
         self._outlets.clear()
-        self._last.clear()
+        self._last.end()
 
     def stop(self) -> None:
         """Cancel timers; what is on the disk stays there."""
@@ -557,10 +598,6 @@ class Topic:
             if call.active():
                 call.cancel()
         self._calls.clear()
-
-
-def _chain(found: Deferred[DurableSubscription], answer: Deferred[DurableSubscription]) -> None:
-    found.addCallbacks(answer.callback, answer.errback)
 
 
 __all__ = ["Arrival", "Outlet", "SharingBatch", "Topic", "TopicLimits", "TopicTally"]

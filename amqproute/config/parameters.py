@@ -318,7 +318,7 @@ class Node(Settings):
         ge=0,
         le=100000,
         description="Topics: so many of the newest messages are kept in memory, and given to each "
-        "new subscriber first.",
+        "new subscriber first. Durable ones survive a restart.",
     )
     last_value_key: str | None = Field(
         default=None,

@@ -6,11 +6,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.limits import QueueLimits
+from amqproute.broker.newest import last_key
 from amqproute.broker.subscription import Definition, DurableSubscription, Subscription
+from amqproute.entry import Entry
 from amqproute.errors import (
     ConfigError,
     DecodeError,
@@ -513,6 +516,130 @@ class NewcomerTests(TopicCase):
         self.publish(message(b"short", ttl=1))
         self.clock.advance(1)
         self.assertNotIn(b"short", self.subscriber().seen)
+
+
+class KeptTests(TopicCase):
+    """The newest messages survive a restart if they are durable (N-25)."""
+
+    def kept(self, name: str = "t") -> list[bytes]:
+        """Return the bodies that stand in the store for newcomers."""
+        return [body_of(Entry(row.id, Message(row.encoded), True, True, 0, 0)) for row in
+                self.store.rows(last_key(name))]  # fmt: skip
+
+    def test_restart(self) -> None:
+        """What was kept is there, in order; what newer messages have replaced is not."""
+        limits = {"last_value": 1, "last_value_key": "color"}
+        self.build(**limits)
+        self.publish(colored("red", b"r1"), colored("blue", b"b1"), colored("red", b"r2"))
+        self.publish(colored("green", b"g1"))
+        self.assertEqual(self.kept(), [b"b1", b"r2", b"g1"])
+        self.build(**limits)
+        self.assertEqual(self.topic.retained, 3)
+        self.assertEqual(self.broker.unclaimed, {})
+        self.assertEqual(self.subscriber().seen, [b"b1", b"r2", b"g1"])
+        self.publish(colored("blue", b"b2"))
+        self.assertEqual(self.kept(), [b"r2", b"g1", b"b2"])
+        self.assertEqual(self.durable().queue.depth, 3)
+        self.build(**limits)
+        self.assertEqual(self.subscriber().seen, [b"r2", b"g1", b"b2"])
+
+    def test_not_durable(self) -> None:
+        """A message that is not durable is gone, and what it has replaced as well."""
+        self.build(last_value=1)
+        self.publish(message(b"1"))
+        self.publish(message(b"2", durable=False))
+        self.assertEqual(self.subscriber().seen, [b"2"])
+        self.build(last_value=1)
+        self.assertEqual(self.subscriber().seen, [])
+
+    def test_one_body(self) -> None:
+        """Kept message and subscriptions share one body in the store."""
+        self.build(last_value=1)
+        subscription = self.durable()
+        self.publish(message(b"x" * 100))
+        rows = [*self.store.rows(subscription.name), *self.store.rows(last_key("t"))]
+        self.assertEqual([row.payload_id for row in rows], [rows[0].payload_id] * 2)
+        self.assertNotEqual(rows[0].payload_id, 0)
+
+    def test_crash_between(self) -> None:
+        """Replaced, and not deleted yet: the older one goes when they are read back."""
+        self.build(last_value=2)
+        self.publish(*(message(b"%d" % number) for number in range(4)))
+        batch = self.broker.begin()
+        batch.transaction.enqueue(last_key("t"), 1, message(b"old").encoded, 0, 0, 0)
+        batch.commit()
+        self.run_now()
+        self.assertEqual(self.kept(), [b"old", b"2", b"3"])
+        self.build(last_value=2)
+        self.assertEqual(self.subscriber().seen, [b"2", b"3"])
+        self.assertEqual(self.kept(), [b"2", b"3"])
+
+    def test_refused_publish(self) -> None:
+        """What could not be committed is not kept."""
+        self.build(last_value=1)
+        self.publish(message(b"1"))
+        self.store.is_failing = True
+        batch = self.broker.begin()
+        self.topic.put(message(b"2"), batch, Origin(ANONYMOUS_PRINCIPAL))
+        self.failureResultOf(self.ran(batch.commit()), StoreError)
+        self.store.is_failing = False
+        self.build(last_value=1)
+        self.assertEqual(self.subscriber().seen, [b"1"])
+
+    def ran(self, deferred: Any) -> Any:
+        """Let it fire."""
+        self.run_now()
+        return deferred
+
+    def test_while_reading(self) -> None:
+        """Who subscribes, or publishes, before all is read back misses nothing."""
+        self.build(last_value=3)
+        self.publish(message(b"1"), message(b"2"))
+        self.broker = make_broker(self.clock, self.store, topic("t", last_value=3))
+        self.topic = self.broker.topics["t"]
+        early = Subscription(self.topic, compiled(None))
+        taker = Taker(early, 10)  # type: ignore[arg-type]
+        definition = Definition("t", "c", "d", "user:ann", "c")
+        begun = self.topic.subscribe(definition, compiled(None))
+        put(self.broker, self.topic, message(b"3"))
+        self.assertNoResult(begun)
+        self.run_now()
+        self.assertEqual(sorted(taker.seen), [b"1", b"2", b"3"])
+        self.assertEqual(self.successResultOf(begun).queue.depth, 3)
+        self.assertEqual(self.subscriber().seen, [b"1", b"2", b"3"])
+        self.assertEqual(self.kept(), [b"1", b"2", b"3"])
+
+    def test_cannot_be_read(self) -> None:
+        """The store fails: newcomers do without, the topic goes on, the rows stay."""
+        self.build(last_value=3)
+        self.publish(message(b"1"))
+        self.patch(self.store, "load", lambda *_: fail(StoreError("the disk is gone")))
+        self.build(last_value=3)
+        self.assertEqual(len(self.flushLoggedErrors(StoreError)), 1)
+        self.assertEqual(self.subscriber().seen, [])
+        self.publish(message(b"2"))
+        self.assertEqual(self.subscriber().seen, [b"2"])
+        self.assertEqual(self.kept(), [b"1", b"2"])
+
+    def test_end(self) -> None:
+        """With the topic, or with last-value, the rows go; with a new name they move."""
+        self.build(last_value=3)
+        self.publish(message(b"1"), message(b"2"))
+        self.broker.rename("t", "u")
+        self.run_now()
+        self.assertEqual((self.kept(), self.kept("u")), ([], [b"1", b"2"]))
+        self.broker = make_broker(self.clock, self.store, topic("u", last_value=3))
+        self.run_now()
+        self.assertEqual(self.broker.topics["u"].retained, 2)
+        self.broker.declare([topic("u")], {})
+        self.run_now()
+        self.assertEqual(self.kept("u"), [])
+        self.build(last_value=3)
+        self.publish(message(b"1"))
+        self.broker = make_broker(self.clock, self.store, topic("t", last_value=3))
+        self.broker.declare([], {})
+        self.run_now()
+        self.assertEqual(self.kept(), [])
 
 
 class DirectoryTests(TopicCase):
