@@ -4,54 +4,127 @@
 A relaying peer numbers its messages: the delivery-tag is the id of the entry in its relay queue,
 and the link property ``amqproute:stream`` names the store that gave the ids out. After a lost
 connection or a crash it sends again what it has no outcome for; a receipt turns the second
-arrival into a mere `accepted`.
+arrival into a mere `accepted`. A receipt is written in the same commit as the message.
 
-A receipt is written in the same commit as the message. It is needed only while the peer may send
-the id again, and the peer says how far that is: ``amqproute:floor``, in its attach and in flows,
-is the lowest id that it may still send without knowing the outcome. Receipts below are dropped.
-Streams that never come back are dropped by the store after a time (the longest life of a message
-in a relay queue, and a margin).
+How long a receipt is kept
+==========================
+
+As long as the peer may send the id again, and the peer says how far that is: ``amqproute:floor``,
+in its attach and in flows, is the lowest id that it may still send without knowing the outcome.
+Receipts below are dropped. A peer that never comes back says nothing; its receipts go by age
+(``relay.receipt-lifetime``, which is longer than any message is tried): from the disk at the start
+and from time to time, from memory by `Receipts.sweep`.
+
+Bounds, and what happens at them
+================================
+
+* `MAX_IDS` receipts of one stream: the lower half is dropped, and the log warns. A peer of this
+  make has at most two windows of ids above its floor, unless it cannot write to its disk.
+* `MAX_STREAMS` streams of one peer, and `MAX_IDS_OF_PEER` receipts in all of them: streams
+  without receipts go first, which costs nothing, then the one attached longest ago, with a
+  warning. What has been dropped and is sent again after all is there twice: at least once.
+
+Whose stream it is
+==================
+
+A stream belongs to whoever proves one of the names that its first sender proved. So a certificate
+that gains a name, or loses one, or has them in another order, changes nothing; and nobody can
+speak about the stream of another organization, however well he knows what it is called. The key
+in the store has up to `MAX_NAMES` of the names.
+
+Peers of other makes
+====================
+
+They have no streams. Where the configuration says so (``peers.*.suppress-duplicates``) their
+messages are known by their message-ids instead (`MessageIds`): the ids of the last messages, in
+`GENERATIONS` of `GENERATION_IDS` each, of which the oldest goes when a new one begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import blake2b
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, Final
 
-MAX_IDS = 200_000
-"""Receipts kept of one stream; a peer that never tells its floor loses the oldest ones."""
-MAX_STREAMS = 256
-"""Streams kept of one peer: one for each of its hops to here, in each store it has ever had; the
-oldest goes."""
-HIGHEST_FLOOR = (1 << 63) - 1
+from twisted.logger import Logger
+
+from amqproute.errors import PreconditionFailed
+from amqproute.message import Message
+from amqproute.values import TAG_OCTETS, Principal
+
+MAX_IDS: Final = 200_000
+"""Receipts kept of one stream."""
+MAX_IDS_OF_PEER: Final = 1_000_000
+MAX_STREAMS: Final = 256
+"""Streams kept of one peer: one for each of its hops to here, in each store it has ever had."""
+MAX_NAMES: Final = 16
+HIGHEST_ID: Final = (1 << 63) - 1
 """What a store can keep as an id."""
-PRUNE_EVERY = 256
+PRUNE_EVERY: Final = 256
 """Receipts that have to be droppable before a floor is written to the store."""
+GENERATION_IDS: Final = 50_000
+GENERATIONS: Final = 4
+BY_ID: Final = "#"
+"""What the keys of message-ids begin with; no domain does."""
+
+log = Logger()
 
 
 class Stream:
     """The receipts of one peer's stream.
 
+    Args:
+        key: names it in the store: the proved names of the peer, and the stream's name.
+        ids: what the store remembers.
+        home: where it is kept.
+
     Attributes:
-        key: names it in the store: the proved peer and the stream's name.
         ids: ids taken and not below the floor.
         pending: ids whose commit is under way.
         duplicates: arrivals that a receipt answered.
+        activity: grows with each commit.
     """
 
-    __slots__ = ("_above", "_below", "duplicates", "floor", "ids", "key", "pending")
+    __slots__ = (
+        "_above",
+        "_below",
+        "_home",
+        "activity",
+        "duplicates",
+        "floor",
+        "ids",
+        "key",
+        "owners",
+        "pending",
+    )
 
-    def __init__(self, key: str, ids: Sequence[int] = ()) -> None:
+    def __init__(self, key: str, ids: Iterable[int] = (), home: Receipts | None = None) -> None:
         self.key = key
+        self.owners = owners_of(key)
         self.ids = set(ids)
         self.pending: set[int] = set()
         self.floor = 0
         self.duplicates = 0
+        self.activity = 0
+        self._home = home
         # The same ids again: a heap of those above the floor, and those that may go when they are
         # many. A peer tells floors as often as it likes; each may cost only what it forgets.
         self._above = sorted(self.ids)
         self._below: list[int] = []
+
+    def id_of(self, tag: bytes, message: Message) -> int:
+        """Return the id of a message: what its sender calls it.
+
+        Raises:
+            PreconditionFailed: the tag is not one of a stream.
+        """
+        entry_id = int.from_bytes(tag, "big")
+        if len(tag) != TAG_OCTETS or entry_id > HIGHEST_ID:
+            raise PreconditionFailed(
+                f"a delivery-tag of this stream is an id of {TAG_OCTETS} octets, 2^63-1 at most"
+            )
+        return entry_id
 
     def seen(self, entry_id: int) -> bool:
         """Tell whether the message with this id was taken before."""
@@ -62,10 +135,13 @@ class Stream:
 
     def confirm(self, ids: Sequence[int]) -> None:
         """These are durable."""
+        self.activity += 1
         self.pending.difference_update(ids)
         self.ids.update(ids)
         for entry_id in ids:
             heappush(self._above, entry_id)
+        if self._home is not None:
+            self._home.keep(self)  # it had to make room, and is in use after all
 
     def unmark(self, ids: Sequence[int]) -> None:
         """Take back receipts whose commit failed."""
@@ -76,6 +152,12 @@ class Stream:
         if len(self.ids) <= MAX_IDS:
             return False
         kept = sorted(self.ids)[len(self.ids) // 2 :]
+        log.warn(
+            "{peer} has not said for {count} messages how far their receipts may be forgotten: "
+            "the lower half is; what it sends again of these will be there twice",
+            peer=self.key,
+            count=len(self.ids),
+        )
         self.ids = set(kept)
         self._above = kept
         self._below = []
@@ -84,7 +166,7 @@ class Stream:
 
     def forget_below(self, floor: int, transaction: Any) -> bool:
         """Drop receipts below the floor; True if something was put into the transaction."""
-        floor = min(floor, HIGHEST_FLOOR)
+        floor = min(floor, HIGHEST_ID)
         if floor <= self.floor:
             return False
         self.floor = floor
@@ -99,39 +181,238 @@ class Stream:
         return True
 
 
-class Receipts:
-    """All streams, by key."""
+class MessageIds:
+    """The message-ids that a peer of another make has sent lately, as hashes of 63 bits.
 
-    def __init__(self) -> None:
+    It stands in for a `Stream`. Two ids have the same hash by a chance of one in 2^45 for the
+    whole of what is remembered.
+
+    Args:
+        owner: the peer's names, as in a key.
+    """
+
+    __slots__ = (
+        "_generations",
+        "_number",
+        "_owner",
+        "activity",
+        "duplicates",
+        "owners",
+        "pending",
+    )
+
+    def __init__(self, owner: str) -> None:
+        self.owners = frozenset(owner.split(","))
+        self.pending: set[int] = set()
+        self.duplicates = 0
+        self.activity = 0
+        self._owner = owner
+        self._number = 0
+        self._generations: dict[int, set[int]] = {0: set()}
+
+    @property
+    def key(self) -> str:
+        """Where the next ones are written."""
+        return self._key(self._number)
+
+    def _key(self, number: int) -> str:
+        return f"{BY_ID}{self._owner}/{number}"
+
+    @property
+    def ids(self) -> set[int]:
+        """All that are remembered."""
+        return set().union(*self._generations.values())
+
+    def recovered(self, number: int, ids: Iterable[int]) -> None:
+        """Take over a generation from the store."""
+        self._generations[number] = set(ids)
+        self._number = max(self._generations)
+
+    def id_of(self, tag: bytes, message: Message) -> int | None:
+        """Return what stands for the message's id.
+
+        None if it has none; or if another one with it is being stored at this moment: whether
+        that succeeds is not known, so both are kept.
+        """
+        value = message.properties.message_id
+        if value is None:
+            return None
+        if isinstance(value, memoryview):
+            value = bytes(value)
+        text = f"{type(value).__name__}:{value!r}".encode()
+        found = int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
+        return None if found in self.pending else found
+
+    def seen(self, entry_id: int) -> bool:
+        """Tell whether a message with this id was taken before."""
+        for generation in self._generations.values():
+            if entry_id in generation:
+                self.duplicates += 1
+                return True
+        return False
+
+    def confirm(self, ids: Sequence[int]) -> None:
+        """These are durable."""
+        self.activity += 1
+        self.pending.difference_update(ids)
+        self._generations[self._number].update(ids)
+
+    def unmark(self, ids: Sequence[int]) -> None:
+        """Take back what could not be stored."""
+        self.pending.difference_update(ids)
+
+    def trim(self, transaction: Any) -> bool:
+        """Begin a new generation if this one is full; True if an old one went for it."""
+        if len(self._generations[self._number]) < GENERATION_IDS:
+            return False
+        self._number += 1
+        self._generations[self._number] = set()
+        if len(self._generations) <= GENERATIONS:
+            return False
+        oldest = min(self._generations)
+        del self._generations[oldest]
+        transaction.forget_stream(self._key(oldest))
+        return True
+
+    def forget_below(self, floor: int, transaction: Any) -> bool:
+        """Do nothing: hashes have no order."""
+        return False
+
+
+class Receipts:
+    """All streams, by key.
+
+    Args:
+        suppresses: whether a peer without streams is to be known by its message-ids.
+    """
+
+    def __init__(self, suppresses: Callable[[Principal], bool] = lambda _: False) -> None:
+        self.suppresses = suppresses
         self._streams: dict[str, Stream] = {}
+        self._named: dict[str, list[Stream]] = {}
+        self._by_id: list[MessageIds] = []
+        self._looked: dict[str, tuple[int, float]] = {}
 
     def recovered(self, received: Mapping[str, Sequence[int]]) -> None:
         """Take over what the store remembers."""
         for key, ids in received.items():
-            self._streams[key] = Stream(key, ids)
+            if not key.startswith(BY_ID):
+                self.keep(Stream(key, ids, self))
+                continue
+            owner, _, number = key[len(BY_ID) :].rpartition("/")
+            known = next((each for each in self._by_id if each._owner == owner), None)
+            if known is None:
+                known = MessageIds(owner)
+                self._by_id.append(known)
+            known.recovered(int(number), ids)
 
-    def stream(self, peer: str, name: str, forget: Callable[[str], None]) -> Stream:
+    def stream(self, peer: Principal, name: str, forget: Callable[[str], None]) -> Stream:
         """Return a peer's stream, a new one if need be.
 
         Args:
-            peer: the proved name of the peer.
+            peer: who it proved to be.
             name: what it calls the stream.
             forget: called with the key of a stream that has to make room.
         """
-        key = f"{peer}/{name}"
-        stream = self._streams.get(key)
-        if stream is None:
-            known = [key for key in self._streams if key.startswith(f"{peer}/")]
-            if len(known) >= MAX_STREAMS:
-                del self._streams[known[0]]
-                forget(known[0])
-            stream = self._streams[key] = Stream(key)
+        names = names_of(peer)
+        for stream in self._named.get(name, ()):
+            if not names.isdisjoint(stream.owners):
+                # The order of the streams is that of their last use.
+                self._streams[stream.key] = self._streams.pop(stream.key)
+                return stream
+        self._make_room(names, forget)
+        stream = Stream(f"{owner_of(names)}/{name}", (), self)
+        self.keep(stream)
         return stream
 
+    def by_message_id(self, peer: Principal) -> MessageIds | None:
+        """Return the message-ids of a peer of another make, if they are to be compared."""
+        if not self.suppresses(peer):
+            return None
+        names = names_of(peer)
+        for known in self._by_id:
+            if not names.isdisjoint(known.owners):
+                return known
+        made = MessageIds(owner_of(names))
+        self._by_id.append(made)
+        return made
+
+    def keep(self, stream: Stream) -> None:
+        """Have a stream among those that are known; nothing happens if it is."""
+        if stream.key not in self._streams:
+            self._streams[stream.key] = stream
+            self._named.setdefault(stream.key.partition("/")[2], []).append(stream)
+
+    def _drop(self, stream: Stream) -> None:
+        del self._streams[stream.key]
+        name = stream.key.partition("/")[2]
+        self._named[name].remove(stream)
+        if not self._named[name]:
+            del self._named[name]
+
+    def _make_room(self, names: frozenset[str], forget: Callable[[str], None]) -> None:
+        known = [each for each in self._streams.values() if not names.isdisjoint(each.owners)]
+        total = sum(len(each.ids) for each in known)
+        known.sort(key=lambda each: bool(each.ids or each.pending))
+        for stream in known:
+            if len(known) < MAX_STREAMS and total <= MAX_IDS_OF_PEER:
+                return
+            known = known[1:]
+            total -= len(stream.ids)
+            self._drop(stream)
+            if stream.ids:
+                log.warn(
+                    "{peer} has too many streams: {count} receipts of one are forgotten; what it "
+                    "sends again of these will be there twice",
+                    peer=stream.key,
+                    count=len(stream.ids),
+                )
+                forget(stream.key)
+
+    def sweep(self, now: float, horizon: float) -> int:
+        """Drop from memory the streams in which nothing has come for ``horizon`` seconds.
+
+        The store drops their receipts by age itself.
+
+        Returns:
+            How many were dropped.
+        """
+        looked: dict[str, tuple[int, float]] = {}
+        idle = []
+        for key, stream in self._streams.items():
+            activity, since = self._looked.get(key, (-1, now))
+            if activity != stream.activity or stream.pending:
+                since = now
+            elif now - since > horizon:
+                idle.append(stream)
+                continue
+            looked[key] = (stream.activity, since)
+        for stream in idle:
+            self._drop(stream)
+        self._looked = looked
+        return len(idle)
+
     def __len__(self) -> int:
-        return sum(len(stream.ids) for stream in self._streams.values())
+        numbered = sum(len(stream.ids) for stream in self._streams.values())
+        return numbered + sum(len(known.ids) for known in self._by_id)
 
     @property
     def duplicates(self) -> int:
         """Arrivals answered from a receipt since the start."""
-        return sum(stream.duplicates for stream in self._streams.values())
+        numbered = sum(stream.duplicates for stream in self._streams.values())
+        return numbered + sum(known.duplicates for known in self._by_id)
+
+
+def names_of(peer: Principal) -> frozenset[str]:
+    """Return what a peer has proved to be."""
+    return peer.names or frozenset((peer.name,))
+
+
+def owner_of(names: Iterable[str]) -> str:
+    """Return names as they stand in a key."""
+    return ",".join(sorted(names)[:MAX_NAMES])
+
+
+def owners_of(key: str) -> frozenset[str]:
+    """Return the names in a key."""
+    return frozenset(key.partition("/")[0].split(","))

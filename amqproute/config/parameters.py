@@ -451,6 +451,24 @@ class Peer(Settings):
         "of: what it relays for. Empty: a message from it comes from the names its certificate "
         "proves, or it is refused with the code policy.origin.",
     )
+    messages_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        description="The most messages sent to this peer in a second, after a second's worth at "
+        "once. null: as many as it takes.",
+    )
+    bytes_per_second: Bytes | None = Field(
+        default=None,
+        ge=1,
+        description="The same for the octets of messages, for thin lines.",
+    )
+    suppress_duplicates: bool = Field(
+        default=False,
+        description="A message of this peer whose message-id it has sent before is accepted and "
+        "not kept a second time. For brokers of other makes: between two of this make each "
+        "message is known by the id it has in its sender's store. Remembered are the ids of the "
+        "last 200000 messages, for receipt-lifetime at most.",
+    )
 
 
 class Relay(Settings):
@@ -482,6 +500,29 @@ class Relay(Settings):
         ge=1,
         le=100000,
         description="The most messages on the way to one destination whose outcome is unknown.",
+    )
+    window_bytes: Bytes = Field(
+        default=64 * MEBIBYTE,
+        ge=65536,
+        description="The same for their octets, which stay in memory until the outcome is known.",
+    )
+    dead_after: int = Field(
+        default=3,
+        ge=1,
+        description="Failed attempts in a row after which a destination counts as dead: the log "
+        "warns, little of its backlog stays in memory, and it begins anew with a small window.",
+    )
+    settle_timeout: Seconds = Field(
+        default=120.0,
+        gt=0,
+        description="A peer that leaves a message without an outcome for this long is stuck: the "
+        "connection is made again, and what is in doubt is sent again.",
+    )
+    connects_per_second: float = Field(
+        default=50.0,
+        gt=0,
+        description="The most connections begun in a second, over all destinations, so that a "
+        "restart with many backlogs is no storm.",
     )
     idle_timeout: Seconds = Field(
         default=60.0,

@@ -95,6 +95,8 @@ QUIET_SECONDS = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
 UNFINISHED_MESSAGES = 4
 """Largest messages that one connection may have half sent at a time."""
+SWEEP_SECONDS = 6 * 3600.0
+"""How often receipts that nobody will ask for are looked for."""
 CONSUMER_SECONDS = 3.0
 """How long a stopping daemon waits for consumers to settle what they hold."""
 CLOSE_SECONDS = 2.0
@@ -130,6 +132,7 @@ class House:
         self._random = random.SystemRandom()
         self._stream = ""
         self._store_failure: str | None = None
+        self._sweep: Any = None
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.store = SqliteStore(
@@ -155,7 +158,7 @@ class House:
             most_nodes=limits.max_nodes,
         )
         self.inventory.when_gone = self._detach_what_is_gone
-        self.receipts = Receipts()
+        self.receipts = Receipts(self._suppresses)
         self.resolver = make_resolver(config, reactor)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
@@ -504,11 +507,18 @@ class House:
         listener.startService()
         self.listeners.append(listener)
 
+    def _suppresses(self, principal: Principal) -> bool:
+        names = principal.names or (principal.name,)
+        return any(self.config.peer_for(name).suppress_duplicates for name in names)
+
     def _forget_old_receipts(self) -> None:
+        """Forget receipts of peers that have not come back; now, and from time to time."""
+        horizon = self.config.relay.receipt_lifetime
         transaction = self.store.begin()
-        horizon = int(self.config.relay.receipt_lifetime * 1000)
-        transaction.forget_received_before(now_ms() - horizon)
+        transaction.forget_received_before(now_ms() - int(horizon * 1000))
         transaction.commit().addErrback(_log_failure, "forgetting old receipts")
+        self.receipts.sweep(self._reactor.seconds(), horizon)
+        self._sweep = self._reactor.callLater(SWEEP_SECONDS, self._forget_old_receipts)
 
     def _warn_of_unclaimed(self) -> None:
         for name, count in self.broker.unclaimed.items():
@@ -653,6 +663,8 @@ class House:
         if self.delays is not None:
             self.delays.stop()
         self.broker.stop()
+        if self._sweep is not None and self._sweep.active():
+            self._sweep.cancel()
         if self.relay is not None:
             self.relay.stop()
         await DeferredList([listener.stopService() for listener in self.listeners])

@@ -318,11 +318,13 @@ class Attaching:
         stream = attach.properties.get(STREAM) if attach.properties and is_peer else None
         if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
             origin.stream = self._shared.receipts.stream(
-                principal.name, stream, self._frontend.forget_stream
+                principal, stream, self._frontend.forget_stream
             )
             floor = (attach.properties or {}).get(FLOOR)
             if isinstance(floor, int):
                 self._frontend.forget_receipts(origin.stream, floor)
+        elif is_peer:
+            origin.stream = self._shared.receipts.by_message_id(principal)
         return origin
 
 

@@ -26,10 +26,7 @@ from amqproute.interfaces import ITarget
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
 from amqproute.routing import trail
 from amqproute.routing.table import Router
-from amqproute.values import TAG_OCTETS, Local, NextHop, Origin, Principal
-
-HIGHEST_ID = (1 << 63) - 1
-"""What a store can keep as an id."""
+from amqproute.values import Local, NextHop, Origin, Principal
 
 
 @dataclass(slots=True)
@@ -199,11 +196,10 @@ class TransferService:
         if stream is None:
             target.put(message, batch, origin)
             return
-        entry_id = int.from_bytes(origin.tag, "big")
-        if len(origin.tag) != TAG_OCTETS or entry_id > HIGHEST_ID:
-            raise PreconditionFailed(
-                f"a delivery-tag of this stream is an id of {TAG_OCTETS} octets, 2^63-1 at most"
-            )
+        entry_id = stream.id_of(origin.tag, message)
+        if entry_id is None:
+            target.put(message, batch, origin)
+            return
         if stream.seen(entry_id):
             self.tally.duplicates += 1
             return

@@ -370,6 +370,9 @@ class AliasTests(TransferCase):
         )
 
 
+BETA = Principal("peer", "beta.example", frozenset({"beta.example"}))
+
+
 class ReceiptTests(TransferCase):
     """Once and only once (T-36)."""
 
@@ -377,7 +380,7 @@ class ReceiptTests(TransferCase):
         super().setUp()
         self.receipts = Receipts()
         self.forgotten: list[str] = []
-        self.stream = self.receipts.stream("beta.example", "s", self.forgotten.append)
+        self.stream = self.receipts.stream(BETA, "s", self.forgotten.append)
 
     def origin(self, number: int) -> Origin:
         """Return the origin of a numbered message."""
@@ -396,7 +399,7 @@ class ReceiptTests(TransferCase):
         self.put("q", self.origin(7))
         self.receipts = Receipts()
         self.receipts.recovered(self.store.recovery().received)
-        self.stream = self.receipts.stream("beta.example", "s", self.forgotten.append)
+        self.stream = self.receipts.stream(BETA, "s", self.forgotten.append)
         self.put("q", self.origin(7))
         self.assertEqual(self.depth("q"), 1)
 
@@ -459,7 +462,9 @@ class ReceiptTests(TransferCase):
         stream.confirm(range(MAX_IDS + 1))  # its word on the floor is worth nothing
         self.assertTrue(stream.trim(self.store.begin()))
         self.assertLessEqual(len(stream.ids), MAX_IDS)
+        gamma = Principal("peer", "gamma.example", frozenset({"gamma.example"}))
         for number in range(MAX_STREAMS + 5):
-            self.receipts.stream("gamma.example", f"{number}", self.forgotten.append)
+            made = self.receipts.stream(gamma, f"{number}", self.forgotten.append)
+            made.confirm([1])
         self.assertEqual(self.forgotten, [f"gamma.example/{number}" for number in range(5)])
-        self.assertIs(self.receipts.stream("beta.example", "s", self.forgotten.append), self.stream)
+        self.assertIs(self.receipts.stream(BETA, "s", self.forgotten.append), self.stream)
