@@ -97,6 +97,11 @@ class TransportSecurity(Enum):
     """The AMQP TLS protocol header, then TLS (part 5 §5.2; SRV service ``amqp``, port 5672)."""
 
 
+SECURITY_LEVELS: Final = ("none", "tls", "authenticated", "dane")
+"""What a connection has reached, the least first: nothing; encryption; the peer's name proved by an
+authority or a pin; proved by signed DNS."""
+
+
 class TlsaState(Enum):
     """What the DNS says of the TLSA records of one place, and how far that can be believed."""
 

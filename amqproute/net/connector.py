@@ -12,6 +12,11 @@ In TLS 1.3 a client is done before the server has looked at the client's certifi
 were refused shows as a `TlsError` in the `lost` of the user. When nothing works the failure is one
 `ConnectError` that lists every address.
 
+What a peer has to prove is decided before anybody connects, by `amqproute.net.trust.demand` from
+the peer's level and from what the DNS says of the candidate: where nothing would do, as with TLSA
+records that fail validation, nobody connects, and the `ConnectError` has that code. What was
+reached stands in `TransportFacts.level` of the protocol.
+
 Everything is bounded: a TCP connection by `Pace.connect_seconds`, a TLS handshake by
 `Limits.tls_seconds`, all together by `Pace.total_seconds`. Cancelling the Deferred closes whatever
 is open.
@@ -21,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -42,7 +47,8 @@ from amqproute.errors import ConnectError, TlsError
 from amqproute.net import identity
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import TlsContexts
-from amqproute.values import Candidate, TransportSecurity
+from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
+from amqproute.values import Candidate, TlsaAnswer, TransportSecurity
 
 __all__ = ["Connector", "Pace", "Url", "parse_url"]
 
@@ -125,7 +131,11 @@ def parse_url(url: str) -> Url:
 
 
 class Connector:
-    """Makes connections, with our certificate."""
+    """Makes connections, with our certificate.
+
+    Attributes:
+        connections: those that it has made and that are there.
+    """
 
     def __init__(
         self,
@@ -134,6 +144,8 @@ class Connector:
         *,
         pace: Pace | None = None,
         limits: Limits | None = None,
+        policy_for: Callable[[str], Policy] | None = None,
+        tlsa: Callable[[str, int], Deferred[TlsaAnswer]] | None = None,
     ) -> None:
         """Prepare.
 
@@ -143,11 +155,16 @@ class Connector:
             contexts: our certificate and whom we trust; None if there will be no TLS.
             pace: how patiently.
             limits: of each connection.
+            policy_for: what is wanted of a domain's broker.
+            tlsa: looks up the TLSA records of a host that a static route names.
         """
         self._reactor = reactor
         self._contexts = contexts
         self._pace = pace or Pace()
         self._limits = limits or Limits()
+        self._policy_for = policy_for
+        self._tlsa = tlsa
+        self.connections: set[EngineProtocol] = set()
 
     def connect(
         self, candidate: Candidate, domain: str, make: Make, *, extra_names: Sequence[str] = ()
@@ -165,6 +182,17 @@ class Connector:
             A Deferred of the protocol; fails with `ConnectError`.
         """
         return Deferred.fromCoroutine(self._connect(candidate, domain, make, extra_names))
+
+    async def demand_for(
+        self, candidate: Candidate, domain: str, extra_names: Sequence[str] = ()
+    ) -> Demand:
+        """Decide what has to be proved at a candidate of a domain."""
+        policy = DEFAULT_POLICY if self._policy_for is None else self._policy_for(domain)
+        asks = candidate.source == "static" and policy.level is Level.DANE
+        if asks and self._tlsa is not None and not identity.is_address(candidate.host):
+            answer = await self._tlsa(candidate.host, candidate.port)
+            candidate = replace(candidate, tlsa=answer)
+        return demand(policy, place_of(candidate, domain, extra_names))
 
     def connect_url(
         self, url: Url, make: Make, *, name: str | None = None
@@ -185,7 +213,8 @@ class Connector:
         security = Security()
         try:
             if url.scheme == "amqps" or self._contexts is not None:
-                security = self._security(wanted, (), implicit=url.scheme == "amqps")
+                by_name = Demand(Method.PKIX, wanted, (wanted,), wanted, "authenticated")
+                security = self._security(by_name, implicit=url.scheme == "amqps")
         except ConnectError:
             return fail()
         addresses = (url.host,)
@@ -193,23 +222,29 @@ class Connector:
             self._connect_any(addresses, url.port, security, make, f"{url.host}:{url.port}")
         )
 
-    def _security(self, domain: str, extra: Sequence[str], *, implicit: bool) -> Security:
+    def _security(self, wanted: Demand, *, implicit: bool) -> Security:
         if self._contexts is None:
             raise ConnectError(
                 "tls.untrusted", "TLS needs a trust file or the system's authorities"
             )
         try:
-            return Security(self._contexts.client_creator(domain, extra), implicit=implicit)
+            return Security(self._contexts.creator_for(wanted), implicit=implicit)
         except TlsError as error:
             raise ConnectError(error.code, str(error)) from error
 
     async def _connect(
         self, candidate: Candidate, domain: str, make: Make, extra_names: Sequence[str]
     ) -> EngineProtocol:
-        security = self._security(
-            domain, extra_names, implicit=candidate.security is TransportSecurity.IMPLICIT
-        )
         where = f"{candidate.host}:{candidate.port}"
+        wanted = await self.demand_for(candidate, domain, extra_names)
+        if wanted.method is Method.REFUSED:
+            line = f"{where}: {wanted.code}: {wanted.words}"
+            raise ConnectError(wanted.code, f"no connection to {where}: {wanted.words}", (line,))
+        security = Security()
+        if wanted.method is not Method.PLAIN:
+            security = self._security(
+                wanted, implicit=candidate.security is TransportSecurity.IMPLICIT
+            )
         addresses = candidate.addresses or (candidate.host,)
         return await self._connect_any(addresses, candidate.port, security, make, where)
 
@@ -275,10 +310,12 @@ class Connector:
         self, security: Security, make: Make, ready: Deferred[EngineProtocol]
     ) -> EngineProtocol:
         def is_ready(protocol: EngineProtocol) -> None:
+            self.connections.add(protocol)
             if not ready.called:
                 ready.callback(protocol)
 
-        def is_lost(_: EngineProtocol, reason: Failure) -> None:
+        def is_lost(protocol: EngineProtocol, reason: Failure) -> None:
+            self.connections.discard(protocol)
             if not ready.called:
                 ready.errback(reason)
 

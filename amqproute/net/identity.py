@@ -117,8 +117,8 @@ def match(
         False,
         f"the certificate does not prove {' or '.join(wanted)}; it names {found}. "
         f"Cure: the peer's certificate has to name {domain} (DNS-ID {domain} or SRV-ID "
-        f"_amqps.{domain}), or {domain}'s SRV records have to be signed with DNSSEC and the "
-        "certificate name the SRV target",
+        f"_amqps.{domain}), or {domain}'s SRV records have to be signed with DNSSEC and lead to "
+        "the host that the certificate names, best with a TLSA record of its key",
     )
 
 

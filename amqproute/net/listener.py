@@ -40,7 +40,7 @@ from twisted.python.failure import Failure
 
 from amqproute.errors import ListenError, TlsError
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
-from amqproute.net.tls import ClientCertificateMode, TlsContexts
+from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 
 __all__ = ["ConnectionCount", "Listener", "TlsMode", "activated_sockets"]
 
@@ -88,6 +88,7 @@ class Listener(Service):
         contexts: TlsContexts | None = None,
         tls: TlsMode = "none",
         client_certificate: ClientCertificateMode = "optional",
+        judge: PeerJudge | None = None,
         max_connections: int = 10_000,
         total: ConnectionCount | None = None,
         limits: Limits | None = None,
@@ -102,6 +103,7 @@ class Listener(Service):
             contexts: our certificate; needed unless `tls` is ``none``.
             tls: ``implicit`` from the first octet; ``upgrade`` when the engine agrees on it.
             client_certificate: whether one is asked for.
+            judge: decides about those shown; None to go by trusted authorities alone.
             max_connections: at this listener.
             total: shared with other listeners.
             limits: of each connection.
@@ -126,7 +128,7 @@ class Listener(Service):
             if contexts is None:
                 raise ListenError(f"{description}: TLS needs tls.certificate and tls.private-key")
             self._security = Security(
-                contexts.server_creator(client_certificate), implicit=tls == "implicit"
+                contexts.server_creator(client_certificate, judge), implicit=tls == "implicit"
             )
         self._ports: list[IListeningPort] = []
         self._refused_shown = 0

@@ -37,6 +37,8 @@ from typing import Any, cast
 
 from cryptography import x509
 from OpenSSL import SSL
+from twisted.internet.defer import CancelledError as Cancelled
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IDelayedCall,
     IHandshakeListener,
@@ -55,7 +57,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
-from amqproute.net import identity, tls
+from amqproute.net import tls
 from amqproute.net.outlet import Outlet, is_fit
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
@@ -83,6 +85,10 @@ class TransportFacts:
         tls_version: as ``TLSv1.3``; None without TLS.
         certificate: the verified certificate that the peer has shown, or None.
         certificate_domains: the domains that it may speak for; empty without one.
+        level: what has been reached, one of `amqproute.values.SECURITY_LEVELS`: ``none`` without
+            TLS, ``tls`` if the peer has proved nothing, ``authenticated`` by an authority or a
+            pin, ``dane`` by signed DNS.
+        own_serial: the serial number of our certificate in use on this connection, or None.
         unix_uid: the user id at the other end of a unix socket (SO_PEERCRED), or None.
         unix_pid: its process id.
     """
@@ -92,6 +98,8 @@ class TransportFacts:
     tls_version: str | None = None
     certificate: x509.Certificate | None = None
     certificate_domains: frozenset[str] = frozenset()
+    level: str = "none"
+    own_serial: int | None = None
     unix_uid: int | None = None
     unix_pid: int | None = None
 
@@ -241,6 +249,7 @@ class EngineProtocol(TwistedProtocol):
         self._outlet: Outlet | None = None  # where the transport is a socket
         self._tls: Any = None  # a _TlsLayer; Twisted has no types for it
         self._verification: tls.Verification | None = None
+        self._concluding: Deferred[None] | None = None  # asks the DNS who the peer is
         self._is_secured = False
         self._failure: TlsError | None = None
 
@@ -265,7 +274,7 @@ class EngineProtocol(TwistedProtocol):
 
     def dataReceived(self, data: bytes) -> None:
         """Hand what arrived to the engine, its events to the user, and write what came of it."""
-        if self._is_gathering:
+        if self._is_gathering or self._concluding is not None:
             self._gathered.append(data)
             return
         if self._is_over:
@@ -288,7 +297,7 @@ class EngineProtocol(TwistedProtocol):
         """Take what one read of the TLS layer has given."""
         self._is_gathering = False
         gathered = self._gathered
-        if gathered:
+        if gathered and self._concluding is None:
             self._gathered = []
             self.dataReceived(gathered[0] if len(gathered) == 1 else b"".join(gathered))
 
@@ -300,17 +309,45 @@ class EngineProtocol(TwistedProtocol):
             self._failure = TlsError("tls.name", "the peer's name was not verified")
             self.abort()
             return
+        concluding = None if self._verification is None else self._verification.conclude()
+        if concluding is None:
+            self._secured()
+            return
+        # Within the time for the handshake: the guard goes on.
+        self._concluding = concluding
+        if not self._is_reading_stopped and not self._is_held:
+            self._transport.pauseProducing()
+        concluding.addCallbacks(
+            lambda _: self._concluded(), lambda failure: failure.trap(Cancelled)
+        )
+
+    def _concluded(self) -> None:
+        """Go on when it is known who the peer is."""
+        self._concluding = None
+        if self._is_over:
+            return
+        if not self._is_reading_stopped and not self._is_held:
+            self._transport.resumeProducing()
+        self._secured()
+        self.read_ends()
+
+    def _secured(self) -> None:
+        """Note what the handshake has given, and let the engine go on."""
+        verification = self._verification
+        if verification is not None and verification.failure is not None:
+            self._failure = verification.failure
+            self.abort()
+            return
         self._is_secured = True
         self._cancel_guard()
         connection = self._tls.getHandle()
-        certificate = tls.peer_certificate(self._tls)
         self.facts = replace(
             self.facts,
             tls_version=connection.get_protocol_version_name(),
-            certificate=certificate,
-            certificate_domains=(
-                frozenset() if certificate is None else identity.peer_domains(certificate)
-            ),
+            certificate=tls.peer_certificate(self._tls),
+            certificate_domains=frozenset() if verification is None else verification.domains,
+            level="tls" if verification is None else verification.level,
+            own_serial=None if verification is None else verification.own_serial,
         )
         if self._security.implicit:
             self._start_engine()
@@ -322,6 +359,9 @@ class EngineProtocol(TwistedProtocol):
         self._is_over = True
         self.paused = False
         self._cancel_guard()
+        concluding, self._concluding = self._concluding, None
+        if concluding is not None:
+            concluding.cancel()
         for call in (self._flush_call, self._deadline_call):
             if call is not None and call.active():
                 call.cancel()

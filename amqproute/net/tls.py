@@ -11,7 +11,16 @@ The peer's chain *and name* are verified by the callback that OpenSSL runs durin
 a wrong peer gets an alert and not one octet of the application. The callback leaves its verdict
 in a `Verification` on the TLS protocol, because OpenSSL's own error says only ``certificate verify
 failed``; `translate` turns the verdict, or an OpenSSL error, into a `TlsError` whose code and
-words an operator can act on.
+words an operator can act on. What has to be proved, and whether it is, `amqproute.net.trust`
+decides, once, at the last call of the callback; before that the chain is only collected, and what
+OpenSSL has against it noted, for a certificate that DANE or a pin vouches for needs no authority.
+
+On the accepting side the name is not known before the certificate is, and whether DANE vouches for
+it takes questions to the DNS. Those are asked between the handshake and the first octet of the
+application (`Verification.conclude`, `amqproute.net.inbound`).
+
+Certificates on revocation lists (``tls.crl``) are refused in both directions, whatever else speaks
+for them (`amqproute.net.revocation`).
 
 Why so: no session tickets and no session cache. Connections between brokers live for hours, and a
 resumed session would skip exactly the verification that a reload of the trust file may have
@@ -31,12 +40,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL, crypto
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import (
     IOpenSSLClientConnectionCreator,
     IOpenSSLServerConnectionCreator,
@@ -47,10 +57,14 @@ from zope.interface import implementer
 
 from amqproute.errors import TlsError
 from amqproute.net import identity
+from amqproute.net.revocation import NO_REVOCATIONS, Revocations, read_revocations
+from amqproute.net.trust import Demand, Method, Shown, judge
 
 __all__ = [
     "CertificateFacts",
     "ClientCertificateMode",
+    "Conclusion",
+    "PeerJudge",
     "TlsContexts",
     "Verification",
     "describe",
@@ -98,54 +112,168 @@ _PLAIN_TEXT_REASONS: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What an accepted peer has proved.
+
+    Attributes:
+        domains: those it may speak for.
+        level: one of `amqproute.values.SECURITY_LEVELS`.
+        failure: why it is refused altogether; None if it is not.
+    """
+
+    domains: frozenset[str]
+    level: str
+    failure: TlsError | None = None
+
+
+class PeerJudge(Protocol):
+    """Who decides about accepted peers: `amqproute.net.inbound.InboundTrust`."""
+
+    def may_prove(self, certificate: x509.Certificate) -> bool:
+        """Tell whether this certificate could be good without a trusted authority."""
+
+    def conclude(self, shown: Shown) -> Conclusion | Deferred[Conclusion]:
+        """Decide; never fails."""
+
+
 class Verification:
     """What one handshake is to establish, and what it found.
 
     Attributes:
         failure: why the peer was refused; None while nothing speaks against it.
-        is_proved: whether the name wanted, if any, was found in the peer's certificate. It is
-            looked at once more after the handshake, so that a callback which was never called
-            cannot pass for one that had no objection.
+        is_proved: whether what was demanded, if anything, was found proved. It is looked at once
+            more after the handshake, so that a callback which was never called cannot pass for
+            one that had no objection.
+        level: what was reached; one of `amqproute.values.SECURITY_LEVELS`.
+        domains: those that an accepted peer may speak for, or that a server has proved.
+        own_serial: the serial number of the certificate of ours that is in use, or None.
     """
 
-    __slots__ = ("_domain", "_extra_names", "failure", "is_proved")
+    __slots__ = (
+        "_chain",
+        "_chain_failure",
+        "_demand",
+        "_judge",
+        "_now",
+        "_revocations",
+        "domains",
+        "failure",
+        "is_proved",
+        "level",
+        "own_serial",
+    )
 
-    def __init__(self, domain: str | None = None, extra_names: Sequence[str] = ()) -> None:
-        self._domain = domain
-        self._extra_names = tuple(extra_names)
+    def __init__(
+        self,
+        demand: Demand | None = None,
+        *,
+        judge: PeerJudge | None = None,
+        revocations: Revocations = NO_REVOCATIONS,
+        now: Callable[[], float] = time.time,
+        own_serial: int | None = None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            demand: what the server has to prove; None on the accepting side.
+            judge: who decides about clients; None if authorities alone do.
+            revocations: what is not valid any more.
+            now: the wall clock, seconds since 1970.
+            own_serial: of our certificate in use.
+        """
+        self._demand = demand
+        self._judge = judge
+        self._revocations = revocations
+        self._now = now
+        self._chain: dict[int, x509.Certificate] = {}
+        self._chain_failure: TlsError | None = None
         self.failure: TlsError | None = None
-        self.is_proved = domain is None
+        self.is_proved = demand is None or demand.method is Method.TLS
+        self.level = "tls"
+        self.domains: frozenset[str] = frozenset()
+        self.own_serial = own_serial
 
     def __call__(
         self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
     ) -> bool:
-        """Judge one certificate of the chain; OpenSSL calls this from the root to the leaf.
+        """Take one certificate of the chain; OpenSSL calls this from the root to the leaf.
 
         Nothing may be raised here: an exception in an OpenSSL callback would be lost.
         """
         try:
-            return self._judge(certificate.to_cryptography(), error, depth, bool(ok))
+            return self._take(certificate.to_cryptography(), error, depth, bool(ok))
         except Exception:
             log.failure("verifying a certificate failed; the peer is refused")
             self.failure = TlsError("tls.handshake", "the peer's certificate cannot be read")
             return False
 
-    def _judge(self, certificate: x509.Certificate, error: int, depth: int, ok: bool) -> bool:
-        is_servers_own = (  # see "Extended key usage"; only the accepting side wants no domain
+    def conclude(self) -> Deferred[None] | None:
+        """Decide what is left after the handshake; None if nothing has to be waited for.
+
+        When it is done, `failure`, `level` and `domains` hold. The Deferred never fails.
+        """
+        if self._demand is not None or not self._chain:
+            return None
+        shown = self._shown()
+        if self._judge is None:
+            self.level = "authenticated"
+            self.domains = identity.peer_domains(shown.chain[0])
+            return None
+        found = self._judge.conclude(shown)
+        if isinstance(found, Conclusion):
+            self._concluded(found)
+            return None
+        return found.addCallback(self._concluded)
+
+    def _concluded(self, found: Conclusion) -> None:
+        self.failure, self.level, self.domains = found.failure, found.level, found.domains
+
+    def _shown(self) -> Shown:
+        chain = tuple(self._chain[depth] for depth in sorted(self._chain))
+        return Shown(chain, self._chain_failure, self._revocations.failure(chain))
+
+    def _take(self, certificate: x509.Certificate, error: int, depth: int, ok: bool) -> bool:
+        self._chain[depth] = certificate
+        is_servers_own = (  # see "Extended key usage"
             error == _INVALID_PURPOSE
             and depth == 0
-            and self._domain is None
+            and self._demand is None
             and _is_for_servers(certificate)
         )
         if not ok and not is_servers_own:
-            self.failure = self.failure or _chain_error(certificate, error, depth)
+            self._chain_failure = self._chain_failure or _chain_error(certificate, error, depth)
+            if self._needs_authority:
+                self.failure = self._chain_failure
+                return False  # at once: the alert then tells the peer what OpenSSL has found
+            return True  # the last call decides
+        return depth > 0 or self._decide(certificate)
+
+    @property
+    def _needs_authority(self) -> bool:
+        """Whether nothing but a trusted authority can vouch for the peer."""
+        if self._demand is None:
+            return self._judge is None
+        return self._demand.method is Method.PKIX
+
+    def _decide(self, certificate: x509.Certificate) -> bool:
+        """Decide inside the handshake what can be decided there."""
+        shown = self._shown()
+        if self._demand is None:
+            self.failure = shown.revoked
+            judge_ = self._judge
+            if shown.chain_failure is not None and not (judge_ and judge_.may_prove(certificate)):
+                self.failure = self.failure or shown.chain_failure
+            return self.failure is None
+        present = datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
+        verdict = judge(self._demand, shown, present)
+        self.failure = verdict.failure
+        if verdict.failure is not None:
             return False
-        if depth == 0 and self._domain is not None:
-            matched = identity.match(certificate, self._domain, extra_names=self._extra_names)
-            if not matched:
-                self.failure = self.failure or TlsError("tls.name", matched.explanation)
-                return False
-            self.is_proved = True
+        self.is_proved = True
+        self.level = verdict.level
+        if self.level != "tls":
+            self.domains = identity.peer_domains(certificate)
         return True
 
 
@@ -153,8 +281,14 @@ class Verification:
 class ServerCreator:
     """Makes the OpenSSL connection of each accepted peer, from the contexts then in force."""
 
-    def __init__(self, contexts: TlsContexts, client_certificate: ClientCertificateMode) -> None:
+    def __init__(
+        self,
+        contexts: TlsContexts,
+        client_certificate: ClientCertificateMode,
+        judge: PeerJudge | None,
+    ) -> None:
         self._contexts = contexts
+        self._judge = judge
         self._mode = {
             "none": SSL.VERIFY_NONE,
             "optional": SSL.VERIFY_PEER,
@@ -163,8 +297,14 @@ class ServerCreator:
 
     def serverConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
         """Make a connection, and give its `Verification` to the protocol on top of it."""
-        connection = SSL.Connection(self._contexts.loaded.server, None)
-        verification = Verification()
+        loaded = self._contexts.loaded
+        connection = SSL.Connection(loaded.server, None)
+        verification = Verification(
+            judge=self._judge,
+            revocations=loaded.revocations,
+            now=self._contexts.now,
+            own_serial=loaded.serial,
+        )
         tlsProtocol.verification = verification  # Twisted has taken the connection's app data
         connection.set_verify(self._mode, verification)
         return connection
@@ -172,18 +312,23 @@ class ServerCreator:
 
 @implementer(IOpenSSLClientConnectionCreator)
 class ClientCreator:
-    """Makes the OpenSSL connection to one peer, which has to prove its name."""
+    """Makes the OpenSSL connection to one peer, which has to prove what is demanded."""
 
-    def __init__(self, contexts: TlsContexts, domain: str, extra_names: Sequence[str]) -> None:
+    def __init__(self, contexts: TlsContexts, demand: Demand) -> None:
         self._contexts = contexts
-        self._domain = domain
-        self._extra_names = tuple(extra_names)
-        self._server_name = _server_name(domain)
+        self._demand = demand
+        self._server_name = _server_name(demand.server_name)
 
     def clientConnectionForTLS(self, tlsProtocol: Any) -> SSL.Connection:
         """Make a connection, and give its `Verification` to the protocol on top of it."""
-        connection = SSL.Connection(self._contexts.loaded.client, None)
-        verification = Verification(self._domain, self._extra_names)
+        loaded = self._contexts.loaded
+        connection = SSL.Connection(loaded.client, None)
+        verification = Verification(
+            self._demand,
+            revocations=loaded.revocations,
+            now=self._contexts.now,
+            own_serial=loaded.serial,
+        )
         tlsProtocol.verification = verification  # Twisted has taken the connection's app data
         connection.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, verification)
         if self._server_name is not None:
@@ -199,11 +344,18 @@ class Loaded:
         server: the context for accepted connections.
         client: the context for connections to peers.
         chain: our certificate and its intermediates; empty without one.
+        revocations: the certificates that are not valid any more.
     """
 
     server: SSL.Context
     client: SSL.Context
     chain: tuple[x509.Certificate, ...]
+    revocations: Revocations = NO_REVOCATIONS
+
+    @property
+    def serial(self) -> int | None:
+        """The serial number of our certificate, or None without one."""
+        return self.chain[0].serial_number if self.chain else None
 
 
 class TlsContexts:
@@ -211,6 +363,7 @@ class TlsContexts:
 
     Attributes:
         loaded: what is in force.
+        now: the wall clock, seconds since 1970.
     """
 
     def __init__(
@@ -219,6 +372,7 @@ class TlsContexts:
         private_key: str | os.PathLike[str] | None,
         trust: str | os.PathLike[str] | None = "system",
         *,
+        crl: Sequence[str | os.PathLike[str]] = (),
         now: Callable[[], float] = time.time,
     ) -> None:
         """Load and check.
@@ -229,6 +383,7 @@ class TlsContexts:
             private_key: PEM file with its key.
             trust: PEM file with the authorities that peers' certificates have to come from;
                 ``system`` or None for those of the operating system.
+            crl: PEM or DER files with certificate revocation lists.
             now: the wall clock, seconds since 1970.
 
         Raises:
@@ -240,7 +395,8 @@ class TlsContexts:
         self._certificate = None if certificate is None else Path(certificate)
         self._private_key = None if private_key is None else Path(private_key)
         self._trust = None if trust is None or os.fspath(trust) == "system" else Path(trust)
-        self._now = now
+        self._crl = tuple(Path(each) for each in crl)
+        self.now = now
         self.loaded = self._load()
 
     @property
@@ -248,29 +404,51 @@ class TlsContexts:
         """Our certificate, as it is in force."""
         return self.loaded.chain[0] if self.loaded.chain else None
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """All files that `reload` reads."""
+        found = (self._certificate, self._private_key, self._trust, *self._crl)
+        return tuple(each for each in found if each is not None)
+
     def reload(self) -> None:
         """Read the files again, for connections made from now on.
 
         Raises:
             TlsError: they cannot be used; what was in force stays in force.
         """
-        self.loaded = self._load()
+        self._take(self._load())
 
     def adopt(self, other: TlsContexts) -> None:
         """Take over files and contexts of another, for connections made from now on."""
         self._certificate = other._certificate
         self._private_key = other._private_key
         self._trust = other._trust
-        self.loaded = other.loaded
+        self._crl = other._crl
+        self._take(other.loaded)
+
+    def _take(self, loaded: Loaded) -> None:
+        old, new = self.loaded.serial, loaded.serial
+        self.loaded = loaded
+        if old != new:
+            log.info(
+                "certificate of ours replaced: serial {old} was in force, {new} is, until {until}; "
+                "connections made before keep the old one",
+                old="none" if old is None else f"{old:x}",
+                new="none" if new is None else f"{new:x}",
+                until=_date(loaded.chain[0].not_valid_after_utc) if loaded.chain else "-",
+            )
 
     def server_creator(
-        self, client_certificate: ClientCertificateMode = "optional"
+        self,
+        client_certificate: ClientCertificateMode = "optional",
+        judge: PeerJudge | None = None,
     ) -> IOpenSSLServerConnectionCreator:
         """Return what makes TLS connections on the accepting side.
 
         Args:
             client_certificate: ``optional`` verifies one that is shown, ``required`` ends the
                 handshake without one, ``none`` does not ask.
+            judge: decides about peers' certificates; None to go by trusted authorities alone.
 
         Raises:
             TlsError: ``tls.file`` if there is no certificate of ours to show.
@@ -279,12 +457,12 @@ class TlsContexts:
             raise TlsError(
                 "tls.file", "a listener with TLS needs tls.certificate and tls.private-key"
             )
-        return ServerCreator(self, client_certificate)
+        return ServerCreator(self, client_certificate, judge)
 
     def client_creator(
         self, domain: str, extra_names: Sequence[str] = ()
     ) -> IOpenSSLClientConnectionCreator:
-        """Return what makes TLS connections to one peer.
+        """Return what makes TLS connections to one peer, which has to prove a name by PKIX.
 
         Args:
             domain: the name that the peer has to prove, and that is sent as server name (SNI).
@@ -293,7 +471,19 @@ class TlsContexts:
         Raises:
             TlsError: ``tls.name`` if `domain` cannot be a name in a certificate.
         """
-        return ClientCreator(self, domain, extra_names)
+        names = (domain, *extra_names)
+        return self.creator_for(Demand(Method.PKIX, domain, names, domain, "authenticated"))
+
+    def creator_for(self, demand: Demand) -> IOpenSSLClientConnectionCreator:
+        """Return what makes TLS connections to a peer that has to prove what is demanded.
+
+        Raises:
+            TlsError: ``tls.name`` if the name to ask for cannot be one; or the demand's own code
+                if there is nothing that could be proved.
+        """
+        if demand.method in (Method.REFUSED, Method.PLAIN):
+            raise TlsError(demand.code, demand.words)
+        return ClientCreator(self, demand)
 
     def _load(self) -> Loaded:
         chain: tuple[x509.Certificate, ...] = ()
@@ -303,9 +493,14 @@ class TlsContexts:
             key = _read_key(self._private_key)
             self._check(chain[0], key, self._certificate, self._private_key)
         trusted = None if self._trust is None else _read_certificates(self._trust)
+        present = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
+        revocations = read_revocations(self._crl, trusted or (), present)
         try:
             return Loaded(
-                _make_context(chain, key, trusted), _make_context(chain, key, trusted), chain
+                _make_context(chain, key, trusted),
+                _make_context(chain, key, trusted),
+                chain,
+                revocations,
             )
         except SSL.Error as error:
             raise TlsError(
@@ -320,7 +515,7 @@ class TlsContexts:
             raise TlsError(
                 "tls.key", f"{key_path} is not the key of the first certificate in {path}"
             )
-        present = datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
+        present = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
         if present > certificate.not_valid_after_utc:
             raise TlsError(
                 "tls.expired",

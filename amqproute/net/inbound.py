@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who a connecting peer is: its certificate, held against its own domain's records.
+
+A connecting peer claims the domains that its certificate names. For each of them the question is
+that of the other direction, turned round: if *we* connected to that domain, would this certificate
+be accepted at one of its places? So the domain is resolved, and the same two functions decide
+(`amqproute.net.trust.demand` and `judge`), for the TLSA records of the targets of its SRV records
+(as Prosody does it for XMPP). Any place will do: peers often connect from where they receive.
+
+====================================================  =============================================
+what the DNS says of the claimed domain               the certificate is good for it if
+====================================================  =============================================
+a place with usable TLSA records                      it fits them; PKIX does not help it
+a place without, or insecure                          PKIX, and it names the domain
+no such domain or service, or no DNSSEC to be had     PKIX, and it names the domain
+bogus, SERVFAIL, no answer                            never: the connection is refused, and the peer
+                                                      tries again
+====================================================  =============================================
+
+Level ``pkix`` asks nobody, ``pin`` neither; ``dane`` takes the first row only. ``tls`` and ``none``
+are levels for our own connections: whoever wants to speak for a domain here has to prove it, by
+PKIX at least. Our own domains, whose clients may have certificates, go by PKIX.
+
+Limits: a domain is claimed by naming it, so the certificate has to name it even where DANE-EE
+would not need that, unless it is pinned. Of one certificate `MAX_CLAIMS` names are looked into.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cryptography import x509
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+
+from amqproute.errors import ResolveError, TlsError
+from amqproute.net import identity
+from amqproute.net.tls import Conclusion
+from amqproute.net.trust import (
+    Level,
+    Method,
+    Place,
+    Policy,
+    Shown,
+    Verdict,
+    demand,
+    judge,
+    place_of,
+)
+from amqproute.values import Resolution
+
+__all__ = ["InboundTrust", "Source"]
+
+log = Logger()
+
+MAX_CLAIMS: Final = 8
+"""So many names of one certificate are looked up."""
+
+_BY_DNS: Final = (Level.DANE, Level.DANE_OR_PKIX)
+
+
+class Source(Protocol):
+    """Who knows the DNS."""
+
+    def resolve(self, domain: str) -> Deferred[Resolution]:
+        """As `SrvResolver.resolve`."""
+
+    def is_capable(self) -> Deferred[bool]:
+        """Whether DNSSEC is to be had at all; never fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """What came of one name."""
+
+    domain: str
+    verdict: Verdict
+
+
+class InboundTrust:
+    """Decide who connecting peers are; a `amqproute.net.tls.PeerJudge`.
+
+    Args:
+        policy_for: what the operator wants of a domain.
+        pinned: the domains with level ``pin``, and their policies: their certificates need not
+            name them.
+        source: the DNS; None if there is none to go by.
+        is_own: whether a domain is ours.
+        now: the wall clock, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        policy_for: Callable[[str], Policy],
+        pinned: Callable[[], Mapping[str, Policy]],
+        source: Source | None,
+        is_own: Callable[[str], bool],
+        now: Callable[[], float],
+    ) -> None:
+        self._policy_for = policy_for
+        self._pinned = pinned
+        self._source = source
+        self._is_own = is_own
+        self._now = now
+
+    def may_prove(self, certificate: x509.Certificate) -> bool:
+        """Tell whether this certificate could be good without a trusted authority."""
+        if self._pins_of(certificate):
+            return True
+        if self._source is None:
+            return False
+        names = identity.peer_domains(certificate)
+        return any(self._level_of(name) in _BY_DNS for name in names)
+
+    def conclude(self, shown: Shown) -> Conclusion | Deferred[Conclusion]:
+        """Decide; never fails."""
+        certificate = shown.chain[0]
+        if shown.revoked is not None:
+            return Conclusion(frozenset(), "tls", shown.revoked)
+        pinned = self._pins_of(certificate)
+        names = sorted(identity.peer_domains(certificate) - pinned)
+        if not any(self._level_of(name) in _BY_DNS for name in names) or self._source is None:
+            claims = [self._without_dns(name, shown) for name in names]
+            return self._sum_up(claims, pinned, shown)
+        return Deferred.fromCoroutine(self._ask_safely(names, pinned, shown, self._source))
+
+    async def _ask_safely(
+        self, names: list[str], pinned: frozenset[str], shown: Shown, source: Source
+    ) -> Conclusion:
+        try:
+            return await self._ask(names, pinned, shown, source)
+        except CancelledError:
+            raise
+        except Exception:  # whatever it is, it must not let anybody in
+            log.failure("deciding about a peer's certificate failed; the peer is refused")
+            return Conclusion(frozenset(), "tls", TlsError("tls.handshake", "internal error"))
+
+    async def _ask(
+        self, names: list[str], pinned: frozenset[str], shown: Shown, source: Source
+    ) -> Conclusion:
+        is_capable = await source.is_capable()
+        claims: list[_Claim] = []
+        asked = 0
+        for name in names:
+            level = self._level_of(name)
+            if level not in _BY_DNS or (level is Level.DANE_OR_PKIX and not is_capable):
+                claims.append(self._without_dns(name, shown))
+            elif asked == MAX_CLAIMS:
+                log.info("of a certificate with many names only {count} are used", count=asked)
+                break
+            else:
+                asked += 1
+                claims.append(await self._by_dns(name, shown, source))
+        return self._sum_up(claims, pinned, shown)
+
+    async def _by_dns(self, name: str, shown: Shown, source: Source) -> _Claim:
+        policy = self._policy_for(name)
+        try:
+            resolution = await source.resolve(name)
+        except ResolveError as error:
+            if error.permanent and policy.level is Level.DANE_OR_PKIX:
+                return self._without_dns(name, shown)  # it sends, and receives nothing
+            words = f"{name} cannot be checked: {error}"
+            return _Claim(name, Verdict(TlsError(error.code, words)))
+        failure: TlsError | None = None
+        for candidate in resolution.candidates:
+            wanted = demand(policy, place_of(candidate, name))
+            if wanted.method is Method.PKIX:
+                verdict = self._without_dns(name, shown).verdict
+            else:
+                verdict = judge(wanted, shown, self._present)
+            if verdict.failure is None:
+                return _Claim(name, verdict)
+            failure = failure or verdict.failure
+        return _Claim(name, Verdict(failure or TlsError("dns.no-address", f"{name} has no place")))
+
+    def _without_dns(self, name: str, shown: Shown) -> _Claim:
+        level = self._level_of(name)
+        policy = self._policy_for(name) if level is Level.PIN else Policy(Level.PKIX)
+        if level is Level.DANE:
+            policy = Policy(Level.DANE)
+        return _Claim(name, judge(demand(policy, Place(name, name)), shown, self._present))
+
+    def _sum_up(self, claims: list[_Claim], pinned: frozenset[str], shown: Shown) -> Conclusion:
+        good = [claim for claim in claims if claim.verdict.failure is None]
+        for claim in claims:
+            if claim.verdict.failure is not None and len(claims) > 1:
+                log.debug(
+                    "a connecting peer is not {domain}: {words}",
+                    domain=claim.domain,
+                    words=str(claim.verdict.failure),
+                )
+        domains = pinned | {claim.domain for claim in good}
+        if domains:
+            levels = {claim.verdict.level for claim in good} | (
+                {"authenticated"} if pinned else set()
+            )
+            # What all of them have reached: a connection has one level.
+            return Conclusion(domains, "authenticated" if "authenticated" in levels else "dane")
+        refused = [claim.verdict.failure for claim in claims]
+        if refused:
+            return Conclusion(frozenset(), "tls", refused[0])
+        if shown.chain_failure is not None:
+            return Conclusion(frozenset(), "tls", shown.chain_failure)
+        return Conclusion(frozenset(), "authenticated")  # a certificate without a domain: a client
+
+    def _pins_of(self, certificate: x509.Certificate) -> frozenset[str]:
+        """The domains for which the operator has pinned this certificate."""
+        return frozenset(
+            domain
+            for domain, policy in self._pinned().items()
+            if any(pin.fits(certificate) for pin in policy.pins)
+        )
+
+    def _level_of(self, name: str) -> Level:
+        return Level.PKIX if self._is_own(name) else self._policy_for(name).level
+
+    @property
+    def _present(self) -> datetime.datetime:
+        return datetime.datetime.fromtimestamp(self._now(), datetime.UTC)
