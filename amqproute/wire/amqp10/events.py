@@ -105,6 +105,27 @@ class DeliveriesReceived:
 
 
 @dataclass(slots=True)
+class PartsReceived:
+    """A part of a large delivery arrived, on a link that takes parts (part 2 §2.6.14).
+
+    What it has brought is the user's from now on; tell with `Session.took` when it is out of the
+    way. The first event of a delivery has `ConnectionSettings.part_from` octets or more; the
+    delivery can be settled from then on, and no more parts come once we have settled it.
+
+    Attributes:
+        parts: octets of the message, in order.
+        is_last: the delivery is complete.
+        is_aborted: the sender has given it up: it is settled, and what has come is void.
+    """
+
+    link: Link
+    delivery: Delivery
+    parts: list[bytes]
+    is_last: bool = False
+    is_aborted: bool = False
+
+
+@dataclass(slots=True)
 class DeliveriesUpdated:
     """The peer changed the state of, or settled, deliveries of one link (part 2 §2.7.6).
 
@@ -191,6 +212,7 @@ Event = (
     | SessionBegun
     | LinkAttached
     | DeliveriesReceived
+    | PartsReceived
     | DeliveriesUpdated
     | LinkFlowed
     | SessionFlowed

@@ -19,8 +19,10 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   objects by delivery-id, because dispositions name ids. A delivery leaves both when either side
   settles it. A delivery that was sent settled is never in them.
 
-A message in several frames is gathered in ``_parts`` and reported when its last frame has come.
-Past ``max_message_size`` nothing is kept: the link is detached at once.
+A message in several frames is gathered in ``_parts`` and reported when its last frame has come; on
+a link with ``takes_parts`` a large one is reported as it comes (`session`). Past
+``max_message_size`` nothing is kept: the link is detached at once. In the other direction
+`Link.send_parts` begins a delivery whose octets follow (`outbox`).
 
 Who decides what is in force: the sender for the source and its settle mode, the receiver for the
 target, its settle mode and the maximal message size. The attributes of `Link` hold that; the
@@ -54,6 +56,7 @@ from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.fast import write_transfer
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK
+from amqproute.wire.amqp10.outbox import OutgoingParts
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
 
 if TYPE_CHECKING:
@@ -87,6 +90,8 @@ class Link:
         delivery_count: the link's counter (§2.6.7).
         available: receiver: how many deliveries the sender said it has waiting.
         deliveries: how many deliveries went or came in all.
+        takes_parts: receiver: large deliveries come as `PartsReceived`. Set it when accepting, or
+            before credit is given.
     """
 
     __slots__ = (
@@ -98,10 +103,12 @@ class Link:
         "_failed",
         "_gone",
         "_grace",
+        "_outgoing",
         "_overdraft",
         "_part_bytes",
         "_part_cost",
         "_partial",
+        "_parting",
         "_parts",
         "_predecessor",
         "_queued",
@@ -126,6 +133,7 @@ class Link:
         "session",
         "snd_settle_mode",
         "source",
+        "takes_parts",
         "target",
         "unsettled",
     )
@@ -163,6 +171,7 @@ class Link:
         self._settle_rule: bool | None = None
         self._allow_new = True
         self._queued = 0
+        self._outgoing: OutgoingParts | None = None
         self._drain_told = False
         self._drain_waits = False
         # Receiver.
@@ -170,6 +179,8 @@ class Link:
         self._overdraft = 0
         self._errant_from: int | None = None
         self._partial: Delivery | None = None
+        self._parting = 0
+        self.takes_parts = False
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._part_cost = 0
@@ -401,14 +412,15 @@ class Link:
 
     def _send_detach(self, closed: bool, error: spec.Error | None) -> None:
         session = self.session
-        if self._queued:
+        if self._queued or self._outgoing is not None:
             session._outbox.drop(self)
         session.connection._send(
             session.channel, spec.Detach(handle=self.handle, closed=closed, error=error)
         )
         session._forget_deliveries(self)
         if error is not None:
-            self._errant_from = (session.next_incoming_id + session.incoming_window) & SERIAL_MASK
+            granted = session.incoming_window + session._slack
+            self._errant_from = (session.next_incoming_id + granted) & SERIAL_MASK
         self._advance(Step.SEND_CLOSING)
         session._locally_detached(self)
 
@@ -439,7 +451,13 @@ class Link:
         self._gone = True
         self._state = State.DONE
         self.credit = 0
+        self._end_outgoing()
         self._drop_partial()
+
+    def _end_outgoing(self) -> None:
+        if self._outgoing is not None:
+            self._outgoing.is_over = True
+            self._outgoing = None
 
     def _drop_partial(self) -> None:
         self._partial = None
@@ -447,6 +465,9 @@ class Link:
         self._part_cost = 0
         self._parts = []
         self._part_bytes = 0
+        if self._parting:
+            self._parting = 0
+            self.session._parts_ended()
 
     def _advance(self, step: Step) -> None:
         state = ENDPOINT.get((self._state, step))
@@ -465,6 +486,8 @@ class Link:
         session = self.session
         if self._state is not State.OPEN or session._queue or not self._allow_new:
             return 0
+        if self._outgoing is not None:
+            return 0
         window = session.remote_incoming_window
         return self.credit if self.credit < window else window
 
@@ -480,6 +503,7 @@ class Link:
         batchable: bool = False,
         resume: bool = False,
         aborted: bool = False,
+        size: int | None = None,
     ) -> Delivery:
         """Send one delivery, in as many frames as the peer's max-frame-size asks for.
 
@@ -493,15 +517,18 @@ class Link:
             batchable: the peer may settle it together with later ones.
             resume: it continues an unsettled delivery of an earlier attachment (§2.6.13).
             aborted: with resume: give it up; it counts as settled.
+            size: for `send_parts`.
 
         Raises:
-            LocalProtocolError: no credit, a link that is not attached, or settlement against the
-                link's snd-settle-mode.
+            LocalProtocolError: no credit, a link that is not attached or is in the middle of a
+                delivery in parts, or settlement against the link's snd-settle-mode.
             MessageSizeExceeded: the message is larger than the peer takes.
         """
         session = self.session
         if self.credit <= 0 or self._state is not State.OPEN or self.role != "sender":
             raise self._cannot_send()
+        if self._outgoing is not None:
+            raise LocalProtocolError("a delivery in parts has not ended on this link")
         rule = self._settle_rule
         if rule is not None and settled is not rule and not resume:
             raise LocalProtocolError("the link's snd-settle-mode does not allow this")
@@ -510,11 +537,11 @@ class Link:
             raise LocalProtocolError("the delivery-tag is in use, or the link may only resume")
         if len(tag) > 32:
             raise LocalProtocolError("a delivery-tag has at most 32 octets")
-        size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        is_whole = size is None
+        if size is None:
+            size = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if self.max_message_size and size > self.max_message_size:
-            raise MessageSizeExceeded(
-                f"the message has {size} octets, the peer takes {self.max_message_size}"
-            )
+            raise self._too_large(size)
         if state is not None and len(codec.encode(state)) > MAX_STATE:
             raise LocalProtocolError("the delivery state leaves no room for a payload")
         delivery = Delivery(self, -1, tag, b"", message_format, settled, None, batchable, resume, 0)
@@ -530,6 +557,7 @@ class Link:
         connection.deliveries_out += 1
         if (
             size <= connection._single_payload
+            and is_whole
             and session.remote_incoming_window > 0
             and not session._queue
             and state is None
@@ -564,8 +592,55 @@ class Link:
             sink.extend(parts)
             connection.frames_out += 1
             return delivery
-        session._outbox.add(delivery, parts, size, aborted)
+        if is_whole:
+            session._outbox.add(delivery, parts, size, aborted)
+        else:
+            self._outgoing = session._outbox.open(delivery, size)
         return delivery
+
+    def send_parts(
+        self,
+        size: int,
+        tag: bytes,
+        *,
+        settled: bool = False,
+        message_format: int = 0,
+        state: Any = None,
+        context: Any = None,
+    ) -> OutgoingParts:
+        """Begin a delivery that is given in parts: one too large to be in memory.
+
+        Until it has ended, nothing else can be sent on this link; other links of the session go
+        on in between. The terms are those of `send`.
+
+        Args:
+            size: octets in all; they are counted.
+            tag: see `send`.
+            settled: see `send`.
+            message_format: see `send`.
+            state: see `send`.
+            context: see `send`.
+
+        Raises:
+            LocalProtocolError: as `send`.
+            MessageSizeExceeded: as `send`.
+        """
+        self.send(
+            (),
+            tag,
+            settled=settled,
+            message_format=message_format,
+            state=state,
+            context=context,
+            size=size,
+        )
+        assert self._outgoing is not None
+        return self._outgoing
+
+    def _too_large(self, size: int) -> MessageSizeExceeded:
+        return MessageSizeExceeded(
+            f"the message has {size} octets, the peer takes {self.max_message_size}"
+        )
 
     def _cannot_send(self) -> LocalProtocolError:
         if self.role != "sender":
@@ -588,7 +663,7 @@ class Link:
             raise LocalProtocolError(f"link {self.name!r} is a receiver")
         if self._state is not State.OPEN or self._drain_told:
             return
-        if self._queued:
+        if self._queued or self._outgoing is not None:
             self._drain_waits = True
             return
         self._drain_waits = False

@@ -4,6 +4,11 @@
 `Link.send` puts the usual delivery, one frame with room in the window, on the wire itself. The
 others come here: an `Outbox` holds them in the order of `send` and cuts them into frames as far
 as the peer's window goes. Buffers are sliced, not copied.
+
+A delivery in parts (`Link.send_parts`) stands in line only with what has been appended and not
+sent: what other links send goes out between its parts, in the order in which both were given. So
+whoever appends a little at a time, and only when `OutgoingParts.is_clear`, holds nobody up and
+holds little in memory.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.fast import write_transfer
 from amqproute.wire.amqp10.numbers import SERIAL_MASK
@@ -22,9 +28,15 @@ if TYPE_CHECKING:
 
 
 class _Waiting:
-    """A delivery, or the rest of one, that waits for the peer's window."""
+    """A delivery, or the rest of one, that waits for the peer's window.
 
-    __slots__ = ("aborted", "buffers", "delivery", "left", "started")
+    Attributes:
+        left: octets that wait.
+        missing: octets that have not been appended yet.
+        is_queued: it stands in line.
+    """
+
+    __slots__ = ("aborted", "buffers", "delivery", "is_queued", "left", "missing", "started")
 
     def __init__(
         self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool
@@ -32,8 +44,10 @@ class _Waiting:
         self.delivery = delivery
         self.buffers = deque(memoryview(part) for part in parts)
         self.left = size
+        self.missing = 0
         self.aborted = aborted
         self.started = False
+        self.is_queued = False
 
     def take(self, size: int) -> list[Any]:
         """Remove the next ``size`` octets and return the buffers that hold them."""
@@ -50,6 +64,65 @@ class _Waiting:
         return taken
 
 
+class OutgoingParts:
+    """A delivery whose octets are appended, a part at a time. Made by `Link.send_parts`.
+
+    Attributes:
+        delivery: the delivery.
+        is_over: it has ended: sent to the end, aborted, or gone with its link.
+    """
+
+    __slots__ = ("_outbox", "_waiting", "delivery", "is_over")
+
+    def __init__(self, outbox: Outbox, waiting: _Waiting) -> None:
+        self._outbox = outbox
+        self._waiting = waiting
+        self.delivery = waiting.delivery
+        self.is_over = False
+
+    def __repr__(self) -> str:
+        return f"<OutgoingParts {self.delivery!r} missing={self.missing}>"
+
+    @property
+    def missing(self) -> int:
+        """Octets that have not been appended yet."""
+        return self._waiting.missing
+
+    @property
+    def is_clear(self) -> bool:
+        """Nothing of it waits for the peer's window: more can be appended."""
+        return not self._waiting.is_queued
+
+    def append(self, parts: Sequence[bytes]) -> None:
+        """Send more octets. What does not fill a frame is kept until more comes.
+
+        Nothing happens when the delivery is over.
+
+        Raises:
+            LocalProtocolError: these are more than were announced.
+        """
+        if self.is_over:
+            return
+        waiting = self._waiting
+        size = sum(map(len, parts))
+        if size > waiting.missing:
+            raise LocalProtocolError(
+                f"{size} octets more for a delivery that lacks {waiting.missing}"
+            )
+        waiting.missing -= size
+        waiting.left += size
+        waiting.buffers.extend(memoryview(part) for part in parts)
+        self._outbox.resume(waiting)
+
+    def abort(self) -> None:
+        """Give the delivery up (part 2 §2.7.5, aborted): the peer forgets what it has of it.
+
+        Nothing happens when the delivery is over.
+        """
+        if not self.is_over:
+            self._outbox.abort(self._waiting)
+
+
 class Outbox:
     """What waits in one session.
 
@@ -64,8 +137,44 @@ class Outbox:
         self.queue: deque[_Waiting] = deque()
 
     def add(self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool) -> None:
-        waiting = _Waiting(delivery, parts, size, aborted)
+        """Take a whole delivery."""
         delivery.link._queued += 1
+        self._stand(_Waiting(delivery, parts, size, aborted))
+
+    def open(self, delivery: Delivery, size: int) -> OutgoingParts:
+        """Take a delivery of so many octets, which are to follow."""
+        waiting = _Waiting(delivery, (), 0, False)
+        waiting.missing = size
+        delivery.link._queued += 1
+        return OutgoingParts(self, waiting)
+
+    def resume(self, waiting: _Waiting) -> None:
+        """Some octets have come: send what fills frames."""
+        if not waiting.is_queued and not self._lacks(waiting):
+            self._stand(waiting)
+
+    def abort(self, waiting: _Waiting) -> None:
+        """Drop what waits of a delivery, and tell the peer, if it knows of it."""
+        delivery = waiting.delivery
+        link = delivery.link
+        waiting.buffers.clear()
+        waiting.left = waiting.missing = 0
+        delivery.settled = True
+        link.unsettled.pop(delivery.tag, None)
+        if waiting.started:
+            self._session._outgoing.pop(delivery.id, None)
+            waiting.aborted = True
+            if not waiting.is_queued:
+                self._stand(waiting)
+            return
+        if waiting.is_queued:
+            self.queue.remove(waiting)
+        link._queued -= 1
+        link.credit += 1
+        self._ended(waiting)
+
+    def _stand(self, waiting: _Waiting) -> None:
+        waiting.is_queued = True
         self.queue.append(waiting)
         self.flush()
 
@@ -75,12 +184,24 @@ class Outbox:
         queue = self.queue
         while queue and session.remote_incoming_window > 0:
             waiting = queue[0]
-            if self._send_frame(waiting):
+            if self._lacks(waiting):
+                waiting.is_queued = False  # until more is appended
                 queue.popleft()
-                link = waiting.delivery.link
-                link._queued -= 1
-                if link._drain_waits and not link._queued:
-                    link.drained()
+            elif self._send_frame(waiting):
+                queue.popleft()
+                self._ended(waiting)
+
+    def _ended(self, waiting: _Waiting) -> None:
+        link = waiting.delivery.link
+        if link._outgoing is not None and link._outgoing.delivery is waiting.delivery:
+            link._end_outgoing()
+        if link._drain_waits and not link._queued:
+            link.drained()
+
+    def _lacks(self, waiting: _Waiting) -> bool:
+        """Tell whether more has to be appended before there is a frame worth sending."""
+        size = self._session.connection.remote_max_frame_size
+        return waiting.missing > 0 and waiting.left < size
 
     def _send_frame(self, waiting: _Waiting) -> bool:
         """Send the next frame of a delivery; True when it was the last."""
@@ -94,11 +215,12 @@ class Outbox:
             delivery.id = session._next_delivery_id
             session._next_delivery_id = (delivery.id + 1) & SERIAL_MASK
             link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
+            link._queued -= 1  # from here on the count says that it has used a credit
             if delivery.tag in link.unsettled and not delivery.settled:
                 session._outgoing[delivery.id] = delivery
         room = connection.remote_max_frame_size - len(self._transfer_head(waiting, first, True, 0))
-        more = waiting.left > room
-        size = room if more else waiting.left
+        more = waiting.left > room or waiting.missing > 0
+        size = room if waiting.left > room else waiting.left
         session.remote_incoming_window -= 1
         session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
         connection._sink.append(self._transfer_head(waiting, first, more, size))
@@ -125,11 +247,13 @@ class Outbox:
         )
 
     def drop(self, link: Link) -> None:
+        """Forget what waits of a link: it is being detached."""
         kept = [each for each in self.queue if each.delivery.link is not link]
         self.queue.clear()
         self.queue.extend(kept)
+        link._end_outgoing()
         link._queued = 0
         link._drain_waits = False
 
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "OutgoingParts"]

@@ -19,6 +19,12 @@ direction, all as serial numbers that wrap at 2**32:
 `settle` turns runs of consecutive ids into one disposition frame each, whatever links they are
 on; a disposition that comes in is taken apart into one event per link.
 
+**Large deliveries** come in parts on links that take parts: once so much of one has come, it is
+entered like a whole one, and what comes further is reported as it comes. Then the incoming window
+does bound memory: as long as a large delivery is under way it counts the octets that the user has
+not taken (`took`), and falls to nothing when those are too many. The peer learns of the smaller
+window by a flow; what it was granted before stays granted (``_slack``).
+
 A fault of the peer's within the session ends it with a condition; what arrives until the peer's
 end is discarded (E-11). The session's methods that begin with ``_on_`` take one performative of
 the peer's each and raise `LinkFaultError` or `SessionFaultError`; the connection catches these
@@ -38,6 +44,7 @@ from amqproute.wire.amqp10.events import (
     LinkAttached,
     LinkDetached,
     LinkFlowed,
+    PartsReceived,
     SessionFlowed,
 )
 from amqproute.wire.amqp10.fast import write_disposition
@@ -54,8 +61,13 @@ from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
 if TYPE_CHECKING:
     from amqproute.wire.amqp10.connection import Connection
 
+WANTED: Final = 1
+PRESETTLED: Final = 2
+UNWANTED: Final = 3
+"""States of a link in the middle of a delivery in parts; 0 for a link that is not."""
+PART_OCTETS: Final = 64
+"""What a part of a delivery costs in memory beside its octets."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
-PART_OCTETS: Final = 64  # what a part of a delivery costs in memory beside its octets
 """What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
 
 
@@ -84,6 +96,11 @@ class Session:
         self._window = connection.settings.incoming_window
         self._low_water = self._window // 2
         self.incoming_window = self._window
+        # Links in the middle of a delivery in parts; octets of parts that were not taken; frames
+        # granted before the window became smaller.
+        self._parting = 0
+        self._untaken = 0
+        self._slack = 0
         self.next_incoming_id = 0
         self.next_outgoing_id = 0
         self.remote_incoming_window = 0
@@ -245,6 +262,7 @@ class Session:
             link.credit = 0
             link._queued = 0
             link._drain_waits = False
+            link._end_outgoing()
             link._drop_partial()
 
     def _dissolve(self) -> None:
@@ -420,6 +438,7 @@ class Session:
             raise _unattached(detach.handle)
         link.remote_closed = detach.closed
         link.credit = 0
+        link._end_outgoing()
         link._drop_partial()
         told = link._told
         link._advance(Step.RECEIVE_CLOSING)
@@ -543,12 +562,17 @@ class Session:
 
     def _reopen_window(self, window: int) -> None:
         if window < 0:
-            raise SessionFaultError(
-                conditions.SESSION_WINDOW_VIOLATION, "more transfers than the incoming window has"
-            )
+            if not self._slack:
+                raise SessionFaultError(
+                    conditions.SESSION_WINDOW_VIOLATION,
+                    "more transfers than the incoming window has",
+                )
+            self._slack -= 1
+            window = self.incoming_window = 0
         if self._state is State.OPEN:
-            self.incoming_window = self._window
-            self.connection._send(self.channel, self._flow())
+            room = self._narrow_window() if self._parting else self._window
+            if room > window:
+                self._grant(room)
 
     def _may_transfer(self, link: Link) -> bool:
         """Whether a transfer on a link that is not open counts; False: discard it."""
@@ -591,7 +615,10 @@ class Session:
                 link, conditions.NOT_ALLOWED, "the delivery-tag changes within a delivery"
             )
         if transfer.aborted:
-            link._drop_partial()
+            if link._parting:
+                self._abort_parts(link, delivery)
+            else:
+                link._drop_partial()
             return None
         if transfer.settled:
             delivery.settled = True
@@ -599,13 +626,109 @@ class Session:
             delivery.state = transfer.state
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
+        if link._parting:
+            self._on_part(link, delivery, payload, not transfer.more)
+            return None
         self._gather(link, payload)
         if transfer.more:
+            if (
+                link.takes_parts
+                and link._part_bytes >= self.connection.settings.part_from
+                and link._state is State.OPEN
+            ):
+                self._begin_parts(link, delivery)
             return None
         size = link._part_bytes
         delivery.payload = b"".join(link._parts)
         link._drop_partial()
         return self._complete(link, delivery, size)
+
+    # ------------------------------------------------------------------ large deliveries, in parts
+
+    def _begin_parts(self, link: Link, delivery: Delivery) -> None:
+        """Hand up what there is of an unfinished delivery; more follows as it comes."""
+        parts, size = link._parts, link._part_bytes
+        is_wanted = self._complete(link, delivery, size) is not None
+        link._drop_partial()
+        link._partial = delivery
+        link._part_bytes = size
+        link._parting = PRESETTLED if delivery.settled else WANTED if is_wanted else UNWANTED
+        self._parting += 1
+        if is_wanted:
+            self._untaken += size
+            self.connection._emit(PartsReceived(link, delivery, parts))
+        self._low_water = self._narrow_window() // 2
+        self._grant(min(self.incoming_window, self._narrow_window()))
+
+    def _on_part(self, link: Link, delivery: Delivery, payload: bytes, is_last: bool) -> None:
+        link._part_bytes += len(payload)
+        if link.max_message_size and link._part_bytes > link.max_message_size:
+            raise _too_large(link)
+        if self._is_wanted(link, delivery):
+            self._untaken += len(payload)
+            event = self._part_event(link, delivery)
+            if payload:
+                event.parts.append(payload)
+            event.is_last = is_last
+            if is_last and delivery.settled:
+                self._forget_incoming(link, delivery)
+        if is_last:
+            link._drop_partial()
+
+    def _abort_parts(self, link: Link, delivery: Delivery) -> None:
+        if self._is_wanted(link, delivery):
+            delivery.settled = True
+            self._part_event(link, delivery).is_aborted = True
+        self._forget_incoming(link, delivery)
+        link._drop_partial()
+
+    def _is_wanted(self, link: Link, delivery: Delivery) -> bool:
+        if link._parting == WANTED:
+            return self._incoming.get(delivery.id) is delivery  # else we have settled it
+        return link._parting == PRESETTLED
+
+    def _part_event(self, link: Link, delivery: Delivery) -> PartsReceived:
+        connection = self.connection
+        events = connection._events
+        if events:
+            event = events[-1]
+            if type(event) is PartsReceived and event.delivery is delivery:
+                return event
+        event = PartsReceived(link, delivery, [])
+        connection._emit(event)
+        return event
+
+    def _forget_incoming(self, link: Link, delivery: Delivery) -> None:
+        if self._incoming.get(delivery.id) is delivery:
+            del self._incoming[delivery.id]
+            del link.unsettled[delivery.tag]
+
+    def _parts_ended(self) -> None:
+        """A link is not in the middle of parts any more."""
+        self._parting -= 1
+        if not self._parting:
+            self._low_water = self._window // 2
+            if self._state is State.OPEN:
+                self._grant(self._window)
+
+    def took(self, octets: int) -> None:
+        """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
+        self._untaken = max(0, self._untaken - octets)
+        if self._parting and self.incoming_window <= self._low_water:
+            self._reopen_window(self.incoming_window)
+
+    def _narrow_window(self) -> int:
+        """Frames that may come while a delivery in parts is under way."""
+        room = self.connection.settings.part_window - self._untaken
+        frames = max(0, room) // self.connection._frame_limit
+        return min(self._window, frames if self._untaken else max(2, frames))
+
+    def _grant(self, window: int) -> None:
+        """Set the window and tell the peer; what was granted before stays granted."""
+        granted = self.incoming_window + self._slack
+        self._slack = max(0, granted - window)
+        self.incoming_window = window
+        self.connection._send(self.channel, self._flow())
 
     def _gather(self, link: Link, payload: bytes) -> None:
         link._part_bytes += len(payload)

@@ -30,6 +30,10 @@ class ConnectionSettings:
             0 for no limit.
         max_partial: octets of deliveries that have begun and not ended, over all links of a
             connection; a link that wants more is detached; 0 for no limit.
+        part_from: octets of an unfinished delivery from which on it is handed up in parts, on links
+            that take parts (`Link.takes_parts`).
+        part_window: octets of such parts that a session may have handed up and that have not been
+            taken (`Session.took`).
         credit_grace_new: deliveries taken on a new link before our first flow (P-04).
         incoming_window: transfer frames of a session's window.
         offered_capabilities: of the open.
@@ -53,6 +57,8 @@ class ConnectionSettings:
     close_timeout: float = 5.0
     max_message_size: int = 0
     max_partial: int = 0
+    part_from: int = 1024 * 1024
+    part_window: int = 8 * 1024 * 1024
     credit_grace_new: int = 10
     incoming_window: int = 2048
     offered_capabilities: Sequence[str] = ()
