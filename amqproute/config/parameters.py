@@ -646,6 +646,13 @@ class Limits(Settings):
         description="The most deliveries to one consumer that it has not settled; it gets no "
         "more until it does, whatever its credit.",
     )
+    resume_timeout: Seconds = Field(
+        default=3600.0,
+        ge=0,
+        le=604800,
+        description="The longest that a link which is detached, and not closed, may come back. Its "
+        "client may ask for less. Until then the messages that it had not settled are kept for it.",
+    )
     transaction_timeout: Seconds = Field(
         default=120.0,
         ge=1,

@@ -54,6 +54,7 @@ from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
 from amqproute.net.connector import Connector, Pace
 from amqproute.net.listener import ConnectionCount, Listener
@@ -349,6 +350,7 @@ class House:
                 links=limits.max_links,
                 unsettled=limits.unsettled_per_link,
                 unsettled_bytes=limits.queue_memory_bytes,
+                suspended_seconds=int(limits.resume_timeout),
             ),
             now_ms,
             self._reactor.seconds,
@@ -362,6 +364,7 @@ class House:
             when_peer=self.relay.peer_called,
         )
         self._offer_branches(branches)
+        self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
         self._forget_old_receipts()
         for listen in config.listen:
             await self._listen(listen)
@@ -662,6 +665,8 @@ class House:
             self.branches.stop()
         if self.delays is not None:
             self.delays.stop()
+        if self.shared is not None:
+            self.shared.suspended.stop()
         self.broker.stop()
         if self._sweep is not None and self._sweep.active():
             self._sweep.cancel()

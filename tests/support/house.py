@@ -26,6 +26,7 @@ from amqproute.broker.transaction import TransactionTerms
 from amqproute.errors import ConnectError, ResolveError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
 from amqproute.message import Message
 from amqproute.net.pump import TransportFacts
@@ -393,6 +394,7 @@ class House:
             TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
             when_peer=self.relay.peer_called,
         )
+        self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
         network.houses[domain] = self
         self.relay.start()
 
