@@ -150,6 +150,11 @@ class Binding:
         """What operators call it."""
         return self.declaration.name
 
+    @property
+    def is_active(self) -> bool:
+        """It takes from its source."""
+        return self._active
+
     def start(self) -> None:
         """Begin to take from the source."""
         self._active = True

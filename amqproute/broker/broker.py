@@ -344,13 +344,10 @@ class Broker:
     def withdraw(self, name: str) -> Withdrawal:
         """Take a node out of the directory: nobody finds it, and it takes nothing any more."""
         node = self.nodes.pop(name, None) or self.topics.pop(name)
-        bound = [
-            each
-            for each in self.bindings
-            if name in (self.resolve(each.source), self.resolve(each.target))
-        ]
-        for each in bound:
-            self.unbind(each)
+        ends = {
+            each: (self.resolve(each.source), self.resolve(each.target)) for each in self.bindings
+        }
+        bound = {each: self.unbind(each) for each, both in ends.items() if name in both}
         if isinstance(node, Queue):
             node.is_ending = True
         return Withdrawal(node, bound, self._clock)
@@ -363,14 +360,14 @@ class Broker:
             self.nodes[node.name] = node
         else:
             self.topics[node.name] = node
-        for each in withdrawal.bindings:
-            self.bind(each)
+        for each, is_active in withdrawal.bindings.items():
+            self.bind(each, is_active)
 
     def empty_rows(self, rows: str) -> Withdrawal:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
         queue = self._make(rows, QueueLimits(), dead_letter=discard)
         queue.is_ending = True
-        return Withdrawal(queue, [], self._clock)
+        return Withdrawal(queue, {}, self._clock)
 
     # -- bindings ------------------------------------------------------------------------------
 
@@ -397,7 +394,7 @@ class Broker:
         binding = Binding(
             declaration,
             source,
-            lambda: self._bound_target(declaration.target),
+            lambda: self._bound_target(binding.declaration.target),  # it may be renamed
             self.begin,
             self._clock,
             self._now_ms,
@@ -414,9 +411,12 @@ class Broker:
             raise NotFound(f"nobody knows the way to {name!r} yet")
         return self.return_to(name)
 
-    def unbind(self, declaration: BindingDeclaration) -> None:
-        """End a binding."""
-        self.bindings.pop(declaration).stop()
+    def unbind(self, declaration: BindingDeclaration) -> bool:
+        """End a binding; tell whether it was at work."""
+        binding = self.bindings.pop(declaration)
+        was_active = binding.is_active
+        binding.stop()
+        return was_active
 
     def _unbind_all(self, name: str) -> None:
         """The bindings of a node go with it, whichever end it is (N-09)."""

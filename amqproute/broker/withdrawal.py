@@ -9,7 +9,7 @@ disk, a page at a time. What consumers hold comes back when their links have gon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -27,21 +27,28 @@ class Withdrawal:
 
     Args:
         node: the `Queue` or `Topic`.
-        bindings: those that were its own.
+        bindings: those that were its own, and whether they were at work.
         clock: to look again while something is still on its way.
     """
 
     log = Logger()
 
     def __init__(
-        self, node: Queue | Topic, bindings: Sequence[BindingDeclaration], clock: IReactorTime
+        self, node: Queue | Topic, bindings: Mapping[BindingDeclaration, bool], clock: IReactorTime
     ) -> None:
         self.node = node
-        self.bindings = tuple(bindings)
+        self.bindings = dict(bindings)
         self._clock = clock
 
     def __repr__(self) -> str:
         return f"<Withdrawal of {self.node!r}>"
+
+    def discard(self) -> None:
+        """End a node on which there was never anything; if there is, it goes."""
+        if _holds(self.node):
+            self.finish(lambda: None)
+        elif isinstance(self.node, Queue):
+            self.node.stop()
 
     def finish(self, done: Callable[[], None]) -> None:
         """Take everything off the node, and end it; durable subscriptions end with a topic.
@@ -58,7 +65,7 @@ class Withdrawal:
         node.purge().addCallbacks(self._purged, self._failed, (node, done))
 
     def _purged(self, _: object, queue: Queue, done: Callable[[], None]) -> None:
-        if queue.depth or not queue.is_settled:
+        if _holds(queue):
             self._clock.callLater(EMPTYING_SECONDS, self.finish, done)
             return
         queue.delete()
@@ -66,3 +73,8 @@ class Withdrawal:
 
     def _failed(self, failure: Failure) -> None:
         self.log.failure("{node} could not be emptied", failure, node=self.node.name)
+
+
+def _holds(node: Queue | Topic) -> bool:
+    """Tell whether something is on a node, or on its way to it."""
+    return isinstance(node, Topic) or bool(node.depth) or not node.is_settled

@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -31,11 +31,12 @@ from amqproute.config.parameters import (
     Binding,
     Config,
     Listen,
+    Node,
     Source,
 )
 from amqproute.errors import ConfigError
 
-__all__ = ["DEFAULT_PATH", "Problem", "advise", "check_files", "find", "load", "loads"]
+__all__ = ["DEFAULT_PATH", "Problem", "advise", "check_files", "find", "load", "loads", "read_node"]
 
 DEFAULT_PATH: Final = Path("/etc/amqproute/amqproute.yaml")
 
@@ -143,6 +144,34 @@ def loads(text: str, path: Path | str) -> Config:
         problems.sort(key=lambda problem: problem.line)
         raise ConfigError(list(dict.fromkeys(str(problem) for problem in problems)))
     return config
+
+
+def read_node(options: Mapping[str, Any]) -> Node:
+    """Read one node as it would stand under `nodes`, for those that are made at runtime.
+
+    Args:
+        options: its keys and values; `dead-letter` is not looked up.
+
+    Raises:
+        ConfigError: with all problems that were found, each beginning with its key.
+    """
+    data = {key: value for key, value in options.items() if value is not None}
+    try:
+        config = Config.model_validate({"nodes": [data]}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = [(_place_of(detail), detail) for detail in error.errors()]
+        raise ConfigError(
+            [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+        ) from None
+    lines = {("nodes", 0, key): 1 for key in data}
+    place = _Place(config.with_source(Source(None, lines)))
+    problems = [
+        f"{problem.key.removeprefix('nodes[0].')}: {problem.message}"
+        for problem in _check_topics(config, place)
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return config.nodes[0]
 
 
 # --- what pydantic found, in words ---------------------------------------------------------------

@@ -863,4 +863,12 @@ def _log_failure(failure: Failure, doing: str) -> None:
     log.failure("{doing} failed", failure, doing=doing)
 
 
-__all__ = ["House", "binding_declaration", "described", "make_policy", "make_resolver", "make_router", "now_ms"]
+__all__ = [
+    "House",
+    "binding_declaration",
+    "described",
+    "make_policy",
+    "make_resolver",
+    "make_router",
+    "now_ms",
+]

@@ -1,37 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``$management``: the node that answers operators' questions (topic G).
+"""``$management``: the node that answers operators and does what they ask (topic G).
 
-A request is a message whose application-properties say what is asked, as in the working draft of
-AMQP Management: ``operation``, ``type`` or ``entityType``, ``name``. The reply goes to the node
-that ``reply-to`` names, with the request's message-id as correlation-id (G-19), ``statusCode``
-and ``statusDescription`` (G-20), and a map as amqp-value. A question that fails is answered, not
+A request is a message in one of two forms (G-18):
+
+* application-properties as in the working draft of AMQP Management, ``operation``, ``type`` or
+  ``entityType``, ``name``, with a map as amqp-value; or a list of such maps, each with
+  ``operation``, ``type``, ``name`` and ``attributes``: a batch;
+* text, as amqp-value or as data of the type ``text/plain``, a command on each line (`commands`).
+
+The reply goes to the node that ``reply-to`` names, with the request's message-id as correlation-id
+(G-19), ``statusCode`` and ``statusDescription`` (G-20), and a map as amqp-value. That of a batch
+has ``committed`` and ``results``: for each command its ``index`` from 0, ``status``,
+``description`` and ``attributes``. A batch is all or nothing (G-03, `inventory`); the commands
+that fell with the one that failed have the status 424. A question that fails is answered, not
 rejected: link and session stay (G-21). Only a request that nobody could answer is rejected: one
 without ``reply-to``, with a ``reply-to`` that is no node here, or one that does not decode.
 
-==========  ==================================================================================
-operation   reply
-==========  ==================================================================================
-``QUERY``   ``attributeNames`` and ``results``, a list of values for each entity; restricted by
-            the body's ``attributeNames`` and the properties ``offset`` and ``count``; the
-            reply's property ``count`` tells the rows given, ``total`` those there are
-``READ``    the attributes of the one entity with that ``name``
-==========  ==================================================================================
+==============  ==============================================================================
+operation       does
+==============  ==============================================================================
+``QUERY``       ``attributeNames`` and ``results``, a list of values for each entity; restricted
+                by the body's ``attributeNames`` and the properties ``offset`` and ``count``; the
+                reply's property ``count`` tells the rows given, ``total`` those there are
+``READ``        the attributes of the one entity with that ``name``
+``CREATE`` ``UPDATE`` ``DELETE`` ``ASSERT`` ``RENAME``
+                for the types ``queue``, ``topic``, ``link`` (a binding) and ``alias``; options
+                are the body's entries, in the words of the configuration
+``PURGE``       deletes what waits on a queue
+``GET-TYPES`` ``GET-OPERATIONS`` ``GET-ATTRIBUTES``
+                what there is to ask about, and how
+==============  ==============================================================================
 
 What there is to ask about is a registry: an `EntityType` is a name and a function that gives
 rows. Operations are a table as well; a new one is an entry with a function.
 
-Replies are put within the request's own batch, so that the request counts as accepted only when
-its reply is on its way; that of an operation which takes its time follows when it is done. A reply
-goes to local nodes only, and of these to dynamic ones, whose names nobody can guess, and to nodes
-that the asker may publish to: the service lends nobody its own rights.
+Who may attach may ask. To change something one needs the right `manage` on each node that it is
+about (G-25); a refusal is answered with 403 and stands in the log.
 
-Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``.
+Replies are put within the request's own batch, so that the request counts as accepted only when
+its reply is on its way, and what it asked for is durable; the reply of an operation which takes its
+time follows when it is done. A reply goes to local nodes only, and
+of these to dynamic ones, whose names nobody can guess, and to nodes that the asker may publish to:
+the service lends nobody its own rights.
+
+Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A batch has
+`commands.MOST_COMMANDS` commands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -40,23 +60,51 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
-from amqproute.address import from_compatibility, is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
-from amqproute.broker.queue import Queue
-from amqproute.broker.topic import Topic
-from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, PreconditionFailed
+from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
+from amqproute.services.commands import (
+    BAD_REQUEST,
+    CONFLICT,
+    FORBIDDEN,
+    INTERNAL,
+    NOT_FOUND,
+    NOT_IMPLEMENTED,
+    NOT_RUN,
+    OK,
+    OPERATIONS,
+    Command,
+    Refused,
+    read_map,
+)
+from amqproute.services.inventory import Changes, Inventory, Result
+from amqproute.services.overview import Overview, Rows
+from amqproute.services.requests import (
+    Allows,
+    Commands,
+    Reply,
+    Request,
+    attribute_names,
+    encode_reply,
+    read_request,
+    reply_target,
+    result_row,
+    whole,
+)
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
-from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10.types import Int
 
 __all__ = [
+    "BAD_REQUEST",
+    "CONFLICT",
     "MANAGEMENT",
     "MAX_ROWS",
+    "NOT_FOUND",
+    "OK",
     "SYNONYMS",
+    "Allows",
     "EntityType",
     "ManagementService",
     "Reply",
@@ -70,21 +118,11 @@ MANAGEMENT: Final = "$management"
 SYNONYMS: Final = ("amqp$admin",)
 """Further names under which the assembly enters the same service (G-01)."""
 
-SERVICE_TYPE: Final = "org.amqp.management"
-"""The ``type`` of the management node itself, which a QUERY carries in the working draft."""
-
 MAX_ROWS: Final = 1000
 """Rows of one reply, whatever ``count`` asks for."""
 
-OK: Final = 200
-BAD_REQUEST: Final = 400
-NOT_FOUND: Final = 404
-CONFLICT: Final = 409
-INTERNAL: Final = 500
-NOT_IMPLEMENTED: Final = 501
-
-Row = Mapping[str, Any]
-Rows = Callable[[], Iterable[Row]]
+_CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE")
+_KINDS: Final = ("queue", "topic", "link", "alias")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,56 +138,7 @@ class EntityType:
     rows: Rows
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request, taken apart.
-
-    Attributes:
-        operation: in upper case.
-        properties: the application-properties.
-        body: the map of the amqp-value body; empty for any other body.
-        principal: who asks.
-    """
-
-    operation: str
-    properties: Mapping[str, Any]
-    body: Mapping[str, Any]
-    principal: Principal
-
-    @property
-    def entity_type(self) -> str | None:
-        """What is asked about; None for everything."""
-        for key in ("entityType", "type"):
-            value = self.properties.get(key)
-            if isinstance(value, str) and value != SERVICE_TYPE:
-                return str(value)
-        return None
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What is answered.
-
-    Attributes:
-        status: like those of HTTP (G-20).
-        description: the cause in words.
-        body: goes out as a map.
-        properties: further application-properties.
-    """
-
-    status: int
-    description: str
-    body: Mapping[str, Any]
-    properties: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, status: int, description: str, body: Row | None = None, **properties: Any) -> Reply:
-        """Make a reply."""
-        return cls(status, description, body or {}, properties)
-
-
 Operation = Callable[[Request], "Reply | Deferred[Reply]"]
-Allows = Callable[[Principal, Verb, str], bool]
 
 
 @implementer(ITarget)
@@ -158,22 +147,23 @@ class ManagementService:
 
     Args:
         broker: the nodes asked about, and those that replies go to.
-        allows: the access rules, for replies to named nodes.
+        allows: the access rules: for changes, and for replies to named nodes.
         now_ms: the wall clock, ms since the epoch.
-        destinations: the state of each next hop: maps with ``queue``, the name of its relay
-            queue, and whatever else is to be shown with it; an attribute that the queue has as
-            well is shown with ``peer-`` before its name.
+        inventory: makes and deletes nodes; None: nothing can be changed.
+        destinations: see `overview.Overview`.
         connections: the open connections: maps with ``name`` and whatever else.
+        links: the links of clients, likewise.
+        close_link: detaches the links of clients with this name.
 
     Attributes:
-        operations: name to function; may be added to.
+        operations: name to function; may be added to. They come before those of `commands`.
     """
-
-    log = Logger()
 
     name = MANAGEMENT
     acts_at_once = True
-    """What a request asks for is done by `put`: no transaction could roll it back (X-04)."""
+    """What a request asks for is done by `put`: no transaction could roll it back (X-04, G-04)."""
+
+    log = Logger()
 
     def __init__(
         self,
@@ -181,18 +171,32 @@ class ManagementService:
         allows: Allows,
         now_ms: Callable[[], int],
         *,
+        inventory: Inventory | None = None,
         destinations: Rows = tuple,
         connections: Rows = tuple,
+        links: Rows = tuple,
+        close_link: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._broker = broker
         self._allows = allows
-        self._now_ms = now_ms
+        self._inventory = inventory
+        self._close_link = close_link
         self._types: dict[str, EntityType] = {}
-        self.operations: dict[str, Operation] = {"QUERY": self._query, "READ": self._read}
-        self._destinations = destinations
-        self.register(EntityType("queue", self._queues))
-        self.register(EntityType("relay-queue", self._relay_queues))
-        self.register(EntityType("binding", self._bindings))
+        self.operations: dict[str, Operation] = {
+            "QUERY": self._query,
+            "READ": self._read,
+            "GET-TYPES": self._get_types,
+            "GET-OPERATIONS": self._get_operations,
+            "GET-ATTRIBUTES": self._get_attributes,
+        }
+        self._does = {} if inventory is None else _functions(inventory)
+        overview = self._overview = Overview(broker, inventory, now_ms, destinations, links)
+        self.register(EntityType("queue", overview.queues))
+        self.register(EntityType("topic", overview.topics))
+        self.register(EntityType("relay-queue", overview.relay_queues))
+        self.register(EntityType("binding", overview.bindings))
+        self.register(EntityType("link", overview.links))
+        self.register(EntityType("alias", overview.aliases))
         self.register(EntityType("connection", connections))
 
     def __repr__(self) -> str:
@@ -220,18 +224,22 @@ class ManagementService:
             # The class itself would end the session, see `frontends.inbound`; G-21 asks for less.
             raise AmqpError(error.description, condition=conditions.DECODE_ERROR) from None
         target = reply_target(self._broker, self._allows, asked.reply_to, origin.principal)
-        reply = self.answer(request)
+        changes = Changes(str(origin.principal), batch.now_ms)
+        reply = self.answer(request, changes)
         correlation = asked.message_id if asked.message_id is not None else asked.correlation_id
         if isinstance(reply, Deferred):
             reply.addErrback(self._broken, request.operation)
             reply.addCallback(self._follow, target, asked.reply_to, correlation)
             reply.addErrback(self._not_told, request.operation)
-        else:
-            target.put(
-                encode_reply(reply, asked.reply_to, correlation),
-                batch,
-                Origin(ANONYMOUS_PRINCIPAL),
-            )
+            return
+        changes.join(batch)  # before the reply: who reads it finds done what it says
+        answer = encode_reply(reply, asked.reply_to, correlation)
+        try:
+            target.put(answer, batch, Origin(ANONYMOUS_PRINCIPAL))
+        except AmqpError:
+            changes.leave(batch)  # nothing is done of which nobody is told
+            raise
+        changes.put(batch)
 
     def _follow(self, reply: Reply, target: Any, reply_to: Any, correlation: Any) -> Deferred[None]:
         batch = self._broker.begin()
@@ -249,28 +257,147 @@ class ManagementService:
             error=failure.getErrorMessage(),
         )
 
-    def answer(self, request: Request) -> Reply | Deferred[Reply]:
-        """Carry one request out."""
+    def answer(self, request: Request, changes: Changes | None = None) -> Reply | Deferred[Reply]:
+        """Carry one request out.
+
+        Args:
+            request: what is asked.
+            changes: collects what is changed; None where nothing can be changed.
+        """
+        if request.batch is not None:
+            return self._batch(request.batch, request.principal, changes)
         if not request.operation:
             return Reply.of(BAD_REQUEST, "the application property `operation` is missing")
         operation = self.operations.get(request.operation)
-        if operation is None:
-            known = ", ".join(self.operations)
+        if operation is not None:
+            return operation(request)
+        if request.operation not in OPERATIONS:
+            known = ", ".join(dict.fromkeys((*self.operations, *OPERATIONS)))
             return Reply.of(
                 NOT_IMPLEMENTED, f"no operation {request.operation[:64]!r} here; there are {known}"
             )
-        return operation(request)
+        return self.change(request, changes)
 
-    # -- operations ----------------------------------------------------------------------------
+    def change(self, request: Request, changes: Changes | None) -> Reply:
+        """Carry a single command out."""
+        try:
+            command = read_map({**request.properties, "attributes": request.body})
+            result = self._carry_out(command, request.principal, changes)
+        except Refused as refused:
+            if changes is not None:
+                changes.roll_back()
+            return Reply.of(refused.status, refused.words, refused.attributes)
+        return Reply.of(result.status, result.words, result.attributes)
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def _batch(
+        self, batch: Commands | Refused, principal: Principal, changes: Changes | None
+    ) -> Reply:
+        """Do all of a batch or nothing (G-02, G-03), in the order given (G-27)."""
+        if isinstance(batch, Refused):
+            return Reply.of(batch.status, batch.words, {"committed": False, "results": []})
+        results: list[Result] = []
+        for place, command in batch:
+            try:
+                if isinstance(command, Refused):
+                    raise command
+                results.append(self._carry_out(command, principal, changes))
+            except Refused as refused:
+                if changes is not None:
+                    changes.roll_back()
+                failed = len(results)
+                results = [_FALLEN] * len(batch)
+                results[failed] = Result(refused.status, refused.words, refused.attributes)
+                return _batch_reply(refused.status, f"{place}: {refused.words}", False, results)
+        return _batch_reply(OK, "OK", True, results)
+
+    def _carry_out(self, command: Command, principal: Principal, changes: Changes | None) -> Result:
+        if command.operation in ("QUERY", "READ"):
+            return self._ask(command)
+        if self._inventory is None or changes is None:
+            raise Refused(NOT_IMPLEMENTED, "nothing can be changed here at runtime")
+        if command.kind not in _KINDS:
+            known = ", ".join(_KINDS)
+            raise Refused(
+                BAD_REQUEST, f"{command.operation} is for {known}, not {command.kind[:64]!r}"
+            )
+        if command.operation in _CHANGING:
+            self._require_right(command, principal)
+        if command.operation == "DELETE" and command.kind == "link":
+            closed = self._close_links(command.name, changes)
+            if closed is not None:
+                return closed
+        kind = "node" if command.kind in ("queue", "topic") else command.kind
+        function = self._does.get((command.operation, kind))
+        if function is None:
+            raise Refused(
+                NOT_IMPLEMENTED, f"there is no {command.operation} for the type {command.kind}"
+            )
+        return function(command, changes)
+
+    def _require_right(self, command: Command, principal: Principal) -> None:
+        """Require the right to manage every node that a command is about (G-25)."""
+        for name in self._about(command):
+            if not self._allows(principal, Verb.MANAGE, name):
+                self.log.warn(
+                    "{who} may not {what}: no right to manage {node}",
+                    who=str(principal),
+                    what=str(command),
+                    node=name,
+                )
+                raise Refused(FORBIDDEN, f"{principal} may not manage {name[:256]!r}")
+
+    def _about(self, command: Command) -> list[str]:
+        given = command.arguments
+        named = [str(given[key]) for key in ("source", "target", "destination") if given.get(key)]
+        if command.kind != "link":
+            new_name = given.get("new-name")
+            return [command.name, *([str(new_name)] if new_name else []), *named]
+        for each in self._broker.bindings:
+            if each.name == command.name:
+                named += [each.source, each.target]
+        return named or [MANAGEMENT]
+
+    def _close_links(self, name: str, changes: Changes) -> Result | None:
+        """Detach the links of clients by name (G-13); None if there are none, or a binding."""
+        assert self._inventory is not None
+        if name in self._inventory.links:
+            return None
+        count = sum(row["name"] == name for row in self._overview.client_links())
+        if not count or any(each.name == name for each in self._broker.bindings):
+            return None
+        changes.did(f"DELETE link {name}", done=partial(self._close_link, name))
+        return Result(OK, f"{count} links of clients are being detached", {"links": count})
+
+    def _ask(self, command: Command) -> Result:
+        """Answer a query in a batch: name and options restrict it (G-11, G-17)."""
+        found = self._types.get(command.kind)
+        if found is None:
+            known = ", ".join(self._types)
+            raise Refused(BAD_REQUEST, f"no type {command.kind[:64]!r} here; there are {known}")
+        rows = [
+            dict(row)
+            for row in found.rows()
+            if command.name in ("", row["name"])
+            and all(row.get(key) == value for key, value in command.arguments.items())
+        ]
+        if command.operation == "READ":
+            if not rows:
+                raise Refused(NOT_FOUND, f"there is no {command.kind} {command.name[:256]!r}")
+            return Result(OK, "OK", rows[0] | self._overview.details(command.name))
+        return Result(OK, f"{len(rows)} found", {"entities": rows[:MAX_ROWS], "total": len(rows)})
+
+    # -- questions -----------------------------------------------------------------------------
 
     def _query(self, request: Request) -> Reply:
         types = self._asked_types(request)
         if isinstance(types, Reply):
             return types
         try:
-            offset = _whole(request.properties, "offset", 0)
-            count = min(_whole(request.properties, "count", MAX_ROWS), MAX_ROWS)
-            wanted = _attribute_names(request.body)
+            offset = whole(request.properties, "offset", 0)
+            count = min(whole(request.properties, "count", MAX_ROWS), MAX_ROWS)
+            wanted = attribute_names(request.body)
         except ValueError as error:
             return Reply.of(BAD_REQUEST, str(error))
         rows = [row for each in types for row in each.rows()]
@@ -292,190 +419,70 @@ class ManagementService:
         for each in types:
             for row in each.rows():
                 if row["name"] == name:
-                    return Reply.of(OK, "OK", row)
+                    is_node = each.name in ("queue", "topic")
+                    details = self._overview.details(name) if is_node else {}
+                    return Reply.of(OK, "OK", {**row, **details})
         kind = request.entity_type or "entity"
         return Reply.of(NOT_FOUND, f"there is no {kind} named {name[:256]!r}")
 
-    def _asked_types(self, request: Request) -> Sequence[EntityType] | Reply:
+    def _asked_types(self, request: Request) -> tuple[EntityType, ...] | Reply:
         name = request.entity_type
         if name is None:
-            return tuple(self._types.values())
+            # Topics stand among the queues, bindings among the links too: once is enough.
+            return tuple(each for each in self._types.values() if each.name not in _SEEN_ELSEWHERE)
         found = self._types.get(name)
         if found is None:
             known = ", ".join(self._types)
             return Reply.of(BAD_REQUEST, f"no entity type {name[:64]!r} here; there are {known}")
         return (found,)
 
-    # -- what there is -------------------------------------------------------------------------
+    def _get_types(self, request: Request) -> Reply:
+        return Reply.of(OK, "OK", {name: [] for name in self._types})
 
-    def _queues(self) -> Iterable[Row]:
-        broker = self._broker
-        for name, queue in sorted(broker.nodes.items()):
-            yield self._queue_row(queue, "queue", "dynamic" if name in broker.dynamic else "node")
-        for _, topic in sorted(broker.topics.items()):
-            yield self._topic_row(topic)
-            for _, subscription in sorted(topic.durable.items()):
-                yield self._queue_row(subscription.queue, "queue", "subscription")
-        for _, queue in sorted(broker.internal.items()):
-            yield self._queue_row(queue, "queue", "relay")
+    def _get_operations(self, request: Request) -> Reply:
+        found: dict[str, list[str]] = {}
+        for name in self._types:
+            kind = "node" if name in ("queue", "topic") else name
+            found[name] = ["QUERY", "READ", *(does for does, each in self._does if each == kind)]
+        return Reply.of(OK, "OK", found)
 
-    def _topic_row(self, topic: Topic) -> dict[str, Any]:
-        tally = topic.tally
-        return {
-            "name": topic.name,
-            "type": "queue",
-            "kind": "topic",
-            "depth": topic.waiting,
-            "available": topic.waiting,
-            "acquired": 0,
-            "deferred": 0,
-            "consumers": topic.consumers,
-            "resident": topic.waiting + topic.retained,
-            "bytes": topic.waiting_bytes,
-            "oldest-age-ms": None,
-            "enqueued": tally.published,
-            "dequeued": tally.delivered,
-            "expired": tally.expired,
-            "dropped": tally.dropped,
-            "unroutable": tally.unroutable,
-            "subscriptions": len(topic.subscriptions),
-            "durable-subscriptions": len(topic.durable),
-        }
-
-    def _bindings(self) -> Iterable[Row]:
-        for binding in self._broker.bindings.values():
-            declaration = binding.declaration
-            yield {
-                "name": binding.name,
-                "type": "binding",
-                "source": declaration.source,
-                "target": declaration.target,
-                "filter": declaration.selector,
-                "mode": binding.mode,
-                "moved": binding.moved,
-                "refused": binding.refused,
-                "reason": binding.words,
-            }
-
-    def _relay_queues(self) -> Iterable[Row]:
-        states = {row.get("queue"): row for row in self._destinations()}
-        for name, queue in sorted(self._broker.internal.items()):
-            row = self._queue_row(queue, "relay-queue", "relay")
-            for key, value in states.get(name, {}).items():
-                if key not in ("queue", "name"):
-                    row[f"peer-{key}" if key in row else key] = value
-            yield row
-
-    def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, Any]:
-        oldest = queue.oldest_arrival_ms
-        tally = queue.tally
-        return {
-            "name": queue.name,
-            "type": entity_type,
-            "kind": kind,
-            "depth": queue.depth,
-            "available": queue.available,
-            "acquired": queue.acquired,
-            "deferred": queue.deferred,
-            "consumers": queue.consumers,
-            "resident": queue.resident,
-            "bytes": queue.resident_bytes + queue.paged_bytes,
-            "oldest-age-ms": None if oldest is None else max(0, self._now_ms() - oldest),
-            "enqueued": tally.enqueued,
-            "dequeued": tally.dequeued,
-            "released": tally.released,
-            "rejected": tally.rejected,
-            "expired": tally.expired,
-            "dead-lettered": tally.dead_lettered,
-            "loaded": tally.loaded,
-        }
+    def _get_attributes(self, request: Request) -> Reply:
+        types = self._asked_types(request)
+        if isinstance(types, Reply):
+            return types
+        found: dict[str, list[str]] = {}
+        for each in types:
+            found[each.name] = list(dict.fromkeys(key for row in each.rows() for key in row))
+        return Reply.of(OK, "OK", found)
 
 
-# -- requests and replies ----------------------------------------------------------------------
+_SEEN_ELSEWHERE: Final = ("topic", "binding")
+_FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed")
+
+Function = Callable[[Command, Changes], Result]
 
 
-def reply_target(broker: Broker, allows: Allows, reply_to: str | None, principal: Principal) -> Any:
-    """Return the node that a reply goes to.
-
-    Raises:
-        PreconditionFailed: there is none, or the asker has no right to it.
-    """
-    if not reply_to:
-        raise PreconditionFailed("the request has no reply-to: the answer has nowhere to go")
-    reply_to = _plain(reply_to)
-    if is_reserved(reply_to):
-        raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
-    try:
-        target = broker.target(reply_to)
-    except NotFound:
-        raise PreconditionFailed(f"the reply-to {reply_to!r} is no node of this broker") from None
-    if reply_to not in broker.dynamic and not allows(principal, Verb.PUBLISH, reply_to):
-        raise PreconditionFailed(
-            f"the reply-to {reply_to!r} is a node that {principal} may not publish to"
-        )
-    return target
-
-
-def _plain(reply_to: str) -> str:
-    """Read a reply-to of a client made for RabbitMQ 4 (A-22)."""
-    try:
-        return from_compatibility(reply_to) or reply_to
-    except InvalidField as error:
-        raise PreconditionFailed(f"reply-to: {error.description}") from None
-
-
-def read_request(message: Message, principal: Principal) -> Request:
-    """Take a request apart.
-
-    Raises:
-        DecodeError: it is malformed.
-    """
-    properties = message.application_properties
-    offsets = message.offsets
-    body: Any = None
-    if offsets.body_code == spec.SECTION_AMQP_VALUE:
-        body = sections.decode_section(message.encoded, offsets.body_start, offsets.body_end)
-    operation = properties.get("operation")
-    return Request(
-        operation.upper() if isinstance(operation, str) else "",
-        properties,
-        body if isinstance(body, dict) else {},
-        principal,
-    )
-
-
-def _whole(properties: Mapping[str, Any], key: str, default: int) -> int:
-    value = properties.get(key)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"the application property `{key}` is not a number from 0 up")
-    return int(value)
-
-
-def _attribute_names(body: Mapping[str, Any]) -> list[str]:
-    names = body.get("attributeNames")
-    if names is None:
-        return []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError("`attributeNames` is not a list of names")
-    return names
-
-
-def encode_reply(reply: Reply, reply_to: str | None, correlation: Any) -> Message:
-    """Return a reply as it is put on its node."""
-    properties: dict[str, Any] = {
-        "statusCode": Int(reply.status),
-        "statusDescription": reply.description,
+def _functions(inventory: Inventory) -> Mapping[tuple[str, str], Function]:
+    """Return what can be done to which kind of thing."""
+    return {
+        ("CREATE", "node"): inventory.create_node,
+        ("ASSERT", "node"): lambda command, _: inventory.assert_node(command),
+        ("UPDATE", "node"): inventory.update_node,
+        ("RENAME", "node"): inventory.rename_node,
+        ("DELETE", "node"): inventory.delete_node,
+        ("PURGE", "node"): inventory.purge_node,
+        ("CREATE", "link"): inventory.create_link,
+        ("ASSERT", "link"): lambda command, _: inventory.assert_link(command),
+        ("UPDATE", "link"): inventory.update_link,
+        ("RENAME", "link"): inventory.rename_link,
+        ("DELETE", "link"): inventory.delete_link,
+        ("CREATE", "alias"): inventory.create_alias,
+        ("ASSERT", "alias"): lambda command, _: inventory.assert_alias(command),
+        ("RENAME", "alias"): inventory.rename_alias,
+        ("DELETE", "alias"): inventory.delete_alias,
     }
-    for key, value in reply.properties.items():
-        properties[key] = Int(value) if type(value) is int else value
-    return Message(
-        b"".join(
-            (
-                codec.encode(spec.Properties(to=reply_to, correlation_id=correlation)),
-                sections.encode_section(spec.SECTION_APPLICATION_PROPERTIES, properties),
-                sections.encode_section(spec.SECTION_AMQP_VALUE, dict(reply.body)),
-            )
-        )
-    )
+
+
+def _batch_reply(status: int, words: str, is_committed: bool, results: list[Result]) -> Reply:
+    rows = [result_row(index, result) for index, result in enumerate(results)]
+    return Reply.of(status, words, {"committed": is_committed, "results": rows})

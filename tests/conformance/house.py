@@ -26,8 +26,14 @@ from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.auth.realm import Authenticator, Throttle
 from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
+from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
+from amqproute.broker.subscription import node_of
+from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionTerms
+from amqproute.config import Config
+from amqproute.config.load import read_node
+from amqproute.daemon.assembly import described
 from amqproute.errors import ConnectError, ResolveError, StoreError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
@@ -38,7 +44,8 @@ from amqproute.relay.relay import Relay
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.routing.table import Router
-from amqproute.services.management import MANAGEMENT, ManagementService
+from amqproute.services import inventory
+from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.memory import MemoryStore
 from amqproute.values import (
@@ -364,12 +371,22 @@ class House:
         self.store.open()
         clock.advance(0)
         self.broker = Broker(self.store, clock, world.now_ms, lambda: f"dynamic-{uuid.uuid4()}")
-        self.broker.declare(
-            [
-                NodeDeclaration(node, QueueLimits()) if isinstance(node, str) else node
-                for node in nodes
-            ],
-            aliases or {},
+        self.inventory = inventory.Inventory(
+            self.broker,
+            lambda options: described(read_node(options), Config()),
+            self.store.next_id,
+        )
+        self.inventory.when_gone = self._detach_what_is_gone
+        declarations = [
+            NodeDeclaration(node, QueueLimits()) if isinstance(node, str) else node
+            for node in nodes
+        ]
+        self.inventory.declare(
+            inventory.Configured(
+                [inventory.Described(each, {}) for each in declarations],
+                aliases or {},
+                places={each.name: "amqproute.yaml:1" for each in declarations},
+            )
         )
         policy = AccessPolicy(
             [Rule.of(who="*", node="*", allow=EVERYTHING)] if access is None else access
@@ -403,9 +420,11 @@ class House:
         )
         self.transfer = TransferService(self.broker, self.relay, rules)
         self.broker.services[TRANSFER] = self.transfer
-        self.broker.services[MANAGEMENT] = ManagementService(
-            self.broker, policy.allows, world.now_ms
+        self.management = ManagementService(
+            self.broker, policy.allows, world.now_ms, inventory=self.inventory
         )
+        for each in (MANAGEMENT, *SYNONYMS):
+            self.broker.services[each] = self.management
         self.broker.return_to = self._return_target
         self.shared = Shared(
             self.broker,
@@ -423,6 +442,15 @@ class House:
             TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
             when_peer=self.relay.peer_called,
         )
+
+    def _detach_what_is_gone(self, aliases: set[str]) -> None:
+        def is_gone(node: Any, address: str | None) -> bool:
+            node = node_of(node)
+            known = (*self.broker.nodes.values(), *self.broker.topics.values())
+            return address in aliases or (isinstance(node, Queue | Topic) and node not in known)
+
+        for frontend in tuple(self.frontends):
+            frontend.detach_from(is_gone)
 
     def _return_target(self, address: str) -> Any:
         route = self.transfer.rules.router.route(address)

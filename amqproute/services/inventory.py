@@ -1,0 +1,1027 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes, bindings and aliases that operators make while the daemon runs (topic G).
+
+What the configuration declares stays the configuration's: it is refused here, with the place where
+it stands. What is made here is noted in the store, in the transaction of the request, so that it
+is there again after a restart; a reload of the configuration neither takes it away nor touches its
+messages. If the file later declares a node of the same name, the file's options count, messages
+and all, until it leaves the file again.
+
+How a batch is all or nothing (G-03)
+====================================
+
+`Changes` is one batch at work. Each command acts at once and leaves behind how to undo it; the
+first that fails has everything undone, within the same call, before anybody can see it. What
+cannot be undone waits for the commit: messages are deleted, links detached and bindings set going
+only then. If the store refuses the commit, everything is undone as well.
+
+Rows in the store
+=================
+
+A queue made here has its rows under a name of their own (``amqp$rows/NUMBER/NAME``), never used
+twice. So renaming it writes one note and moves no message, and a queue that is made again under a
+name just deleted never meets rows of its predecessor, which go page by page in the background. A
+note of the kind ``ended`` keeps an account of them until the last has gone: the next start goes on
+where a crash interrupted it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final
+
+from twisted.logger import Logger
+
+from amqproute import address
+from amqproute.broker.batch import Batch
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
+from amqproute.broker.topic import Topic
+from amqproute.errors import AmqpError, ConfigError
+from amqproute.services.commands import (
+    BAD_REQUEST,
+    CONFLICT,
+    CREATED,
+    FULL,
+    GONE,
+    NOT_FOUND,
+    OK,
+    Command,
+    Refused,
+)
+
+__all__ = ["NODE", "NOTES", "Changes", "Configured", "Described", "Inventory", "Result"]
+
+NODE: Final = "node"
+LINK: Final = "link"
+ALIAS: Final = "alias"
+ENDED: Final = "ended"
+NOTES: Final = tuple(f"made-{kind}" for kind in (NODE, LINK, ALIAS, ENDED))
+"""The kinds of notes in the store."""
+
+ROWS_PREFIX: Final = "amqp$rows/"
+MOST_NODES: Final = 100_000
+LINK_KEYS: Final = frozenset({"source", "target", "filter", "subject", "mode"})
+
+Declaration = NodeDeclaration | TopicDeclaration
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A node as options describe it.
+
+    Attributes:
+        declaration: for the broker.
+        options: all options, the defaults among them, in the words of the configuration.
+    """
+
+    declaration: Declaration
+    options: Mapping[str, Any]
+
+
+Describe = Callable[[Mapping[str, Any]], Described]
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the configuration declares.
+
+    Attributes:
+        nodes: as declared, with their options.
+        aliases: alias to node.
+        bindings: as declared.
+        places: where each stands, as in ``/etc/amqproute/amqproute.yaml:12``, by name.
+    """
+
+    nodes: Sequence[Described] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    bindings: Sequence[BindingDeclaration] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Something that was made at runtime.
+
+    Attributes:
+        options: what was asked for.
+        by: who asked.
+        since_ms: when, ms since the epoch.
+        rows: of a queue: the name of its rows in the store.
+    """
+
+    options: Mapping[str, Any]
+    by: str
+    since_ms: int
+    rows: str = ""
+
+    def encode(self) -> bytes:
+        """Return it as a note."""
+        facts = {"options": self.options, "by": self.by, "since": self.since_ms, "rows": self.rows}
+        return json.dumps(facts, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Made:
+        """Read a note.
+
+        Raises:
+            ValueError: it is none.
+        """
+        facts = json.loads(encoded)
+        try:
+            return cls(dict(facts["options"]), str(facts["by"]), int(facts["since"]), facts["rows"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the note lacks {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a command.
+
+    Attributes:
+        status: as in a reply.
+        words: the same for people.
+        attributes: facts.
+    """
+
+    status: int
+    words: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Changes:
+    """One batch of commands at work.
+
+    Args:
+        by: who asks.
+        now_ms: the wall clock of the batch.
+    """
+
+    log = Logger()
+
+    def __init__(self, by: str, now_ms: int) -> None:
+        self.by = by
+        self.now_ms = now_ms
+        self._undo: list[Callable[[], None]] = []
+        self._done: list[Callable[[], None]] = []
+        self._notes: dict[tuple[str, str], bytes | None] = {}
+        self._words: list[str] = []
+
+    def did(
+        self, words: str, undo: Callable[[], None] = _nothing, done: Callable[[], None] = _nothing
+    ) -> None:
+        """Note what was done.
+
+        Args:
+            words: for the log.
+            undo: how to take it back.
+            done: what is to be done when it is durable.
+        """
+        self._words.append(words)
+        self._undo.append(undo)
+        self._done.append(done)
+
+    def note(self, kind: str, name: str, value: bytes | None) -> None:
+        """Have a fact kept, or forgotten with None."""
+        self._notes[f"made-{kind}", name] = value
+
+    def forget_subscription(self, name: str) -> None:
+        """Have the store forget a durable subscription; what waits for it goes by and by."""
+        self._notes[SUBSCRIPTIONS, name] = None
+
+    def roll_back(self) -> None:
+        """Take everything back, the last first."""
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except Exception:  # the others have to be undone all the same
+                self.log.failure("what {who} asked for could not be undone", who=self.by)
+        self._undo.clear()
+        self._words.clear()
+        self._notes.clear()
+
+    def join(self, batch: Batch) -> None:
+        """Become durable with a batch, if there is anything; `put` has to follow."""
+        if self._words:
+            batch.join(self)
+
+    def put(self, batch: Batch) -> None:
+        """Write what is to be remembered."""
+        for (kind, name), value in self._notes.items():
+            batch.transaction.note(kind, name, value)
+
+    def leave(self, batch: Batch) -> None:
+        """Undo everything; the batch goes on without it."""
+        if self._words:
+            self.roll_back()
+            batch.arrivals.pop(self)  # type: ignore[call-overload]
+
+    def arrived(self, _: object) -> None:
+        """It is durable (see `Batch.join`)."""
+        for words in self._words:
+            self.log.info("{who}: {what}", who=self.by, what=words)
+        for done in self._done:
+            done()
+
+    def not_arrived(self, _: object) -> None:
+        """The store did not take it (see `Batch.join`)."""
+        self.log.error(
+            "the store did not take what {who} asked for; it is undone: {what}",
+            who=self.by,
+            what="; ".join(self._words),
+        )
+        self.roll_back()
+
+
+class Inventory:
+    """What was made at runtime, beside what is configured.
+
+    Args:
+        broker: where it works.
+        describe: options of a node to its declaration; raises `ConfigError`.
+        new_rows: a number never given before, for the name of a queue's rows.
+        most_nodes: nodes there may be.
+
+    Attributes:
+        nodes: by name.
+        links: bindings, by name.
+        aliases: by name.
+        configured: what the configuration declares.
+        when_gone: called when nodes have gone, or the aliases that it is given, to detach the links
+            that they had.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        broker: Broker,
+        describe: Describe,
+        new_rows: Callable[[], int],
+        *,
+        most_nodes: int = MOST_NODES,
+    ) -> None:
+        self.broker = broker
+        self.nodes: dict[str, Made] = {}
+        self.links: dict[str, Made] = {}
+        self.aliases: dict[str, Made] = {}
+        self.configured = Configured()
+        self.when_gone: Callable[[set[str]], None] = lambda _: None
+        self.most_nodes = most_nodes
+        self._describe = describe
+        self._new_rows = new_rows
+        self._ended: set[str] = set()
+
+    def __repr__(self) -> str:
+        return (
+            f"<Inventory nodes={len(self.nodes)} links={len(self.links)} "
+            f"aliases={len(self.aliases)}>"
+        )
+
+    # -- start and reload --------------------------------------------------------------------------
+
+    def recovered(self, notes: Mapping[str, Mapping[str, bytes]]) -> None:
+        """Take note of what the store remembers; `declare` makes it."""
+        for kind, where in ((NODE, self.nodes), (LINK, self.links), (ALIAS, self.aliases)):
+            for name, encoded in notes.get(f"made-{kind}", {}).items():
+                try:
+                    where[name] = Made.decode(encoded)
+                except ValueError as error:
+                    self.log.error(
+                        "the {kind} {name} made at runtime cannot be read: {error}",
+                        kind=kind,
+                        name=name,
+                        error=str(error),
+                    )
+        self._ended = set(notes.get(f"made-{ENDED}", {}))
+
+    def declare(self, configured: Configured) -> None:
+        """Have the broker make, or keep, what is configured and what was made at runtime.
+
+        Raises:
+            ConfigError: the configuration cannot be; everything is as it was.
+        """
+        described = {each.declaration.name: each.declaration for each in configured.nodes}
+        for name, declaration in described.items():
+            made = self.nodes.get(name)
+            if made is not None and isinstance(declaration, NodeDeclaration):
+                described[name] = replace(declaration, rows=made.rows or None)
+        for name, made in self.nodes.items():
+            if name not in described and name not in configured.aliases:
+                found = self._again(name, made)
+                if found is not None:
+                    described[name] = found
+        aliases = dict(configured.aliases)
+        for name, made in self.aliases.items():
+            target = str(made.options["target"])
+            if name in described or name in aliases or target not in described:
+                self._cannot(ALIAS, name, f"there is a node {name!r}, or no node {target!r}")
+            else:
+                aliases[name] = target
+        bindings = list(configured.bindings)
+        for name, made in self.links.items():
+            link = _link(name, made.options)
+            why = self._why_not(link, bindings, described, aliases)
+            if why:
+                self._cannot(LINK, name, why)
+            else:
+                bindings.append(link)
+        self.broker.declare(described.values(), aliases, bindings)
+        self.configured = configured
+        self._go_on_deleting()
+
+    def _again(self, name: str, made: Made) -> Declaration | None:
+        try:
+            declaration = self._describe({**made.options, "name": name}).declaration
+        except ConfigError as error:
+            self._cannot(NODE, name, "; ".join(error.problems))
+            return None
+        return _with_rows(declaration, made.rows)
+
+    def _cannot(self, kind: str, name: str, why: str) -> None:
+        self.log.warn(
+            "the {kind} {name} made at runtime cannot be at present: {why}",
+            kind=kind,
+            name=name,
+            why=why,
+        )
+
+    def _why_not(
+        self,
+        link: BindingDeclaration,
+        bindings: Sequence[BindingDeclaration],
+        nodes: Mapping[str, Declaration],
+        aliases: Mapping[str, str],
+    ) -> str:
+        source = nodes.get(aliases.get(link.source, link.source))
+        if source is None:
+            return f"there is no node {link.source!r}"
+        if "@" not in link.target and aliases.get(link.target, link.target) not in nodes:
+            return f"there is no node {link.target!r}"
+        if link.mode == ("move" if isinstance(source, TopicDeclaration) else "copy"):
+            return "topics copy, queues move"
+        try:
+            link.filters(lambda: 0)
+        except AmqpError as error:
+            return error.description
+        return "messages would go in a circle" if _leads_back(link, bindings, aliases) else ""
+
+    def _go_on_deleting(self) -> None:
+        unclaimed = self.broker.unclaimed
+        for rows in sorted(self._ended):
+            if rows in unclaimed:
+                self.broker.empty_rows(rows).finish(partial(self._forget_rows, rows))
+            else:
+                self._forget_rows(rows)
+        self._ended.clear()
+
+    def _forget_rows(self, rows: str) -> None:
+        batch = self.broker.begin()
+        batch.transaction.note(f"made-{ENDED}", rows, None)
+        batch.commit(True).addErrback(
+            lambda failure: self.log.failure("{rows} could not be forgotten", failure, rows=rows)
+        )
+
+    # -- what there is -----------------------------------------------------------------------------
+
+    def origin(self, name: str) -> dict[str, Any]:
+        """Say where a node comes from, for rows: ``origin``, and ``declared-at`` or ``made-by``."""
+        place = self.configured.places.get(name)
+        if place is not None:
+            return {"origin": "configuration", "declared-at": place}
+        made = self.nodes.get(name) or self.links.get(name) or self.aliases.get(name)
+        if made is not None:
+            return {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms}
+        return {"origin": "dynamic" if name in self.broker.dynamic else "daemon"}
+
+    def options(self, name: str) -> dict[str, Any]:
+        """Return the options of a node, the defaults among them; empty if it has none."""
+        for each in self.configured.nodes:
+            if each.declaration.name == name:
+                return dict(each.options)
+        made = self.nodes.get(name)
+        if made is None:
+            return {}
+        return dict(self._describe({**made.options, "name": name}).options)
+
+    def _node(self, name: str) -> Queue | Topic:
+        broker = self.broker
+        node = broker.nodes.get(name) or broker.topics.get(name)
+        if node is None:
+            if name in broker.aliases:
+                target = broker.aliases[name]
+                raise Refused(NOT_FOUND, f"{name!r} is an alias; its node is {target!r}")
+            raise Refused(NOT_FOUND, f"there is no queue or topic {name[:256]!r}")
+        return node
+
+    def _require_free(self, name: str) -> None:
+        broker = self.broker
+        if name in broker.aliases:
+            raise Refused(CONFLICT, f"{name!r} is an alias{self._where(name)}")
+        if name in broker.nodes or name in broker.topics:
+            raise Refused(CONFLICT, f"there is a node {name!r} already{self._where(name)}")
+        if name in self.nodes or name in self.aliases:
+            raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
+        if name in broker.unclaimed:
+            count = broker.unclaimed[name]
+            raise Refused(
+                CONFLICT,
+                f"the store holds {count} messages of an earlier node {name!r}: declare it in the "
+                "configuration to get at them",
+            )
+
+    def _where(self, name: str) -> str:
+        place = self.configured.places.get(name)
+        return f", declared at {place}" if place else ""
+
+    def _require_own(self, name: str, where: Mapping[str, Made]) -> Made:
+        place = self.configured.places.get(name)
+        if place is not None:
+            raise Refused(
+                CONFLICT,
+                f"{name!r} is declared at {place}: change it there and reload the daemon",
+                {"declared-at": place},
+            )
+        made = where.get(name)
+        if made is None:
+            kind = "a dynamic node: it goes with its client's link"
+            raise Refused(CONFLICT, f"{name!r} is {kind if name in self.broker.dynamic else 'own'}")
+        return made
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def create_node(self, command: Command, changes: Changes) -> Result:
+        """Make a queue or a topic (G-06)."""
+        name = command.name
+        broker = self.broker
+        if command.or_assert and (name in broker.nodes or name in broker.topics):
+            return self.assert_node(command)
+        self._require_free(name)
+        options = _node_options(command)
+        described = self._described(name, options)
+        self._check_dead_letter(name, described.declaration)
+        if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
+            raise Refused(FULL, f"there are {self.most_nodes} nodes (limits.max-nodes)")
+        rows = ""
+        if isinstance(described.declaration, NodeDeclaration):
+            rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
+        made = Made(options, changes.by, changes.now_ms, rows)
+        broker.add(_with_rows(described.declaration, rows))
+        self.nodes[name] = made
+        changes.note(NODE, name, made.encode())
+
+        def undo() -> None:
+            del self.nodes[name]
+            broker.withdraw(name).discard()
+
+        changes.did(str(command), undo)
+        return Result(CREATED, "created", {"name": name, **described.options})
+
+    def assert_node(self, command: Command) -> Result:
+        """Compare a node with options (G-08); nothing changes."""
+        node = self._node(command.name)
+        kind = "topic" if isinstance(node, Topic) else "queue"
+        wanted = _node_options(command)
+        there = {"type": kind, **self.options(command.name)}
+        if wanted.get("type", kind) == kind:
+            wanted = dict(self._described(command.name, wanted).options) if wanted else {}
+        asked = {**_node_options(command)}
+        different = {
+            key: {"is": there.get(key), "asked": wanted.get(key, asked[key])}
+            for key in asked
+            if there.get(key) != wanted.get(key, asked[key])
+        }
+        if different:
+            words = "; ".join(
+                f"{key} is {facts['is']}, not {facts['asked']}" for key, facts in different.items()
+            )
+            raise Refused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
+        return Result(OK, "as it should be", {"name": command.name, **there})
+
+    def update_node(self, command: Command, changes: Changes) -> Result:
+        """Change options of a node (G-09); null takes one back to its default."""
+        name = command.name
+        node = self._node(name)
+        made = self._require_own(name, self.nodes)
+        kind = "topic" if isinstance(node, Topic) else "queue"
+        asked = _node_options(command)
+        if asked.get("type", kind) != kind:
+            raise Refused(CONFLICT, f"{name!r} is a {kind} and stays one")
+        merged = {**made.options, **asked, "type": kind}
+        options = {key: value for key, value in merged.items() if value is not None}
+        described = self._described(name, options)
+        self._check_dead_letter(name, described.declaration)
+        before = self._described(name, made.options).declaration
+        changed = replace(made, options=options)
+        self.broker.add(_with_rows(described.declaration, made.rows))
+        self.nodes[name] = changed
+        changes.note(NODE, name, changed.encode())
+
+        def undo() -> None:
+            self.nodes[name] = made
+            self.broker.add(_with_rows(before, made.rows))
+
+        changes.did(str(command), undo)
+        return Result(OK, "changed", {"name": name, **described.options})
+
+    def rename_node(self, command: Command, changes: Changes) -> Result:
+        """Give a node another name (G-10)."""
+        name, new_name = command.name, _new_name(command)
+        node = self._node(name)
+        made = self._require_own(name, self.nodes)
+        self._require_free(new_name)
+        self._described(new_name, made.options)
+        if isinstance(node, Topic) and node.durable:
+            raise Refused(
+                CONFLICT, f"{name!r} has {len(node.durable)} durable subscriptions, which name it"
+            )
+        self._rename(name, new_name, changes)
+        changes.did(f"{command} to {new_name}", lambda: self._rename(new_name, name, None))
+        return Result(OK, "renamed", {"name": new_name})
+
+    def _rename(self, name: str, new_name: str, changes: Changes | None) -> None:
+        """Rename a node and whatever names it."""
+        self.broker.rename(name, new_name)
+        touched: list[tuple[str, str, Made | None]] = [(NODE, name, None)]
+        self.nodes[new_name] = self.nodes.pop(name)
+        touched.append((NODE, new_name, self.nodes[new_name]))
+        for kind, where, keys in (
+            (NODE, self.nodes, ("dead-letter",)),
+            (LINK, self.links, ("source", "target")),
+            (ALIAS, self.aliases, ("target",)),
+        ):
+            for each, made in where.items():
+                if any(made.options.get(key) == name for key in keys):
+                    options = {
+                        key: new_name if key in keys and value == name else value
+                        for key, value in made.options.items()
+                    }
+                    where[each] = replace(made, options=options)
+                    touched.append((kind, each, where[each]))
+        for alias, target in self.broker.aliases.items():
+            if target == name:
+                self.broker.aliases[alias] = new_name
+        if changes is not None:
+            for kind, each, record in touched:
+                changes.note(kind, each, None if record is None else record.encode())
+
+    def delete_node(self, command: Command, changes: Changes) -> Result:
+        """Delete a node with what is on it (G-07)."""
+        name = command.name
+        if name in self.nodes and name not in (*self.broker.nodes, *self.broker.topics):
+            return self._delete_dormant(command, changes)
+        node = self._node(name)
+        made = self._require_own(name, self.nodes)
+        held = _messages(node)
+        if _switch(command, "if-empty") and (held or _is_busy(node)):
+            raise Refused(CONFLICT, f"{name!r} holds {held} messages", {"messages": held})
+        links = node.consumers + len(node.publishers)
+        if _switch(command, "if-unused") and links:
+            raise Refused(CONFLICT, f"{name!r} has {links} links", {"links": links})
+        self._require_unnamed(name)
+        withdrawal = self.broker.withdraw(name)
+        links_gone = {
+            each: self.links.pop(each)
+            for each, link in tuple(self.links.items())
+            if name in (self.broker.resolve(str(link.options[end])) for end in ("source", "target"))
+        }
+        del self.nodes[name]
+        changes.note(NODE, name, None)
+        for each in links_gone:
+            changes.note(LINK, each, None)
+        if made.rows:
+            changes.note(ENDED, made.rows, b"1")
+        if isinstance(node, Topic):
+            for subscription in node.durable.values():
+                changes.forget_subscription(subscription.name)
+
+        def undo() -> None:
+            self.nodes[name] = made
+            self.links.update(links_gone)
+            self.broker.restore(withdrawal)
+
+        def done() -> None:
+            self.when_gone(set())
+            withdrawal.finish(lambda: self._forget_rows(made.rows) if made.rows else None)
+
+        changes.did(f"{command} with {held} messages", undo, done)
+        return Result(GONE, "deleted", {"name": name, "messages": held, "links": list(links_gone)})
+
+    def _delete_dormant(self, command: Command, changes: Changes) -> Result:
+        """Delete a node that could not be made again."""
+        name = command.name
+        made = self._require_own(name, self.nodes)
+        del self.nodes[name]
+        changes.note(NODE, name, None)
+
+        def undo() -> None:
+            self.nodes[name] = made
+
+        def done() -> None:
+            if made.rows in self.broker.unclaimed:
+                self.broker.empty_rows(made.rows).finish(lambda: self._forget_rows(made.rows))
+
+        if made.rows:
+            changes.note(ENDED, made.rows, b"1")
+        changes.did(str(command), undo, done)
+        return Result(GONE, "deleted", {"name": name})
+
+    def _require_unnamed(self, name: str) -> None:
+        aliases = [alias for alias, target in self.broker.aliases.items() if target == name]
+        if aliases:
+            raise Refused(CONFLICT, f"the alias {aliases[0]!r} leads to {name!r}: delete it first")
+        for each in self.broker.nodes.values():
+            if each.dead_letter_name == name and each.name != name:
+                raise Refused(CONFLICT, f"{name!r} takes the dead letters of {each.name!r}")
+
+    def purge_node(self, command: Command, changes: Changes) -> Result:
+        """Delete the messages of a queue; those in consumers' hands stay (G-22)."""
+        node = self._node(command.name)
+        if isinstance(node, Topic):
+            raise Refused(BAD_REQUEST, f"{command.name!r} is a topic and holds nothing to purge")
+        count = node.available + node.deferred
+        facts = {"name": command.name, "messages": count, "acquired": node.acquired}
+        if _switch(command, "dry-run"):
+            return Result(OK, f"{count} messages would be deleted", facts)
+
+        def done() -> None:
+            node.purge().addErrback(
+                lambda failure: self.log.failure(
+                    "the purge of {node} stopped half way", failure, node=node.name
+                )
+            )
+
+        changes.did(f"{command}: {count} messages", _nothing, done)
+        return Result(OK, f"{count} messages are being deleted", facts)
+
+    def _described(self, name: str, options: Mapping[str, Any]) -> Described:
+        try:
+            return self._describe({**options, "name": name})
+        except ConfigError as error:
+            raise Refused(BAD_REQUEST, "; ".join(error.problems)) from None
+
+    def _check_dead_letter(self, name: str, declaration: Declaration) -> None:
+        wanted = getattr(declaration, "dead_letter", None)
+        if wanted is None:
+            return
+        target = self.broker.resolve(wanted)
+        if target == name:
+            raise Refused(BAD_REQUEST, "dead-letter: is the node itself")
+        if target not in self.broker.nodes and target not in self.broker.topics:
+            raise Refused(BAD_REQUEST, f"dead-letter: there is no node {wanted!r}")
+
+    # -- bindings ----------------------------------------------------------------------------------
+
+    def create_link(self, command: Command, changes: Changes) -> Result:
+        """Make a binding (G-12)."""
+        name = command.name
+        if self._binding(name) is not None:
+            if command.or_assert:
+                return self.assert_link(command)
+            raise Refused(CONFLICT, f"there is a link {name!r} already{self._where(name)}")
+        if name in self.links:
+            raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
+        options = _link_options(command)
+        made = Made(options, changes.by, changes.now_ms)
+        link = self._bind(name, options)
+        self.links[name] = made
+        changes.note(LINK, name, made.encode())
+
+        def undo() -> None:
+            del self.links[name]
+            self.broker.unbind(link)
+
+        changes.did(f"{command}: {link.source} to {link.target}", undo, lambda: self._start(link))
+        return Result(CREATED, "created", {"name": name, **options})
+
+    def _bind(self, name: str, options: Mapping[str, Any]) -> BindingDeclaration:
+        for end in ("source", "target"):
+            node = str(options[end])
+            if end == "source" or "@" not in node:
+                known = self.broker.resolve(node)
+                if known not in self.broker.nodes and known not in self.broker.topics:
+                    raise Refused(NOT_FOUND, f"{end}: there is no node {node[:256]!r}")
+        link = _link(name, options)
+        try:
+            self.broker.bind(link, starts=False)
+        except ConfigError:
+            raise Refused(CONFLICT, "messages would go in a circle") from None
+        except AmqpError as error:
+            raise Refused(BAD_REQUEST, error.description) from None
+        return link
+
+    def _start(self, link: BindingDeclaration) -> None:
+        binding = self.broker.bindings.get(link)
+        if binding is not None:
+            binding.start()
+
+    def _binding(self, name: str) -> BindingDeclaration | None:
+        return next((each for each in self.broker.bindings if each.name == name), None)
+
+    def assert_link(self, command: Command) -> Result:
+        """Compare a binding with options (G-14)."""
+        link = self._binding(command.name)
+        if link is None:
+            raise Refused(NOT_FOUND, f"there is no link {command.name[:256]!r}")
+        there = _shown(link)
+        asked = _link_options(command, must_have=())
+        different = {
+            key: {"is": there.get(key), "asked": value}
+            for key, value in asked.items()
+            if there.get(key) != value
+        }
+        if different:
+            words = "; ".join(
+                f"{key} is {facts['is']}, not {facts['asked']}" for key, facts in different.items()
+            )
+            raise Refused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
+        return Result(OK, "as it should be", there)
+
+    def update_link(self, command: Command, changes: Changes) -> Result:
+        """Change the filter of a binding (G-15)."""
+        name = command.name
+        old = self._own_link(name)
+        made = self._require_own(name, self.links)
+        asked = _link_options(command, must_have=())
+        fixed = {key for key in ("source", "target", "mode") if key in asked}
+        if fixed:
+            raise Refused(CONFLICT, f"{min(fixed)} of a link cannot change; only its filter can")
+        merged = {**made.options, **asked}
+        options = {key: value for key, value in merged.items() if value is not None}
+        was_active = self.broker.unbind(old)
+        try:
+            link = self._bind(name, options)
+        except Refused:
+            self.broker.bind(old, was_active)
+            raise
+        changed = replace(made, options=options)
+        self.links[name] = changed
+        changes.note(LINK, name, changed.encode())
+
+        def undo() -> None:
+            self.links[name] = made
+            self.broker.unbind(link)
+            self.broker.bind(old, was_active)
+
+        changes.did(str(command), undo, lambda: self._start(link))
+        return Result(OK, "changed", {"name": name, **options})
+
+    def rename_link(self, command: Command, changes: Changes) -> Result:
+        """Give a binding another name (G-16)."""
+        name, new_name = command.name, _new_name(command)
+        old = self._own_link(name)
+        self._require_own(name, self.links)
+        if self._binding(new_name) is not None or new_name in self.links:
+            raise Refused(CONFLICT, f"there is a link {new_name!r} already")
+        _check_link_name(new_name)
+        self._label(old, new_name)
+        changes.note(LINK, name, None)
+        changes.note(LINK, new_name, self.links[new_name].encode())
+        changes.did(
+            f"{command} to {new_name}", lambda: self._label(replace(old, label=new_name), name)
+        )
+        return Result(OK, "renamed", {"name": new_name})
+
+    def _label(self, link: BindingDeclaration, label: str) -> None:
+        binding = self.broker.bindings.pop(link)
+        binding.declaration = replace(link, label=label)
+        self.broker.bindings[binding.declaration] = binding
+        self.links[label] = self.links.pop(link.label)
+
+    def delete_link(self, command: Command, changes: Changes) -> Result:
+        """End a binding (G-13)."""
+        name = command.name
+        link = self._binding(name)
+        if link is None and name not in self.links:
+            raise Refused(NOT_FOUND, f"there is no link {name[:256]!r}")
+        made = self._require_own(name, self.links)
+        was_active = link is not None and self.broker.unbind(link)
+        del self.links[name]
+        changes.note(LINK, name, None)
+
+        def undo() -> None:
+            self.links[name] = made
+            if link is not None:
+                self.broker.bind(link, was_active)
+
+        changes.did(str(command), undo)
+        return Result(GONE, "deleted", {"name": name})
+
+    def _own_link(self, name: str) -> BindingDeclaration:
+        link = self._binding(name)
+        if link is None:
+            raise Refused(NOT_FOUND, f"there is no link {name[:256]!r}")
+        return link
+
+    # -- aliases -----------------------------------------------------------------------------------
+
+    def create_alias(self, command: Command, changes: Changes) -> Result:
+        """Make a further name of a node (G-26)."""
+        name, target = command.name, command.arguments.get("target")
+        if not isinstance(target, str) or not target:
+            raise Refused(BAD_REQUEST, "an alias needs a `target`, the node it leads to")
+        if command.or_assert and name in self.broker.aliases:
+            return self.assert_alias(command)
+        _check_name(name)
+        self._require_free(name)
+        if target in self.broker.aliases:
+            raise Refused(CONFLICT, f"{target!r} is an alias itself; name its node instead")
+        self._node(target)
+        made = Made({"target": target}, changes.by, changes.now_ms)
+        self.aliases[name] = made
+        self.broker.aliases[name] = target
+        changes.note(ALIAS, name, made.encode())
+
+        def undo() -> None:
+            del self.aliases[name]
+            del self.broker.aliases[name]
+
+        changes.did(f"{command} of {target}", undo)
+        return Result(CREATED, "created", {"name": name, "target": target})
+
+    def assert_alias(self, command: Command) -> Result:
+        """Compare an alias."""
+        there = self.broker.aliases.get(command.name)
+        if there is None:
+            raise Refused(NOT_FOUND, f"there is no alias {command.name[:256]!r}")
+        wanted = command.arguments.get("target", there)
+        if wanted != there:
+            raise Refused(CONFLICT, f"{command.name!r} leads to {there!r}, not {wanted!r}")
+        return Result(OK, "as it should be", {"name": command.name, "target": there})
+
+    def rename_alias(self, command: Command, changes: Changes) -> Result:
+        """Give an alias another name: the old one leads nowhere afterwards."""
+        name, new_name = command.name, _new_name(command)
+        target = str(self.assert_alias(replace(command, arguments={})).attributes["target"])
+        self.delete_alias(command, changes)
+        self.create_alias(Command("CREATE", ALIAS, new_name, {"target": target}), changes)
+        return Result(OK, "renamed", {"name": new_name, "was": name})
+
+    def delete_alias(self, command: Command, changes: Changes) -> Result:
+        """Take a further name away."""
+        name = command.name
+        if name not in self.broker.aliases and name not in self.aliases:
+            raise Refused(NOT_FOUND, f"there is no alias {name[:256]!r}")
+        made = self._require_own(name, self.aliases)
+        del self.aliases[name]
+        target = self.broker.aliases.pop(name, None)
+        changes.note(ALIAS, name, None)
+
+        def undo() -> None:
+            self.aliases[name] = made
+            if target is not None:
+                self.broker.aliases[name] = target
+
+        changes.did(str(command), undo, lambda: self.when_gone({name}))
+        return Result(GONE, "deleted", {"name": name})
+
+
+# -- options ---------------------------------------------------------------------------------------
+
+
+def _node_options(command: Command) -> dict[str, Any]:
+    """Take the options of a node: the type from the kind of the command."""
+    options = {
+        key: value
+        for key, value in command.arguments.items()
+        if key not in ("name", "if-empty", "if-unused")
+    }
+    if "node-type" in options:
+        options["type"] = options.pop("node-type")
+    if command.kind == "topic":
+        if options.setdefault("type", "topic") != "topic":
+            raise Refused(BAD_REQUEST, "a topic is of the type topic")
+    elif command.operation == "CREATE":
+        options.setdefault("type", "queue")
+    return options
+
+
+def _link_options(
+    command: Command, must_have: Iterable[str] = ("source", "target")
+) -> dict[str, Any]:
+    options = dict(command.arguments)
+    if "destination" in options:
+        options["target"] = options.pop("destination")
+    unknown = sorted(set(options) - LINK_KEYS)
+    if unknown:
+        raise Refused(
+            BAD_REQUEST, f"unknown option {unknown[0]!r}; there are {', '.join(sorted(LINK_KEYS))}"
+        )
+    for key, value in options.items():
+        if value is not None and (not isinstance(value, str) or not value):
+            raise Refused(BAD_REQUEST, f"{key} is not a text")
+    for key in must_have:
+        if not options.get(key):
+            raise Refused(BAD_REQUEST, f"a link needs `{key}`")
+    _check_link_name(command.name)
+    if options.get("mode") not in (None, "copy", "move"):
+        raise Refused(BAD_REQUEST, "mode is copy (from topics) or move (from queues)")
+    target = options.get("target") or ""
+    if "@" in target:
+        options["target"] = _plain_address(target)
+    return {key: value for key, value in options.items() if must_have == () or value is not None}
+
+
+def _plain_address(text: str) -> str:
+    try:
+        parsed = address.parse(text)
+    except AmqpError as error:
+        raise Refused(BAD_REQUEST, f"target: {error.description}") from None
+    if not parsed.node or address.is_reserved(parsed.node):
+        raise Refused(BAD_REQUEST, f"target: {text!r} names no node; write NODE or NODE@DOMAIN")
+    return str(parsed)
+
+
+def _check_link_name(name: str) -> None:
+    if not 0 < len(name) <= 256 or not name.isprintable():
+        raise Refused(BAD_REQUEST, "the name of a link has 1 to 256 characters that can be printed")
+
+
+def _check_name(name: str) -> None:
+    try:
+        address.check_new_name(name)
+    except AmqpError as error:
+        raise Refused(BAD_REQUEST, error.description) from None
+
+
+def _new_name(command: Command) -> str:
+    new_name = command.arguments.get("new-name")
+    if not isinstance(new_name, str) or not new_name:
+        raise Refused(BAD_REQUEST, "RENAME needs the attribute `new-name`")
+    return new_name
+
+
+def _switch(command: Command, key: str) -> bool:
+    value = command.arguments.get(key, False)
+    if not isinstance(value, bool):
+        raise Refused(BAD_REQUEST, f"{key} is true or false")
+    return value
+
+
+def _link(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
+    return BindingDeclaration(
+        str(options["source"]),
+        str(options["target"]),
+        options.get("filter"),
+        options.get("mode"),
+        name,
+    )
+
+
+def _shown(link: BindingDeclaration) -> dict[str, Any]:
+    return {
+        "name": link.name,
+        "source": link.source,
+        "target": link.target,
+        "filter": link.selector,
+        "mode": link.mode,
+    }
+
+
+def _with_rows(declaration: Declaration, rows: str) -> Declaration:
+    if isinstance(declaration, TopicDeclaration) or not rows:
+        return declaration
+    return replace(declaration, rows=rows)
+
+
+def _messages(node: Queue | Topic) -> int:
+    if isinstance(node, Queue):
+        return node.depth
+    return node.waiting + sum(each.queue.depth for each in node.durable.values())
+
+
+def _is_busy(node: Queue | Topic) -> bool:
+    """Tell whether something is on its way to a node."""
+    if isinstance(node, Queue):
+        return not node.is_settled
+    return bool(node.durable)
+
+
+def _leads_back(
+    link: BindingDeclaration, bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]
+) -> bool:
+    """Tell whether what goes along a binding comes to its source again."""
+    graph: dict[str, list[str]] = {}
+    for each in bindings:
+        source = aliases.get(each.source, each.source)
+        graph.setdefault(source, []).append(aliases.get(each.target, each.target))
+    start = aliases.get(link.source, link.source)
+    seen: set[str] = set()
+    ahead = [aliases.get(link.target, link.target)]
+    while ahead:
+        name = ahead.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += graph.get(name, ())
+    return False
