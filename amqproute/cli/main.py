@@ -17,6 +17,7 @@ from amqproute.cli.commands.daemon import check, serve
 from amqproute.cli.commands.lookup import dns, explain, resolve
 from amqproute.cli.commands.messages import receive, send
 from amqproute.cli.commands.queues import queue
+from amqproute.cli.commands.transactions import transaction
 from amqproute.cli.commands.users import user
 from amqproute.cli.demo import demo
 from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, USAGE, Refusal
@@ -111,6 +112,7 @@ COMMANDS: Sequence[click.Command] = (
     explain,
     resolve,
     queue,
+    transaction,
     user,
     certs,
     dns,

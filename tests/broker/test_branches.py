@@ -19,12 +19,14 @@ from amqproute.broker.broker import Broker, NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Duplicates, QueueOptions
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
+from amqproute.broker.subscription import Definition
 from amqproute.broker.transaction import Transaction, TransactionLimits, TransactionTerms
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
+from amqproute.filters.registry import NO_FILTERS
 from amqproute.values import NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
-from tests.support.fakes import KeptStore, body_of, message, node, put, settle_down, wall
+from tests.support.fakes import KeptStore, body_of, message, node, put, settle_down, topic, wall
 
 ANN = Principal("user", "ann")
 OWNER = "user:ann"
@@ -558,6 +560,29 @@ class RestartTests(BranchCase):
         self.do("rollback")
         self.assertEqual(self.seen("q"), [])  # the first one has them
         self.assertEqual(self.counts(), (0, 3, 0))
+
+    def test_subscription(self) -> None:
+        """A durable subscription has a queue of its own, and holds as others do."""
+        nodes = (*self.nodes, topic("t"))
+        self.start(*nodes)
+        definition = Definition("t", "c", "s", OWNER, "c")
+        asked = self.broker.topics["t"].subscribe(definition, NO_FILTERS)
+        settle_down(self.clock)
+        made = self.successResultOf(asked)
+        put(self.broker, self.broker.topics["t"], message(b"1"), message(b"2"))
+        settle_down(self.clock)
+        link = Link(made.queue)
+        link.entries.pop()
+        transaction = self.open()
+        self.retire(transaction, link)
+        self.do("end")
+        self.do("prepare")
+        self.restart(*nodes)
+        found = self.broker.topics["t"].durable["c", "s"]
+        taker = Link(found.queue)
+        settle_down(self.clock)
+        self.assertEqual((taker.bodies, found.queue.acquired), ([b"2"], 2))
+        self.assertEqual((self.do("commit"), found.queue.acquired), ("OK", 1))
 
     def test_held_once(self) -> None:
         """A queue that takes a message-id once knows those that branches hold."""

@@ -512,6 +512,31 @@ class PostingTests(TransactionCase):
         self.commit(txn_id)
         self.assertEqual(self.house.depth("q"), 3)
 
+    def test_makes_its_own_room(self) -> None:
+        """Q-15: what a transaction archives does not count against what it puts there."""
+        self.build(nodes=[NodeDeclaration("q", QueueLimits(capacity=2)), "r"])
+        self.receive(b"1", b"2")
+        self.client.sender(None, 5)
+        for is_committed in (False, True):
+            txn_id = self.declare()
+            self.dispose(txn_id, 0)
+            self.post(txn_id, encoded=message(b"3", to="q"), handle=5)
+            (promise,) = self.client.all(spec.Disposition)
+            self.assertEqual(promise.state, within(txn_id, spec.Accepted()))
+            if is_committed:
+                self.commit(txn_id)
+            else:
+                self.roll_back(txn_id)
+            self.assertEqual((self.house.depth("q"), self.queue.space()), (2, 0))
+        self.assertEqual(self.client.bodies(), [b"3"])
+        txn_id = self.declare()
+        self.dispose(txn_id, 1)
+        for body in (b"4", b"5"):
+            self.post(txn_id, encoded=message(body, to="q"), handle=5)
+        self.client.all(spec.Disposition)
+        self.assertFails(txn_id, ROLLBACK)
+        self.assertEqual(self.house.depth("q"), 2)
+
     def test_store_fails(self) -> None:
         """X-11, X-26: what the store cannot write is rolled back as a whole."""
         self.receive(b"1", b"2")

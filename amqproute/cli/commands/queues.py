@@ -13,7 +13,7 @@ from amqproute.cli.client import Client
 from amqproute.cli.commands.options import Access, access_options, json_option, open_client
 from amqproute.cli.refusal import NEGATIVE, ClientError
 
-__all__ = ["query", "queue"]
+__all__ = ["MANAGEMENT", "age", "query", "queue"]
 
 MANAGEMENT = "$management"
 
@@ -97,11 +97,12 @@ async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
 
 def _cell(key: str, value: Any) -> Any:
     if key == "oldest-age-ms" and value is not None:
-        return _age(value)
+        return age(value)
     return value
 
 
-def _age(milliseconds: int) -> str:
+def age(milliseconds: int) -> str:
+    """Return a time span in one unit that fits."""
     seconds = milliseconds // 1000
     for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * size:

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``transaction``: branches of distributed transactions, asked of the management node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import content, render, runner
+from amqproute.cli.client import Client
+from amqproute.cli.commands.options import Access, access_options, json_option, open_client
+from amqproute.cli.commands.queues import MANAGEMENT, age, query
+from amqproute.cli.refusal import NEGATIVE, ClientError
+
+__all__ = ["transaction"]
+
+COLUMNS: Final = (
+    ("name", "BRANCH"),
+    ("state", "STATE"),
+    ("operations", "OPERATIONS"),
+    ("age-ms", "SINCE"),
+)
+BRANCH_TYPE: Final = "branch"
+STEPS: Final = {
+    400: "is distributed-transactions enabled in the configuration?",
+    404: "see what there is with: amqproute transaction ls",
+    409: "see where it is with: amqproute transaction ls",
+    501: "is distributed-transactions enabled in the configuration?",
+}
+
+
+@click.group()
+def transaction() -> None:
+    """Branches of distributed transactions at the running daemon.
+
+    A branch that is prepared waits for its transaction manager, and keeps what it holds, over
+    restarts too. If the manager does not come back, find out at its other resources whether the
+    whole was committed or rolled back, and do the same here: this is a heuristic decision. The
+    manager is told of it should it ask; the branch is shown until it, or you, say forget.
+    """
+
+
+@transaction.command("ls")
+@access_options
+@json_option
+def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the branches, the longest waiting first.
+
+    The name is that of the principal whose it is, and the XID: format, global id and branch
+    qualifier, the latter two in hexadecimal. SINCE is for how long the branch has been there, or
+    prepared, or resolved by an operator.
+    """
+
+    async def work(client: Client) -> list[dict[str, Any]]:
+        return await query(client, BRANCH_TYPE)
+
+    rows = _run(Access(url, config, trust), work)
+    if as_json:
+        render.json_text({"branches": rows})
+        return
+    render.table(
+        [heading for _, heading in COLUMNS],
+        (
+            [age(row[key]) if key == "age-ms" else row.get(key) for key, _ in COLUMNS]
+            for row in rows
+        ),
+        right="OPERATIONS SINCE",
+    )
+
+
+@transaction.command("commit")
+@click.argument("branch")
+@access_options
+def commit(branch: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+    """Commit a prepared BRANCH whose transaction manager does not come back."""
+    _operate("COMMIT-BRANCH", branch, Access(url, config, trust))
+
+
+@transaction.command("roll-back")
+@click.argument("branch")
+@access_options
+def roll_back(branch: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+    """Roll a prepared BRANCH back whose transaction manager does not come back."""
+    _operate("ROLL-BACK-BRANCH", branch, Access(url, config, trust))
+
+
+@transaction.command("forget")
+@click.argument("branch")
+@access_options
+def forget(branch: str, url: str | None, trust: Path | None, config: Path | None) -> None:
+    """Forget that a BRANCH was resolved by commit or roll-back, if its manager is no more."""
+    _operate("FORGET-BRANCH", branch, Access(url, config, trust))
+
+
+def _run(access: Access, work: Any) -> Any:
+    async def within(reactor: Any) -> Any:
+        client = await open_client(reactor, access)
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return runner.run(within)
+
+
+def _operate(operation: str, name: str, access: Access) -> None:
+    async def work(client: Client) -> str:
+        def encode(message_id: str, reply_to: str) -> bytes:
+            asked = {"operation": operation, "name": name}
+            return content.encode_request(message_id, reply_to, asked, {})
+
+        properties, _ = content.decode_reply(await client.request(MANAGEMENT, encode))
+        status = properties.get("statusCode")
+        words = str(properties.get("statusDescription", "no words"))
+        if status != 200:
+            step = STEPS.get(status or 0, "see the daemon's log")
+            raise ClientError(NEGATIVE, f"management.{status}", words, step)
+        return words
+
+    click.echo(f"{name}: {_run(access, work)}")
