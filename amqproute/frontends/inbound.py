@@ -90,7 +90,7 @@ class Inbound:
         self.origin = origin
         self.window = window
         self.retention: Retention | None = None
-        self.taken = taken or Taken()
+        self.taken = Taken() if taken is None else taken  # an empty one is not true
         # Tags of earlier attachments: to be resumed, they need credit and take none away.
         self._earlier = set(self.taken.outcomes)
         self._is_gone = self._is_ended = False
