@@ -49,7 +49,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.broker.batch import Batch
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, NotImplementedHere, ResourceLimitExceeded
+from amqproute.errors import AmqpError, NotAllowed, ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import spec
@@ -257,7 +257,9 @@ class Transaction:
         size = len(message.encoded)
         self._book.make_room(size)
         if getattr(target, "acts_at_once", False):
-            raise NotImplementedHere(f"what {target.name} does cannot be rolled back")
+            raise NotAllowed(  # G-04
+                f"what {target.name} does cannot be rolled back: send it outside of a transaction"
+            )
         rehearsal = self._begin(is_rehearsal=True)
         try:
             target.put(message, rehearsal, origin)

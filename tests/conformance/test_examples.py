@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
 from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.values import Principal
-from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
     ACCEPTED,
@@ -21,6 +24,7 @@ from tests.conformance.house import (
     frame,
     header_of,
     message,
+    section,
     section_of,
 )
 
@@ -245,6 +249,77 @@ class ExampleTests(SynchronousTestCase):
         peer.sender("amqp$transfer")
         peer.publish(0, message(to="x@c.test"))
         self.assertEqual(condition(peer.one(spec.Disposition).state), "amqp:unauthorized-access")
+
+    def test_w16_management_batch(self) -> None:
+        """W-16: a batch that fails leaves nothing; one that is right does all; each command."""
+        house = self.world.house()
+        client = house.client().ready()
+        address = client.receiver(None, source=spec.Source(dynamic=True), credit=100).source.address
+        client.sender("amqp$admin", handle=1)
+        sent = itertools.count()
+
+        def ask(*lines: str) -> tuple[int, list[int], dict[str, Any], spec.Properties]:
+            number = next(sent)
+            asked = spec.Properties(message_id=f"m{number}", reply_to=address)
+            text = section(spec.SECTION_AMQP_VALUE, "\n".join(lines))
+            client.publish(number, codec.encode(asked) + text, handle=1)
+            self.assertIsInstance(client.one(spec.Disposition).state, spec.Accepted)
+            client.run()
+            (reply,) = client.messages()
+            properties = section_of(reply, spec.SECTION_PROPERTIES)
+            self.assertEqual(properties.correlation_id, f"m{number}")
+            self.assertEqual(properties.to, address)
+            body = section_of(reply, spec.SECTION_AMQP_VALUE)
+            status = section_of(reply, spec.SECTION_APPLICATION_PROPERTIES)["statusCode"]
+            return int(status), [int(each["status"]) for each in body["results"]], body, properties
+
+        status, each, body, _ = ask("create queue a", "create link l a b")
+        self.assertEqual((status, each, body["committed"]), (404, [424, 404], False))
+        client.send(attach("sender", "s", 2, "a"))
+        self.assertIsNone(client.one(spec.Attach).target)
+        client.all(spec.Detach)
+        status, each, body, _ = ask("create queue a", "create queue b", "create link l a b")
+        self.assertEqual((status, each, body["committed"]), (200, [201, 201, 201], True))
+        client.sender("a", handle=3)
+        client.publish(next(sent), message(b"along the link"), handle=3)
+        client.run()
+        client.all(spec.Disposition)
+        self.assertEqual((house.depth("a"), house.depth("b")), (0, 1))
+        self.assertEqual(ask("assert queue b with capacity=null")[1], [200])
+        self.assertEqual(ask("update queue b with capacity=7")[1], [200])
+        self.assertEqual(ask("assert queue b with capacity=8")[1], [409])
+        client.receiver("b", handle=4)
+        self.assertEqual(ask("rename queue b c")[1], [200])
+        client.all(spec.Flow)
+        client.credit(1, handle=4)
+        self.assertEqual(client.bodies(), [b"along the link"])
+        _, each, body, _ = ask("query queue c")
+        ((row,),) = [result["attributes"]["entities"] for result in body["results"]]
+        self.assertEqual((row["name"], row["depth"], row["acquired"]), ("c", 1, 1))
+        self.assertEqual(ask("delete queue c with if-empty=true")[1], [409])
+        self.assertEqual(ask("delete queue c", "delete queue a")[1], [204, 204])
+        self.assertTrue(
+            all(condition(each) == "amqp:resource-deleted" for each in client.all(spec.Detach))
+        )
+        self.assertTrue(client.none(spec.End) and client.none(spec.Close))
+
+    def test_w16_in_a_transaction(self) -> None:
+        """W-16, G-04: a command that is part of a transaction is rejected."""
+        house = self.world.house()
+        client = house.client().ready()
+        target = spec.Coordinator(capabilities=(Symbol("amqp:local-transactions"),))
+        client.send(attach("sender", "control", 0, None, target=target))
+        client.one(spec.Attach)
+        client.publish(0, section(spec.SECTION_AMQP_VALUE, spec.Declare()))
+        txn_id = client.one(spec.Disposition).state.txn_id
+        client.sender("amqp$admin", handle=1)
+        text = section(spec.SECTION_AMQP_VALUE, "create queue a")
+        asked = codec.encode(spec.Properties(reply_to="q"))
+        state = spec.TransactionalState(txn_id=txn_id)
+        client.publish(1, asked + text, handle=1, state=state)
+        answer = client.one(spec.Disposition).state
+        self.assertEqual(condition(answer), "amqp:not-allowed")
+        self.assertNotIn("a", house.broker.nodes)
 
     def test_w21_routing_faults(self) -> None:
         """W-21: each fault, unsettled and pre-settled."""

@@ -578,11 +578,11 @@ class PostingTests(TransactionCase):
                 self.assertEqual(terms.staged_bytes, 0)
 
     def test_management(self) -> None:
-        """X-04: management is not transactional, and says so instead of being done early."""
+        """X-04, G-04: management is not transactional, and says so instead of acting early."""
         self.client.sender("$management", 4)
         self.post(self.txn_id, handle=4)
         answer = self.client.one(spec.Disposition)
-        self.assertEqual(condition(answer.state), "amqp:not-implemented")
+        self.assertEqual(condition(answer.state), "amqp:not-allowed")
         self.assertFails(self.txn_id, ROLLBACK)
 
     def test_counted_once(self) -> None:
