@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -15,6 +17,8 @@ from amqproute.interfaces import IBatch
 if TYPE_CHECKING:
     from amqproute.broker.queue import Queue
     from amqproute.broker.receipts import Stream
+
+_NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
 
 
 @implementer(IBatch)
@@ -46,7 +50,7 @@ class Batch:
         self.arrivals: dict[Queue, list[Entry]] = {}
         self.is_rehearsal = False
         self.is_transactional = False
-        self.leaving: dict[Queue, int] = {}
+        self.leaving: Mapping[Queue, int] = _NOTHING
         self._receipts: dict[Stream, list[int]] = {}
 
     def mark(self, stream: Stream, entry_id: int) -> None:

@@ -146,6 +146,12 @@ class Retirement:
     outcome: Any
     settled: bool
 
+    def change(self, outcome: Any) -> None:
+        """Have another outcome."""
+        self.transaction.count_leaving(self, -1)
+        self.outcome = outcome
+        self.transaction.count_leaving(self, 1)
+
 
 class Stage(Enum):
     """How far a transaction has come."""
@@ -178,6 +184,7 @@ class Transaction:
         "_book",
         "_bytes",
         "_last",
+        "_leaving",
         "_timer",
         "doom",
         "id",
@@ -202,6 +209,7 @@ class Transaction:
         self.retirements: list[Retirement] = []
         self._acquisitions: dict[Any, Any] = {}
         self._bytes = 0
+        self._leaving: dict[Queue, int] = {}
         self.timeout_seconds = book.limits.timeout_seconds
         clock = book.terms.clock
         self._last = clock.seconds()
@@ -282,6 +290,7 @@ class Transaction:
         self._book.make_room(0)
         retirement = Retirement(self, consumer, delivery, entry, outcome, settled)
         self.retirements.append(retirement)
+        self.count_leaving(retirement, 1)
         self._book.staged(1, 0)
         return retirement
 
@@ -289,6 +298,12 @@ class Transaction:
         """Note a delivery that was handed out under it (X-20); its ``returned`` may be called."""
         self.touch()
         self._acquisitions[delivery] = consumer
+
+    def count_leaving(self, retirement: Retirement, count: int) -> None:
+        """Count an entry in, or out, that will have left its queue by the commit."""
+        if isinstance(retirement.outcome, _LASTING) and not retirement.consumer.copies:
+            queue = retirement.consumer.queue
+            self._leaving[queue] = self._leaving.get(queue, 0) + count
 
     def fail(self, error: AmqpError) -> None:
         """A part of it was refused: it can only be rolled back now. The first reason stays."""
@@ -302,6 +317,8 @@ class Transaction:
         """
         self.postings.extend(postings)
         self.retirements.extend(retirements)
+        for each in retirements:
+            self.count_leaving(each, 1)
         self._bytes = sum([len(posting.message.encoded) for posting in postings])
         self._book.staged(self.operations, self._bytes)
         self.prepared()
@@ -313,11 +330,7 @@ class Transaction:
         batch = self._book.terms.begin()
         batch.is_transactional = True
         batch.is_rehearsal = is_rehearsal
-        leaving = batch.leaving
-        for each in self.retirements:
-            if isinstance(each.outcome, _LASTING) and not each.consumer.copies:
-                queue = each.consumer.queue
-                leaving[queue] = leaving.get(queue, 0) + 1
+        batch.leaving = self._leaving
         return batch
 
     def _replay(self, batch: Batch) -> None:

@@ -413,7 +413,7 @@ class Outbound:
             )
         transaction.touch()
         if state.outcome is not None:
-            retirement.outcome = outcome  # a provisional outcome can change (O-16)
+            retirement.change(outcome)  # a provisional outcome can change (O-16)
         retirement.settled = retirement.settled or settled
 
     @property

@@ -299,7 +299,7 @@ class CommandTests(DistributedCase):
         self.app.sender(DTX_COORDINATOR, 6)
         self.post(txn_id, handle=6)
         (answer,) = self.app.all(spec.Disposition)
-        self.assertEqual(condition(answer.state), "amqp:not-implemented")
+        self.assertEqual(condition(answer.state), "amqp:not-allowed")
 
     def test_order(self) -> None:
         """Commands that are sent in one go are done in order; replies name their requests."""
