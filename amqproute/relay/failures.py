@@ -218,6 +218,8 @@ CODES: Final[Mapping[str, Row]] = {
     "tls.untrusted": _host("the host's certificate comes from no authority we trust"),
     "tls.expired": _host("a certificate has expired: the host's, or ours"),
     "tls.not-yet-valid": _host("a certificate is not valid yet: look at the clocks"),
+    "tls.revoked": _host("the host's certificate has been revoked by its authority"),
+    "tls.crl": _host("our list of revoked certificates cannot be used"),
     "tls.pin": _host("the host shows another key than the one that is pinned for it"),
     "tls.handshake": _host("the handshake failed; the host's log says why"),
     "tls.no-certificate": _host("a certificate was required and not shown"),

@@ -1,0 +1,665 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scheduler of destinations among whole houses: fairness, death, waking, rates, moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from amqproute import conditions
+from amqproute.broker.levels import line_key
+from amqproute.broker.limits import QueueLimits
+from amqproute.broker.line import LOAD_MESSAGES
+from amqproute.errors import ResolveError
+from amqproute.frontends.inbound import Inbound
+from amqproute.message import Message
+from amqproute.relay import share
+from amqproute.relay.destination import CONTACT_SECONDS, State
+from amqproute.relay.note import NOTE, Note
+from amqproute.relay.rate import Rate
+from amqproute.relay.schedule import Schedule
+from amqproute.relay.terms import RelayTerms
+from amqproute.relay.watch import SHORTEST_TTL
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    Candidate,
+    NextHop,
+    Origin,
+    Principal,
+    Resolution,
+    TransportSecurity,
+)
+from amqproute.wire.amqp10 import spec
+from tests.support.asserts import HouseTestCase
+from tests.support.fakes import message, node
+from tests.support.house import House, Network
+
+BETA = "beta.example"
+
+
+def peer(domain: str) -> Principal:
+    """Return the principal of a peer."""
+    return Principal("peer", domain, frozenset({domain}))
+
+
+class SchedulerCase(HouseTestCase):
+    """Alpha, and others when a test wants them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.network = Network(self.clock)
+        self.alpha = self.house("alpha.example", node("dead"))
+
+    def house(self, domain: str, *nodes: Any, **options: Any) -> House:
+        """Build a house."""
+        terms = RelayTerms(Schedule(1.0, 60.0), 100, 20.0, settle_seconds=40.0)
+        for name in ("rate", "window", "window_bytes", "connects_per_second", "settle_seconds"):
+            if name in options:
+                setattr(terms, name, options.pop(name))
+        house = House(self.network, domain, *nodes, terms=terms, **options)
+        house.relay.dead_letter_name = "dead"
+        return house
+
+    def beta(self, domain: str = BETA, **options: Any) -> House:
+        """Put a peer on the network."""
+        return self.house(domain, node("orders", capacity=options.pop("capacity", 0)), **options)
+
+    def put(self, *bodies: bytes, to: str = BETA, node: str = "orders", **kind: Any) -> None:
+        """Put messages on the way to a peer."""
+        queue = self.alpha.relay.take_on_trust(NextHop(to, to))
+        batch = self.alpha.broker.begin()
+        for body in bodies:
+            queue.put(message(body, to=f"{node}@{to}", **kind), batch, Origin(ANONYMOUS_PRINCIPAL))
+        batch.commit()
+
+    def to(self, domain: str = BETA) -> Any:
+        """The destination of a peer."""
+        return self.alpha.relay.destinations[domain]
+
+    def restart(self, **options: Any) -> None:
+        """Crash alpha and build it again over its store."""
+        self.alpha.crash()
+        self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store, **options)
+
+
+class DeathTests(SchedulerCase):
+    """Attempts kill a destination, messages never do."""
+
+    def test_dies_and_comes_back(self) -> None:
+        """After some failed attempts it is dead; with the first message taken it is not."""
+        self.put(*[b"%d" % number for number in range(200)])
+        self.run_for(2)
+        self.assertFalse(self.to().is_dead)
+        self.run_for(10)
+        self.assertTrue(self.to().is_dead)
+        self.assertTrue(self.to().row()["dead"])
+        beta = self.beta()
+        self.run_for(70)
+        self.assertEqual(len(beta.bodies("orders")), 200)
+        self.assertFalse(self.alpha.relay.destinations and self.to().is_dead)
+
+    def test_backlog_of_the_dead_is_on_the_disk(self) -> None:
+        """What comes for a dead destination stays out of memory, and goes in order later."""
+        self.put(b"000")
+        self.run_for(20)
+        self.assertTrue(self.to().is_dead)
+        bodies = [b"%04d" % number for number in range(1, 3000)]
+        for body in bodies:
+            self.put(body)
+        self.run_now()
+        self.assertLessEqual(self.to().queue.resident, 100 + LOAD_MESSAGES)
+        self.assertEqual(self.to().queue.depth, 3000)
+        beta = self.beta()
+        self.run_for(100)
+        self.assertEqual(beta.bodies("orders"), [b"000", *bodies])
+
+    def test_rejections_do_not_count(self) -> None:
+        """However many messages a peer rejects, the destination is as well as before."""
+        beta = self.beta()
+        self.put(*[b"%d" % number for number in range(300)], node="nowhere")
+        self.put(b"good")
+        self.run_for(5)
+        self.assertEqual((self.to().failures, self.to().window.cohorts), (0, 0.0))
+        self.assertEqual(self.to().tally.rejected, 300)
+        self.assertEqual(beta.bodies("orders"), [b"good"])
+
+    def test_log(self) -> None:
+        """The log is told what changes, not every attempt."""
+        told: list[str] = []
+        self.put(b"1")
+        backoff = self.to().backoff
+
+        class Log:
+            def info(self, text: str, **fields: Any) -> None:
+                told.append(f"info {fields['what']} {fields['error'].partition(':')[0]}")
+
+            def warn(self, text: str, **fields: Any) -> None:
+                told.append(f"warn {fields['what']} {fields['error'].partition(':')[0]}")
+
+        backoff.log = Log()
+        self.run_for(600)
+        self.assertGreater(backoff.failures, 10)
+        self.network.errors[BETA] = ResolveError("dns.timeout", "silence", permanent=False)
+        self.run_for(600)
+        self.assertEqual(
+            told,
+            [
+                "info cannot be reached connect.refused",
+                "warn is dead connect.refused",
+                "info is dead dns.timeout",
+            ],
+        )
+
+
+class WakeTests(SchedulerCase):
+    """A peer that calls in is up (T-37)."""
+
+    def dead(self) -> None:
+        """Let beta be dead for long."""
+        self.put(b"1")
+        self.run_for(300)
+        self.assertEqual(self.to().state, State.WAITING)
+
+    def test_at_once(self) -> None:
+        """The first message is there within seconds; the DNS is asked anew."""
+        self.dead()
+        beta = self.beta()
+        self.alpha.client(peer(BETA))
+        self.run_for(5)
+        self.assertEqual(beta.depth("orders"), 1)
+        self.assertEqual(self.network.forgotten, [BETA])
+
+    def test_hanging_attempt(self) -> None:
+        """An attempt that hangs is given up for it."""
+        self.network.silent.add(BETA)
+        self.put(b"1")
+        self.run_for(10)
+        self.assertEqual(self.to().state, State.CONNECTING)
+        self.network.silent.clear()
+        beta = self.beta()
+        self.alpha.client(peer(BETA))
+        self.run_for(5)
+        self.assertEqual(beta.depth("orders"), 1)
+
+    def test_costs_nothing(self) -> None:
+        """Who calls us all the time and cannot be called is neither hit nor punished for it."""
+        self.dead()
+        while self.to()._timers["wait"].getTime() - self.clock.seconds() < 30:
+            self.run_for(1)
+        due, failures = self.to().backoff.next_attempt_ms, self.to().failures
+        before = self.network.connects
+        for _ in range(100):
+            self.alpha.client(peer(BETA))
+            self.run_for(0.1, 0.1)
+        self.assertLessEqual(self.network.connects - before, 1 + 10 / CONTACT_SECONDS)
+        self.assertGreater(self.network.connects - before, 3)
+        self.assertEqual(self.to().failures, failures)
+        self.assertLess(abs(self.to().backoff.next_attempt_ms - due), 100)
+        self.assertEqual(self.to().state, State.WAITING)
+        self.run_for(70)
+        self.assertEqual(self.to().failures, failures + 1)
+
+    def test_every_way_to_it(self) -> None:
+        """A static route, and a link to one node, are ways to the same peer."""
+        hops = [
+            NextHop("gate.example:5671", BETA, f"amqps://{BETA}"),
+            NextHop(f"{BETA}/q@{BETA}", BETA, None, f"q@{BETA}"),
+            NextHop("other.example", "other.example", f"amqps://{BETA}", names=(BETA,)),
+            NextHop("third.example", "third.example"),
+        ]
+        for hop in hops:
+            queue = self.alpha.relay.take_on_trust(hop)
+            batch = self.alpha.broker.begin()
+            queue.put(message(b"1", to=f"orders@{BETA}"), batch, Origin(ANONYMOUS_PRINCIPAL))
+            batch.commit()
+        self.run_for(300)
+        self.beta()
+        self.alpha.client(peer(BETA))
+        self.run_for(1)
+        found = [self.to(hop.key).tally.connections for hop in hops]
+        self.assertEqual(found[0:1] + found[2:], [1, 1, 0])
+        self.assertEqual(self.network.forgotten.count("third.example"), 0)
+
+    def test_held_stays_held(self) -> None:
+        """An operator's word counts more."""
+        self.dead()
+        self.to().hold("no")
+        self.beta()
+        self.alpha.client(peer(BETA))
+        self.run_for(300)
+        self.assertEqual(self.alpha.depth(BETA), 1)
+
+    def test_restart_is_no_storm(self) -> None:
+        """Destinations with a backlog begin one after the other, in any second only so many."""
+        for number in range(60):
+            self.put(b"1", to=f"d{number}.example")
+        self.run_now()
+        self.restart(connects_per_second=10.0)
+        times = []
+        before = self.network.connects
+        for _ in range(200):
+            self.run_for(0.05, 0.05)
+            times += [self.clock.seconds()] * (self.network.connects - before - len(times))
+        self.assertGreaterEqual(len(set(times)), 60)
+        for index, when in enumerate(times):
+            within = [each for each in times[index:] if each < when + 0.999]
+            self.assertLessEqual(len(within), 11)
+
+
+class RateTests(SchedulerCase):
+    """No faster than an operator allows."""
+
+    def deliver(self, rate: Rate, count: int, size: int, seconds: int) -> list[int]:
+        """Send messages; return how many are there after each second."""
+        self.alpha.crash()
+        self.alpha = self.house(
+            "alpha.example", node("dead"), rate=lambda hop: rate if hop.key == BETA else Rate()
+        )
+        beta = self.beta()
+        self.put(*[b"%05d" % number + bytes(size) for number in range(count)])
+        found = []
+        for _ in range(seconds):
+            self.run_for(1, 0.05)
+            found.append(beta.depth("orders"))
+        return found
+
+    def test_messages(self) -> None:
+        """Messages in a second."""
+        found = self.deliver(Rate(messages=20), 100, 10, 6)
+        for second, count in enumerate(found, 1):
+            self.assertTrue(min(100, 20 * second) <= count <= min(100, 20 * second + 21), found)
+        self.assertEqual(self.to().row()["limiter"], "")
+
+    def test_octets(self) -> None:
+        """Octets in a second."""
+        found = self.deliver(Rate(octets=10_000), 60, 1000, 8)
+        for second, count in enumerate(found, 1):
+            self.assertLessEqual(count, min(60, 10 * second + 11), found)
+        self.assertEqual(found[-1], 60)
+
+    def test_reload(self) -> None:
+        """A changed rate holds from then on; others are not slowed down."""
+        self.deliver(Rate(messages=1), 30, 10, 2)
+        self.assertEqual(self.to().row()["limiter"], "messages-per-second")
+        terms = RelayTerms(Schedule(1.0, 60.0), 100, 20.0)
+        self.alpha.relay.reload(terms, 0, "dead")
+        self.run_for(3)
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+
+class FairnessTests(SchedulerCase):
+    """One backlog never delays another destination."""
+
+    def test_turns(self) -> None:
+        """A destination gives the reactor back after so many messages."""
+        self.patch(share, "TURN_MESSAGES", 10)
+        self.beta()
+        self.put(*[b"%d" % number for number in range(500)])
+        most = 0
+        before = 0
+        for _ in range(3000):
+            self.step()
+            link = self.to().session.link if self.to().session is not None else None
+            now = link.deliveries if link is not None else 0
+            most = max(most, now - before)
+            before = now
+        self.run_now()
+        self.assertEqual((most, self.alpha.depth(BETA)), (10, 0))
+
+    def test_in_between(self) -> None:
+        """A lone message to one peer passes a backlog to another."""
+        self.patch(share, "TURN_MESSAGES", 10)
+        self.beta()
+        gamma = self.beta("gamma.example")
+        self.put(b"warm", to="gamma.example")
+        self.put(*[b"%d" % number for number in range(2000)])
+        self.run_now()
+        self.put(*[b"%d" % number for number in range(2000)])
+        self.put(b"lone", to="gamma.example")
+        for _ in range(1000):
+            if gamma.depth("orders") == 2:
+                break
+            self.step()
+        self.assertEqual(gamma.depth("orders"), 2)
+        self.assertGreater(self.alpha.depth(BETA), 1000)
+
+    def test_window_of_octets(self) -> None:
+        """Large messages without an outcome are bounded by their octets, and one always goes."""
+        self.alpha.crash()
+        self.alpha = self.house("alpha.example", node("dead"), window_bytes=100_000)
+        beta = self.beta()
+        self.put(*[bytes([number]) * 30_000 for number in range(30)])
+        self.put(bytes(150_000))
+        worst = 0
+        for _ in range(4000):
+            self.step()
+            worst = max(worst, self.to()._share.octets)
+        self.run_now()
+        self.assertLess(worst, 100_000 + 151_000)
+        self.assertEqual(len(beta.bodies("orders")), 31)
+        self.assertEqual(self.to()._share.octets, 0)
+
+    def test_priority(self) -> None:
+        """What is urgent overtakes in the relay queue, and keeps its order."""
+        beta = self.beta(capacity=0)
+        self.alpha.relay.take_on_trust(NextHop(BETA, BETA))
+        self.to().hold("wait")
+        self.put(b"1", b"2", b"3")
+        self.put(b"high 1", b"high 2", priority=9)
+        self.put(b"low", priority=0)
+        self.run_now()
+        self.to().unhold()
+        self.run_now()
+        rows = [row for level in (0, 4, 9) for row in beta.store.rows(line_key("orders", level))]
+        rows.sort(key=lambda row: int(row.id))
+        self.assertEqual(
+            [Message(row.encoded).body_values()[0] for row in rows],
+            [b"high 1", b"high 2", b"1", b"2", b"3", b"low"],
+        )
+
+
+class StuckTests(SchedulerCase):
+    """A peer that takes messages and says nothing."""
+
+    def test_made_again(self) -> None:
+        """The connection is made again, and the receipts keep each message single."""
+        beta = self.beta()
+        committed = Inbound.committed
+        silent = [True]
+
+        def mute(inbound: Any, deliveries: Any) -> None:
+            if not silent[0]:
+                committed(inbound, deliveries)
+
+        self.patch(Inbound, "committed", mute)
+        self.put(b"1", b"2", b"3")
+        self.run_for(30)
+        self.assertEqual((beta.depth("orders"), self.to().in_flight), (3, 3))
+        self.run_for(30)
+        self.assertEqual((self.to().tally.stuck, len(self.network.wires)), (1, 2))
+        silent[0] = False
+        self.run_for(120)
+        self.assertEqual(beta.bodies("orders"), [b"1", b"2", b"3"])
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_slow_is_not_stuck(self) -> None:
+        """Outcomes that come late but come keep the connection."""
+        beta = self.beta(capacity=5)
+        self.put(*[b"%d" % number for number in range(50)])
+        taker = beta.client()
+        taker.receiver("orders", 1000)
+        for _ in range(60):
+            self.run_for(5)
+            waiting = [each for each in taker.deliveries if not each.settled]
+            if waiting:
+                taker.settle(waiting[:1], spec.Accepted())
+        self.assertEqual((self.to().tally.stuck, len(self.network.wires)), (0, 1))
+
+
+class MoveTests(SchedulerCase):
+    """Connections follow the DNS."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.hosts = {"one.example": ("192.0.2.1",)}
+        self.network.resolve = self.resolve  # type: ignore[method-assign]
+        self.asked = 0
+
+    async def resolve(self, domain: str) -> Resolution:
+        """Name the hosts as they are now."""
+        self.asked += 1
+        if not self.hosts:
+            raise ResolveError("dns.servfail", "broken", permanent=False)
+        candidates = tuple(
+            Candidate(host, 5671, TransportSecurity.IMPLICIT, addresses, 0, 0, "srv")
+            for host, addresses in self.hosts.items()
+        )
+        return Resolution(domain, candidates, ("asked",), 10.0, False, False)
+
+    def keep_busy(self, seconds: float, house: Callable[[], House]) -> None:
+        """Send a message now and then."""
+        for number in range(int(seconds / 5)):
+            batch = self.alpha.broker.begin()
+            queue = self.alpha.relay.take_on_trust(NextHop(BETA, BETA))
+            queue.put(
+                message(b"%d" % number, to=f"orders@{house().domain}"),
+                batch,
+                Origin(ANONYMOUS_PRINCIPAL),
+            )
+            batch.commit()
+            self.run_for(5)
+
+    def test_other_host(self) -> None:
+        """When the records name another host the link goes there; it costs no failure."""
+        one, two = self.beta("one.example"), self.beta("two.example")
+        self.keep_busy(60, lambda: one)
+        self.assertEqual(len(self.network.wires), 1)
+        self.hosts = {"two.example": ("192.0.2.2",)}
+        self.keep_busy(SHORTEST_TTL + 5, lambda: one)
+        self.assertEqual(self.to().remote_id, "ct-two.example")
+        self.keep_busy(20, lambda: two)
+        self.assertEqual((self.to().tally.moves, self.to().failures), (1, 0))
+        self.assertEqual(two.depth("orders"), 4)
+        self.assertEqual(len(one.shared.frontends), 0)
+
+    def test_other_address(self) -> None:
+        """The same host elsewhere is another place."""
+        one = self.beta("one.example")
+        self.keep_busy(40, lambda: one)
+        self.hosts = {"one.example": ("192.0.2.99",)}
+        self.keep_busy(40, lambda: one)
+        self.assertEqual((self.to().tally.moves, len(self.network.wires)), (1, 2))
+
+    def test_waits_for_outcomes(self) -> None:
+        """What is in flight is finished first; nothing new is sent there."""
+        one = self.beta("one.example")
+        self.beta("two.example")
+        committed = Inbound.committed
+        held: list[tuple[Any, Any]] = []
+        self.patch(Inbound, "committed", lambda inbound, given: held.append((inbound, given)))
+        self.keep_busy(20, lambda: one)
+        self.hosts = {"two.example": ("192.0.2.2",)}
+        self.keep_busy(20, lambda: one)
+        count = self.to().in_flight
+        self.assertEqual(self.to().remote_id, "ct-one.example")
+        self.assertGreater(count, 4)
+        self.assertGreater(self.to().queue.available, 0)
+        for inbound, given in held:
+            committed(inbound, given)
+            inbound._frontend.flush()
+        self.run_for(1)
+        self.assertEqual(self.to().remote_id, "ct-two.example")
+        self.assertEqual(one.depth("orders"), count)
+
+    def test_more_hosts(self) -> None:
+        """As long as the place is among those named, nothing happens; nor when the DNS fails."""
+        one = self.beta("one.example")
+        self.keep_busy(40, lambda: one)
+        self.hosts = {"zero.example": ("192.0.2.3",), "one.example": ("192.0.2.1", "192.0.2.9")}
+        self.keep_busy(40, lambda: one)
+        asked = self.asked
+        self.hosts = {}
+        self.keep_busy(100, lambda: one)
+        self.assertGreater(self.asked, asked + 1)
+        self.assertEqual((len(self.network.wires), self.to().failures), (1, 0))
+
+    def test_lost_host_is_tried_last(self) -> None:
+        """After a lost connection the other hosts come first."""
+        self.hosts["two.example"] = ("192.0.2.2",)
+        one, two = self.beta("one.example"), self.beta("two.example")
+        self.patch(Inbound, "committed", lambda inbound, given: None)
+        self.keep_busy(5, lambda: one)
+        self.network.wires[0].cut()
+        self.run_for(3)
+        self.assertEqual(self.to().remote_id, "ct-two.example")
+        self.assertEqual(two.domain, "two.example")
+
+
+class NoteTests(SchedulerCase):
+    """What is persisted."""
+
+    def test_round_trip(self) -> None:
+        """A note is read as it was written."""
+        for note in (Note(), Note("why", 7, 123, "dns.timeout: x", ("a", "b"))):
+            self.assertEqual(Note.decode(note.encode()), note)
+
+    def test_death_survives(self) -> None:
+        """A restart knows who is dead, and for how long nobody tries."""
+        self.put(b"1")
+        self.run_for(100)
+        failures, connects = self.to().failures, self.network.connects
+        self.restart()
+        self.run_for(3)
+        self.assertTrue(self.to().is_dead)
+        self.assertEqual(self.to().failures, failures)
+        self.assertEqual(self.network.connects, connects)
+        self.assertLessEqual(self.to().queue.limits.resident_messages, 100)
+        self.assertIn(BETA, self.alpha.store.notes[NOTE])
+        self.alpha.relay.reload(RelayTerms(Schedule(1.0, 60.0), 50, dead_after=100), 0, None)
+        self.assertEqual(self.to().queue.limits, QueueLimits())
+
+
+class ForeignPeer:
+    """A broker of another make that keeps what is unsettled on a lost link (part 2 §2.6.13).
+
+    Attributes:
+        taken: bodies, each time one is accepted.
+        kept: tag to what it thinks of it.
+    """
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+        self.taken: list[bytes] = []
+        self.kept: dict[bytes, Any] = {}
+        self.offered: list[Any] = []
+        self.resumed: list[tuple[bytes, Any, bool]] = []
+        self.is_mute = True
+        self.is_incomplete = False
+        accept = house.accept
+
+        def intercept(principal: Principal, **changes: Any) -> Any:
+            engine, frontend = accept(principal, **changes)
+            frontend.events = lambda given: self.events(engine, given)
+            return engine, frontend
+
+        house.accept = intercept  # type: ignore[method-assign]
+
+    def events(self, engine: Any, events: Any) -> None:
+        """Act."""
+        for event in events:
+            kind = type(event).__name__
+            if kind == "OpenReceived":
+                engine.open()
+            elif kind == "SessionBegun":
+                event.session.accept()
+            elif kind == "LinkAttached":
+                offered = event.attach.unsettled or {}
+                self.offered.append((event.attach.target, dict(offered)))
+                kept = {tag: state for tag, state in self.kept.items() if tag in offered}
+                incomplete, self.is_incomplete = self.is_incomplete, False
+                event.link.accept(unsettled=kept or None, incomplete_unsettled=incomplete)
+                event.link.flow(100)
+            elif kind == "DeliveriesReceived":
+                for delivery in event.deliveries:
+                    self.received(event.link, delivery)
+
+    def received(self, link: Any, delivery: Any) -> None:
+        """Take one."""
+        if delivery.resumed:
+            self.resumed.append((delivery.tag, delivery.state, delivery.settled))
+        if delivery.settled:
+            self.kept.pop(delivery.tag, None)
+            return
+        if not (delivery.resumed and isinstance(self.kept.get(delivery.tag), spec.Accepted)):
+            self.taken.append(Message(delivery.payload).body_values()[0])
+        if self.is_mute:
+            self.kept[delivery.tag] = spec.Accepted()
+        else:
+            self.kept.pop(delivery.tag, None)
+            link.session.settle([delivery], spec.Accepted(), True)
+
+
+class ResumeTests(SchedulerCase):
+    """A peer without receipts that keeps the state of a link (T-36)."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.peer = ForeignPeer(self.beta(capabilities=()))
+
+    def lose(self) -> None:
+        """Lose the connection, and let it be made again."""
+        self.network.wires[-1].cut()
+        self.run_for(5)
+
+    def test_outcome_that_was_not_heard(self) -> None:
+        """It is not sent again: its outcome is in the peer's map."""
+        self.put(b"1", b"2", b"3")
+        self.run_now()
+        self.assertEqual(self.alpha.depth(BETA), 3)
+        self.peer.is_mute = False
+        self.lose()
+        self.assertEqual(self.peer.taken, [b"1", b"2", b"3"])
+        self.assertEqual(self.alpha.depth(BETA), 0)
+        self.assertEqual([settled for _, _, settled in self.peer.resumed], [True] * 3)
+        self.assertEqual(self.peer.kept, {})
+        target, offered = self.peer.offered[1]
+        self.assertEqual((len(offered), target.expiry_policy), (3, "connection-close"))
+        self.assertEqual(self.to().tally.relayed, 3)
+
+    def test_rejection_that_was_not_heard(self) -> None:
+        """Any outcome counts."""
+        self.put(b"1", b"2")
+        self.run_now()
+        tags = list(self.peer.kept)
+        error = spec.Error(condition=conditions.NOT_ALLOWED, description="no")
+        self.peer.kept[tags[0]] = spec.Rejected(error=error)
+        self.peer.is_mute = False
+        self.lose()
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
+
+    def test_undecided(self) -> None:
+        """What the peer has and has not decided about is resumed; what it has not is sent."""
+        self.put(b"1", b"2")
+        self.run_now()
+        tags = list(self.peer.kept)
+        self.peer.kept = {tags[0]: None}
+        self.peer.is_mute = False
+        self.lose()
+        self.assertEqual([tag for tag, _, _ in self.peer.resumed], tags[:1])
+        self.assertEqual(self.peer.taken, [b"1", b"2", b"1", b"2"])
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_knows_nothing(self) -> None:
+        """A peer that keeps nothing gets everything again."""
+        self.put(b"1")
+        self.run_now()
+        self.peer.kept.clear()
+        self.peer.is_mute = False
+        self.lose()
+        self.assertEqual(self.peer.taken, [b"1", b"1"])
+        self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_incomplete(self) -> None:
+        """A map that was cut is no use: the link is made without it."""
+        self.put(b"1")
+        self.run_now()
+        self.peer.is_mute = False
+        self.peer.is_incomplete = True
+        self.peer.kept.clear()
+        self.lose()
+        self.run_for(10)
+        self.assertEqual(self.alpha.depth(BETA), 0)
+        self.assertEqual(self.peer.offered[-1][1], {})
+
+    def test_expired_meanwhile(self) -> None:
+        """An entry that is gone when the link comes back is not missed."""
+        self.put(b"1", ttl=2000)
+        self.put(b"2")
+        self.run_now()
+        self.peer.is_mute = False
+        self.network.dead.add(BETA)
+        self.network.wires[-1].cut()
+        self.run_for(20)
+        self.network.dead.clear()
+        self.run_for(60)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
