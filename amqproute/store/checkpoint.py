@@ -7,10 +7,16 @@ on. What the writer appends meanwhile is the remainder; the checkpointer repeats
 small, and the writer copies the last bit itself between two commits. Then the whole log is in
 the database, nobody reads from the log, and SQLite puts the next frame at its beginning: the
 log stays bounded under a load that never pauses.
+
+A commit that makes the file longer also waits for the file system's own journal: about twice as
+long as one that writes over what is there. So the file has its full length before the first
+commit. SQLite takes zeros behind the last frame for the end of the log, as it takes the frames
+of an earlier round.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import sqlite3
@@ -27,6 +33,13 @@ from amqproute.store.schema import Connect
 
 log = Logger()
 
+HEADER: Final = 32
+"""Octets before the first frame (SQLite, "The WAL File Format")."""
+FRAME_HEADER: Final = 24
+"""Octets of a frame before its page."""
+ZEROS: Final = bytes(1024 * 1024)
+LONGEST: Final = 64 * 1024 * 1024
+"""The most that the file is given beforehand, octets."""
 PASSES: Final = 4
 """Passive checkpoints in a row before the writer copies the remainder whatever its size."""
 
@@ -72,6 +85,7 @@ class Wal:
     def start(self, connection: sqlite3.Connection) -> None:
         """Begin; `connection` is the writer's, and the database is in WAL mode."""
         self._connection = connection
+        self._lengthen()
         descriptor = os.open(f"{self._path}-shm", os.O_RDONLY | os.O_CLOEXEC)
         self._descriptor = descriptor
         self._index = mmap.mmap(descriptor, 100, prot=mmap.PROT_READ)
@@ -140,6 +154,32 @@ class Wal:
                 path=self._path,
                 error=str(report.error),
             )
+
+    def _lengthen(self) -> None:
+        """Fill the file up with zeros to what it will come to; without room it stays as it is."""
+        connection = self._connection
+        assert connection is not None
+        (page_size,) = connection.execute("PRAGMA page_size").fetchone()
+        frames = self._checkpoint_pages + self._remainder_pages
+        length = min(LONGEST, HEADER + frames * (FRAME_HEADER + page_size))
+        # Closing it drops no locks: SQLite's are on the database and on the index.
+        descriptor = os.open(f"{self._path}-wal", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        start = os.fstat(descriptor).st_size
+        try:
+            for offset in range(start, length, len(ZEROS)):
+                part = min(len(ZEROS), length - offset)
+                if os.pwrite(descriptor, ZEROS[:part], offset) < part:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(descriptor)
+        except OSError as error:
+            os.ftruncate(descriptor, start)
+            log.info(
+                "{path}: the write-ahead log grows as it is written: {error}",
+                path=self._path,
+                error=str(error),
+            )
+        finally:
+            os.close(descriptor)
 
     def _order(self) -> None:
         self._passes += 1

@@ -52,6 +52,8 @@ class House:
     def __init__(self, path: str, **options: Any) -> None:
         self.reactor = QueueReactor()
         self.now_ms = 1_000_000
+        # A short log: its file is written in full when the store is opened.
+        options = {"checkpoint_bytes": 256 * 1024, "remainder_bytes": 64 * 1024} | options
         self.store = SqliteStore(path, self.reactor, clock_ms=lambda: self.now_ms, **options)
 
     def open(self) -> Recovery:

@@ -159,10 +159,15 @@ class CutTests(SynchronousTestCase):
         (page,) = struct.unpack(">I", log[8:12])
         frame = 24 + page
         reached = []
-        cuts = [32 + frame * n for n in range(1 + (len(log) - 32) // frame)]
-        cuts += [chance.randrange(len(log)) for _ in range(10)]
-        for cut in sorted(cuts):
-            reached.append(self.state_at(crashed, log[:cut], states))
+        # Behind the frames stand the zeros that the file was given beforehand.
+        frames = -(-(len(log.rstrip(b"\0")) - 32) // frame)
+        length = 32 + frame * frames
+        self.assertGreater(len(log), length)
+        cuts = [32 + frame * n for n in range(1 + frames)]
+        cuts += [chance.randrange(length) for _ in range(10)]
+        for number, cut in enumerate(sorted(cuts)):
+            rest = bytes(frame * (number % 3))  # the end of the file, or zeros
+            reached.append(self.state_at(crashed, log[:cut] + rest, states))
         self.assertEqual(reached, sorted(reached), "more log, never less state")
         self.assertEqual(reached[-1], len(states) - 1)
         self.assertEqual(set(reached), set(range(len(states))))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -534,3 +535,34 @@ def faulty(path: str) -> sqlite3.Connection:
     """Connect as the store does, with faults."""
     Faulty.faults = {}
     return sqlite3.connect(path, isolation_level=None, cached_statements=512, factory=Faulty)
+
+
+class LogFileTests(SynchronousTestCase):
+    """The write-ahead log's file, which has its length before the first commit."""
+
+    def test_length(self) -> None:
+        """The file is as long as it will come to, and commits do not make it longer."""
+        house = House(self.mktemp())
+        house.open()
+        self.addCleanup(house.close)
+        before = os.stat(house.store.path + "-wal").st_size
+        self.assertGreater(before, 256 * 1024)
+        house.put("q", *[b"x" * 1000] * 100)
+        self.assertEqual(os.stat(house.store.path + "-wal").st_size, before)
+
+    def test_no_room(self) -> None:
+        """Without room for it the store opens all the same."""
+
+        def full(descriptor: int, data: bytes, offset: int) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(os, "pwrite", full)
+        path = self.mktemp()
+        house = House(path)
+        house.open()
+        self.assertLess(os.stat(house.store.path + "-wal").st_size, 256 * 1024)
+        house.put("q", b"1")
+        house.close()
+        house = House(path)
+        self.assertEqual(list(house.open().queues), ["q"])
+        house.close()
