@@ -89,7 +89,7 @@ class KillTests(SynchronousTestCase):
             highest = next_id
         self.assertGreater(len(stored), 100)
         self.assertGreater(len(shared), 10)
-        self.assertGreater(len(large), 2)
+        self.assertGreater(len(large), 0)
 
     def run_child(self, path: str, transactions: int) -> list[bytes]:
         """Start the child, kill it after so many reports; return all reports that came."""
