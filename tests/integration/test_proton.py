@@ -33,17 +33,28 @@ try:
         Endpoint,
         Message,
         SSLDomain,
+        Terminus,
         char,
         symbol,
         timestamp,
         ulong,
     )
-    from proton.reactor import AtMostOnce, Copy, Filter, Selector
+    from proton.reactor import AtMostOnce, Container, Copy, Filter, ReceiverOption, Selector
     from proton.utils import BlockingConnection, LinkDetached, SendException
 except ImportError:
     proton = None
 
 MEBIBYTE = 2**20
+
+if proton is not None:
+
+    class Stays(ReceiverOption):  # type: ignore[misc]
+        """The source outlives its connection for half a minute."""
+
+        def apply(self, receiver: Any) -> None:
+            """Ask for it."""
+            receiver.source.expiry_policy = Terminus.EXPIRE_WITH_CONNECTION
+            receiver.source.timeout = 30
 
 
 class ProtonTestCase(DaemonTestCase):
@@ -281,6 +292,71 @@ class OutcomeTests(ProtonTestCase):
                 again.flow(3)
                 until(lambda: new.read() and len(again.unsettled) == 3, "they come again")
                 until(lambda: old.read() and not link.is_active, "the old link is stolen")
+
+
+class SuspendedTests(ProtonTestCase):
+    """Links that Proton detaches, or loses, and attaches again."""
+
+    def named(self, name: str) -> Any:
+        """Return a connection of a container of this name."""
+        container = Container()
+        container.container_id = name
+        return self.connect(container=container)
+
+    def parked(self, connection: Any, count: int, **options: Any) -> Any:
+        """Receive messages on the link ``park`` and leave them unsettled."""
+        receiver = connection.create_receiver(self.node, credit=0, name="park", **options)
+        receiver.flow(count)
+        for _ in range(count):
+            receiver.receive(timeout=10)
+        return receiver
+
+    def test_detached(self) -> None:
+        """Parked while the link is detached, and there again when it is back (O-04, O-06)."""
+        self.send(*(Message(body=n, durable=True) for n in range(3)))
+        holder = self.named("holder")
+        receiver = self.parked(holder, 3, options=Stays())
+        self.assertEqual(receiver.link.remote_source.expiry_policy, Terminus.EXPIRE_WITH_CONNECTION)
+        self.assertEqual(receiver.link.remote_source.timeout, 30)
+        receiver.link.detach()
+        holder.create_sender(None).close()  # its answer shows that the detach has arrived
+        self.assert_empty()
+        receiver.link.free()
+        again = holder.create_receiver(self.node, credit=0, name="park", options=Stays())
+        again.flow(3)
+        self.assertEqual([again.receive(timeout=10).body for _ in range(3)], [0, 1, 2])
+        for _ in range(3):
+            again.accept()
+        again.close()
+        self.assert_empty()
+
+    def test_lost(self) -> None:
+        """Parked while the connection is gone; released when the link is closed at last."""
+        self.send(*(Message(body=n, durable=True) for n in range(2)))
+        container = Container()
+        container.container_id = "loser"
+        url = f"127.0.0.1:{self.daemon.plain}"
+        holder = BlockingConnection(url, timeout=PATIENCE, container=container)
+        self.parked(holder, 2, options=Stays())
+        descriptor = holder.conn.transport._selectable.fileno()
+        with socket.socket(fileno=os.dup(descriptor)) as gone:
+            gone.shutdown(socket.SHUT_RDWR)
+        self.assert_empty()
+        again = self.parked(self.named("loser"), 2, options=Stays())
+        self.assert_empty()
+        again.close()
+        self.assertEqual([m.body for m in self.receive(2)], [0, 1])
+
+    def test_usual(self) -> None:
+        """Without a word about it, what was held is free when the session is over (O-17)."""
+        self.send(Message(body=1, durable=True))
+        holder = self.named("usual")
+        receiver = self.parked(holder, 1)
+        receiver.link.detach()
+        holder.create_sender(None).close()  # its answer shows that the detach has arrived
+        self.assert_empty()
+        holder.close()
+        self.assertEqual([m.body for m in self.receive(1)], [1])
 
 
 class LinkTests(ProtonTestCase):
