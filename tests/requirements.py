@@ -4,7 +4,7 @@
 The ids are those of the project's list of requirements for AMQP 1.0: T the transfer service,
 A addresses, L containers, sessions and links, M messages, O outcomes, F credit, P publishing,
 D durability and lifetime, E errors, N nodes, S subscribing and consuming, Q queues, W the worked
-examples, X transactions, K conflicts between sources. A row has the dotted names of its tests; or,
+examples, X transactions, C distributed transactions, K conflicts between sources. A row has the dotted names of its tests; or,
 in words, why there is nothing to prove yet. `tests.test_requirements` holds this file to the tests
 that exist.
 """
@@ -831,6 +831,57 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_examples.ExampleTests.test_w24_refusals",
         "tests.conformance.test_link.RefusalTests.test_coordinator",
     ),
+    "C-01": (
+        "tests.conformance.test_distributed.AccessTests.test_disabled",
+        "tests.conformance.test_distributed.BridgeTests.test_capability",
+        "tests.conformance.test_examples.ExampleTests.test_w24_refusals",
+        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
+    ),
+    "C-02": ("tests.conformance.test_distributed.AccessTests.test_right",),
+    "C-03": (
+        "tests.broker.test_branch_states.TableTests.test_no_xid",
+        "tests.broker.test_branch_states.TableTests.test_verbs",
+    ),
+    "C-04": "not applicable: the client side is not part of the daemon",
+    "C-05": (
+        "tests.broker.test_branch_states.TableTests.test_associations",
+        "tests.conformance.test_distributed.CommandTests.test_ended",
+    ),
+    "C-06": (
+        "tests.broker.test_branches.OutcomeTests.test_not_working",
+        "tests.conformance.test_distributed.AccessTests.test_others",
+        "tests.conformance.test_distributed.CommandTests.test_manager_gone",
+        "tests.conformance.test_distributed.CommandTests.test_two_phases",
+    ),
+    "C-07": (
+        "tests.conformance.test_distributed.CommandTests.test_nonsense",
+        "tests.conformance.test_distributed.CommandTests.test_order",
+        "tests.conformance.test_distributed.CommandTests.test_replies",
+    ),
+    "C-08": (
+        "tests.broker.test_branch_states.TableTests.test_verbs",
+        "tests.broker.test_branch_states.TableTests.test_verbs_after_restart",
+        "tests.broker.test_branches.FailureTests.test_commit_not_written",
+        "tests.broker.test_branches.HeuristicTests.test_committed",
+        "tests.broker.test_branches.RestartTests.test_commit",
+        "tests.broker.test_branches.RestartTests.test_roll_back",
+        "tests.conformance.test_distributed.BridgeTests.test_declare",
+        "tests.conformance.test_distributed.CommandTests.test_one_phase",
+        "tests.conformance.test_distributed.CommandTests.test_time_out",
+        "tests.conformance.test_distributed.OperatorTests.test_commit",
+        "tests.conformance.test_distributed.OperatorTests.test_roll_back",
+        "tests.integration.test_distributed_crash.DocumentTests.test_script",
+        "tests.integration.test_distributed_crash.KillTests.test_kill",
+        "tests.integration.test_distributed_crash.TwoPhaseTests.test_commit",
+        "tests.integration.test_distributed_crash.TwoPhaseTests.test_operator",
+        "tests.integration.test_distributed_crash.TwoPhaseTests.test_roll_back",
+    ),
+    "C-09": (
+        "tests.conformance.test_distributed.BridgeTests.test_capability",
+        "tests.conformance.test_distributed.BridgeTests.test_refused",
+        "tests.frontends.test_transactions.CoordinatorTests.test_global_id",
+    ),
+    "C-10": ("tests.conformance.test_distributed.BridgeTests.test_capability",),
     "X-01": ("tests.frontends.test_transactions.PostingTests.test_order",),
     "X-02": "superseded (K-11): each delivery names its transaction, no session is fixed to a mode",
     "X-03": ("tests.frontends.test_transactions.CoordinatorTests.test_declare",),
@@ -1055,8 +1106,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "Q-12": ("tests.frontends.test_queues.DynamicTests.test_close",),
     "Q-15": (
+        "tests.broker.test_branches.CapacityTests.test_freed_within",
         "tests.frontends.test_inbound.CreditTests.test_full",
         "tests.frontends.test_inbound.CreditTests.test_overfull",
+        "tests.frontends.test_transactions.PostingTests.test_makes_its_own_room",
     ),
     "Q-16": ("tests.frontends.test_inbound.CreditTests.test_shared_room",),
     "Q-17": (

@@ -18,7 +18,10 @@ Ids grow in the order of `put`, commits fire in the order in which they were ask
 order of ids *is* the order of arrival, in memory, on the disk and after a restart.
 
 A client's transaction (`transaction.Transaction`) is a list of puts and settlements that are
-replayed into one batch when it is discharged; so what is durable about it is one commit.
+replayed into one batch when it is discharged; so what is durable about it is one commit. A branch
+of a distributed transaction (`branches`) is such a transaction with a name, which can be promised
+first and done later, over a restart: `branch` is its states, `branch_record` how it stands in the
+store, `branch_recovery` how it is made again, `branch_holds` what it keeps of a queue meanwhile.
 
 Memory
 ======

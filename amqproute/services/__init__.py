@@ -5,6 +5,7 @@
 ``to``, asks the router, and puts the message on a local node or on the relay queue of the next
 hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the
 domain fixed when the link is made. `management.ManagementService` is ``$management``.
+`dtx.DtxCoordinator` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 
 To a frontend they are targets like any queue. Everything a service decides, it decides within
 the sender's batch, so a message is either safe where it belongs or refused, with a condition.

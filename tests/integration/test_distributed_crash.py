@@ -9,6 +9,7 @@ resolved; what was not promised has not happened; what was answered with XA_OK h
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import json
 import os
@@ -16,10 +17,12 @@ import random
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+import amqproute
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.types import Int
@@ -262,6 +265,36 @@ class TwoPhaseTests(CrashCase):
         self.assertEqual(refused.returncode, 1)
         self.assertIn("management.404", refused.stderr)
         self.assertEqual(manager.recover(), [])
+
+
+class DocumentTests(CrashCase):
+    """The script of the manual."""
+
+    def run_script(self, *words: str) -> list[str]:
+        """Run it; return what it prints."""
+        manual = Path(amqproute.__file__).parent.parent / "docs" / "distributed-transactions.md"
+        script = manual.read_text(encoding="utf-8").partition("```python\n")[2].partition("```")[0]
+        url = f"amqp://127.0.0.1:{self.daemon.plain}"
+        done = subprocess.run(
+            [sys.executable, "-c", script.replace('"orders"', '"there"'), url, *words],
+            capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return done.stdout.splitlines()
+
+    def test_script(self) -> None:
+        """C-08, by another project's client: prepared, killed, recovered, committed."""
+        if importlib.util.find_spec("proton") is None:
+            raise SkipTest("python-qpid-proton is not installed")
+        lines = self.run_script("prepare", "one", "two")
+        self.assertEqual(lines, ["start XA_OK", "end XA_OK", "prepare XA_OK"])
+        self.assertEqual(self.held("there"), [])
+        self.crash()
+        listed = ["recover XA_OK", "b'transfer-4711' b'there'"]
+        self.assertEqual(self.run_script("recover"), listed)
+        self.assertEqual(self.run_script("commit"), ["commit XA_OK"])
+        with Wire(self.daemon.plain) as wire:
+            self.assertEqual(len(wire.consume("there", 2)), 2)
 
 
 class KillTests(CrashCase):
