@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.python.failure import Failure
 
 from amqproute.broker.queue import Queue
+from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.errors import (
     AmqpError,
@@ -130,9 +131,10 @@ class Attaching:
     def _say_how_long(self, found: Found, asked: Any) -> None:
         """Put into the answer how long the terminus will outlive the link, and not more (E-01)."""
         answer = found.terminus
+        if answer.expiry_policy == spec.EXPIRE_NEVER:
+            return  # a durable subscription
         if not found.keeps:
-            if answer.expiry_policy != spec.EXPIRE_NEVER:  # a durable subscription
-                answer.expiry_policy, answer.timeout = spec.EXPIRE_LINK_DETACH, 0
+            answer.expiry_policy, answer.timeout = spec.EXPIRE_LINK_DETACH, 0
             return
         terms = retention_of(asked, self._shared.limits.suspended_seconds, found.exactly_once)
         answer.expiry_policy, answer.timeout = terms.policy, terms.seconds
@@ -244,7 +246,7 @@ class Attaching:
         key = self._links.key(link)
         kept = suspended.find(key)
         parked = None
-        if kept is not None and isinstance(kept.held, Parked) and kept.held.source is found.node:
+        if kept is not None and isinstance(kept.held, Parked) and _is_for(kept.held, found.node):
             suspended.take(key)
             parked = kept.held
         suspended.expire(key)  # whatever another link of the name has left behind
@@ -264,7 +266,7 @@ class Attaching:
             found.dynamic,
             found.copies,
         )
-        outbound.retention = _retention_in_force(found)
+        outbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
         link.context = outbound
         self._links.attached.add(link)
         found.node.attach(outbound, found.selects, found.copies)
@@ -290,7 +292,7 @@ class Attaching:
         inbound = Inbound(
             self._frontend, link, found.node, origin, self._shared.limits.link_credit, taken
         )
-        inbound.retention = _retention_in_force(found)
+        inbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
         link.accept(
             target=found.terminus,
             properties={ERROR_MODE: error_mode(link), **found.properties},
@@ -351,11 +353,29 @@ def _check_resumed(kept: Suspended, found: Found, name: str) -> None:
         )
 
 
-def _retention_in_force(found: Found) -> Retention | None:
-    """Return how long what the link leaves behind is kept; None: not at all."""
+def _is_for(parked: Parked, node: Any) -> bool:
+    """Tell whether a link to the node may have what was parked.
+
+    Not if it is a subscription whose filter is another one now: what has not been acknowledged
+    goes back, to be looked at again (L-48).
+    """
+    if isinstance(node, DurableSubscription) and node.definition.is_changed:
+        return False
+    return parked.source is node
+
+
+def _retention_in_force(found: Found, most_seconds: int) -> Retention | None:
+    """Return how long what the link leaves behind is kept; None: not at all.
+
+    A durable subscription never ends; what its link had not settled is its own for a while.
+    """
     terminus = found.terminus
+    if not found.keeps:
+        return None
+    if terminus.expiry_policy == spec.EXPIRE_NEVER:
+        return Retention(spec.EXPIRE_CONNECTION_CLOSE, most_seconds)
     terms = Retention(Symbol(terminus.expiry_policy), terminus.timeout, bool(terminus.durable))
-    return None if not found.keeps or terms.is_momentary else terms
+    return None if terms.is_momentary else terms
 
 
 __all__ = ["Attaching"]

@@ -3,8 +3,8 @@
 
 What is answered is what is so (E-01). How long a terminus outlives its link `suspended` knows and
 `attaching` puts into the answer: those of queues and of publishers do, those of browsers, of plain
-subscribers and of dynamic nodes go with the link. Only what is known of the deliveries of a
-publisher that wants each message taken exactly once outlives a restart as well.
+and shared subscribers and of dynamic nodes go with the link. Only what is known of the deliveries
+of a publisher that wants each message taken exactly once outlives a restart as well.
 
 Durable subscriptions to topics (S-20) are asked for by ``durable`` 1 or 2 and expiry-
 policy ``never``, named by container-id and link name, found again by the same attach or by one
@@ -347,6 +347,7 @@ class Termini:
             or properties.get(DELIVERY_MODE) == AT_MOST_ONCE,
             answer.default_outcome,
             properties=properties,
+            keeps=is_durable and not is_shared,
             ready=ready,
         )
 
@@ -419,6 +420,7 @@ class Termini:
             settled=attach.snd_settle_mode == spec.SENDER_SETTLED,
             default_outcome=answer.default_outcome,
             properties=properties,
+            keeps=not definition.is_shared,
         )
 
     def _first_message_date(self, attach: spec.Attach) -> tuple[dict[str, Any], int]:

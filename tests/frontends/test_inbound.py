@@ -583,6 +583,25 @@ class AdmissionTests(InboundCase):
         self.assertEqual(self.house.bodies("amqp$out/slow.example"), [b"0", b"1", b"2"])
         self.assertTrue(frontend.is_idle)
 
+    def test_bytes(self) -> None:
+        """Messages that wait for the DNS count like those that wait for the disk."""
+        self.build(limits=FrontendLimits(uncommitted_bytes=5000))
+        self.network.silent.add("slow.example")
+        link = self.client.sender(None)
+        self.run_now()
+        (frontend,) = self.house.shared.frontends
+        large = message(b"x" * 3000, to="x@slow.example")
+        self.client.send(link, large)
+        self.run_now()
+        self.assertFalse(frontend._pump.is_held)
+        self.client.send(link, large)
+        self.run_now()
+        self.assertTrue(frontend._pump.is_held)
+        self.run_for(6)
+        self.assertFalse(frontend._pump.is_held)
+        self.assertEqual(frontend._uncommitted_bytes, 0)
+        self.assertEqual(self.house.depth("slow.example"), 2)
+
     def test_gone_while_waiting(self) -> None:
         """A link or connection that goes in the meantime leaves nothing."""
         self.network.silent.add("slow.example")

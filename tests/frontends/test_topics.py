@@ -88,6 +88,7 @@ SOURCE = {
     "capabilities",
     "dynamic",
 }
+"""What `subscribe` puts into the source; the rest is the attach's."""
 
 
 class AttachTests(TopicCase):
@@ -263,6 +264,46 @@ class DurableTests(TopicCase):
         self.client.deliveries.clear()
         self.durable()
         self.assertEqual(self.client.bodies(), [b"1", b"2"])
+
+    def test_resumed(self) -> None:
+        """What was not acknowledged is resumed by a client that still knows it (§2.6.13)."""
+        self.durable()
+        self.publish(message(b"1"), message(b"2"), message(b"3"))
+        first, second, third = (each.tag for each in self.client.deliveries)
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        client = self.house.client()
+        self.run_now()
+        link = self.durable(client, unsettled={first: spec.Accepted(), third: None})
+        self.assertEqual(set(link.remote_attach.unsettled), {first, second, third})
+        told, again, resumed = client.deliveries
+        self.assertEqual((told.tag, told.resumed, told.payload), (first, True, b""))
+        self.assertEqual((again.tag, again.resumed), (second, False))
+        self.assertEqual((resumed.tag, resumed.resumed), (third, True))
+        (subscription,) = self.subscriptions()
+        self.assertEqual(subscription.queue.depth, 2)
+
+    def test_parked_for_a_while(self) -> None:
+        """The subscription lasts; what it had handed out is looked at anew after some time."""
+        self.durable()
+        self.publish(message(b"1"))
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        (subscription,) = self.subscriptions()
+        self.assertEqual((subscription.queue.available, subscription.queue.acquired), (0, 1))
+        self.clock.advance(3602)
+        self.assertEqual((subscription.queue.available, subscription.queue.acquired), (1, 0))
+
+    def test_resumed_with_another_filter(self) -> None:
+        """L-48: the new filter holds for what had been handed out as well."""
+        self.durable()
+        self.publish(colored("red", b"1"), colored("blue", b"2"))
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        client = self.house.client()
+        self.run_now()
+        self.durable(client, filter=red())
+        self.assertEqual(client.bodies(), [b"1"])
 
     def test_lost_connection(self) -> None:
         """A connection that breaks ends nothing."""
