@@ -311,8 +311,12 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.wire.amqp10.test_link.Attaching.test_stolen",
     ),
     "L-10": ("tests.conformance.test_addresses.RelayTests.test_identity",),
-    "L-11": ("tests.conformance.test_link.AttachTests.test_terminus_defaults",),
-    "L-12": "termini end with their links, so each attach makes a new one (E-01)",
+    "L-11": (
+        "tests.conformance.test_link.AttachTests.test_momentary",
+        "tests.conformance.test_link.AttachTests.test_terminus_defaults",
+        "tests.conformance.test_resume.ParkedTests.test_session_end",
+    ),
+    "L-12": ("tests.conformance.test_resume.ResumeTests.test_another_mode",),
     "L-13": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "L-14": (
         "tests.broker.test_topic.NewcomerTests.test_date",
@@ -359,10 +363,15 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "L-32": (
         "tests.conformance.test_link.AttachTests.test_unsettled_map_is_not_kept",
         "tests.conformance.test_link.DetachTests.test_close",
+        "tests.conformance.test_resume.PublisherTests.test_closed",
+        "tests.conformance.test_resume.ResumeTests.test_no_map",
     ),
     "L-33": (
         "tests.conformance.test_link.AttachTests.test_sender",
         "tests.conformance.test_link.RefusalTests.test_null_source",
+        "tests.conformance.test_resume.PublisherTests.test_null_target",
+        "tests.conformance.test_resume.ResumeTests.test_no_outcome",
+        "tests.conformance.test_resume.ResumeTests.test_null_source",
     ),
     "L-34": (
         "tests.conformance.test_addresses.SlowDnsTests.test_refused_in_the_end",
@@ -388,8 +397,21 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.AttachTests.test_source_of_a_sender_is_echoed",
         "tests.wire.amqp10.test_link.Attaching.test_accept_echoes",
     ),
-    "L-44": ("tests.conformance.test_link.AttachTests.test_terminus_defaults",),
-    "L-45": ("tests.conformance.test_link.AttachTests.test_unsettled_map_is_not_kept",),
+    "L-44": (
+        "tests.conformance.test_link.AttachTests.test_terminus_defaults",
+        "tests.conformance.test_resume.ParkedTests.test_answer",
+        "tests.conformance.test_resume.ParkedTests.test_longest",
+    ),
+    "L-45": (
+        "tests.conformance.test_link.AttachTests.test_unsettled_map_is_not_kept",
+        "tests.conformance.test_resume.PublisherTests.test_learns",
+        "tests.conformance.test_resume.ResumeTests.test_incomplete",
+        "tests.conformance.test_resume.ResumeTests.test_no_outcome",
+        "tests.conformance.test_resume.ResumeTests.test_only_the_receiver",
+        "tests.conformance.test_resume.ResumeTests.test_our_map_does_not_fit",
+        "tests.conformance.test_resume.ResumeTests.test_outcome",
+        "tests.conformance.test_resume_model.ConsumerTests.test_strange_maps",
+    ),
     "L-46": (
         "tests.conformance.test_errors.ScopeTests.test_error_mode_detach",
         "tests.conformance.test_errors.ScopeTests.test_error_mode_end_transfer",
@@ -486,7 +508,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.ScopeTests.test_words",
         "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
     ),
-    "O-04": ("tests.conformance.test_outcomes.OutcomeTests.test_parked",),
+    "O-04": (
+        "tests.conformance.test_outcomes.OutcomeTests.test_parked",
+        "tests.conformance.test_resume.ParkedTests.test_detached",
+        "tests.integration.test_proton.SuspendedTests.test_detached",
+    ),
     "O-05": (
         "tests.conformance.test_outcomes.DispositionTests.test_any_order",
         "tests.conformance.test_outcomes.DispositionTests.test_wide_range",
@@ -494,12 +520,18 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "O-06": (
         "tests.conformance.test_errors.ScopeTests.test_other_links_of_an_ended_session",
         "tests.conformance.test_link.DetachTests.test_releases",
+        "tests.conformance.test_resume.ParkedTests.test_closed",
+        "tests.conformance.test_resume.ParkedTests.test_detached",
+        "tests.conformance.test_resume.ResumeTests.test_closed_before_credit",
         "tests.conformance.test_session.SessionTests.test_end_releases",
         "tests.conformance.test_session.SessionTests.test_fault_gives_back",
         "tests.frontends.test_outbound.LinkTests.test_detached",
         "tests.integration.test_proton.OutcomeTests.test_lost_connection",
     ),
-    "O-07": ("tests.frontends.test_transactions.RetirementTests.test_roll_back",),
+    "O-07": (
+        "tests.conformance.test_resume.ResumeTests.test_rolled_back_meanwhile",
+        "tests.frontends.test_transactions.RetirementTests.test_roll_back",
+    ),
     "O-08": (
         "tests.conformance.test_outcomes.DispositionTests.test_settled_outcome_needs_no_answer",
         "tests.conformance.test_outcomes.DispositionTests.test_unsettled_outcome",
@@ -544,6 +576,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.DetachTests.test_lost_connection_releases",
         "tests.conformance.test_link.DetachTests.test_releases",
         "tests.conformance.test_outcomes.DefaultTests.test_orphan",
+        "tests.conformance.test_resume.ParkedTests.test_default_outcome",
+        "tests.conformance.test_resume.ParkedTests.test_expired",
+        "tests.conformance.test_resume.ParkedTests.test_lost_connection",
+        "tests.integration.test_proton.SuspendedTests.test_lost",
+        "tests.integration.test_proton.SuspendedTests.test_usual",
     ),
     "O-18": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
     "O-19": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
@@ -571,6 +608,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "O-33": (
         "tests.conformance.test_outcomes.OutcomeTests.test_parked",
+        "tests.conformance.test_resume.PublisherTests.test_first",
+        "tests.conformance.test_resume.PublisherTests.test_learns",
+        "tests.conformance.test_resume.PublisherTests.test_lost_before_the_commit",
+        "tests.conformance.test_resume.ResumeTests.test_settled_meanwhile",
+        "tests.conformance.test_resume_model.ConsumerTests.test_model",
         "tests.wire.amqp10.test_resume.Sending.test_whole_story",
     ),
     "F-01": (
@@ -585,6 +627,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_flow.SenderTests.test_credit_reflects_space",
         "tests.conformance.test_flow.SenderTests.test_full",
         "tests.conformance.test_link.CapacityTests.test_space",
+        "tests.conformance.test_resume.PublisherTests.test_credit",
     ),
     "F-03": (
         "tests.conformance.test_flow.SenderTests.test_ample",
@@ -645,9 +688,20 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "P-11": ("tests.conformance.test_transfer.SettlementTests.test_only_accepted",),
     "P-12": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
     "P-13": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
-    "P-14": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "P-14": (
+        "tests.conformance.test_resume.ExactlyOnceTests.test_answer",
+        "tests.frontends.test_queues.OptionTests.test_delivery_modes",
+    ),
     "P-15": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
-    "P-16": "exactly-once needs unsettled state that outlives links: it is refused, see K-23",
+    "P-16": (
+        "tests.conformance.test_resume.ExactlyOnceTests.test_once",
+        "tests.conformance.test_resume.PublisherTests.test_confirmed",
+        "tests.conformance.test_resume.PublisherTests.test_learns",
+        "tests.conformance.test_resume.PublisherTests.test_sent_again",
+        "tests.conformance.test_resume_model.PublisherTests.test_model",
+        "tests.frontends.test_suspended.RestartTests.test_confirmed",
+        "tests.frontends.test_suspended.RestartTests.test_restart",
+    ),
     "P-17": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
     "P-18": (
         "tests.conformance.test_flow.SenderTests.test_ample",
@@ -719,6 +773,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.TableTests.test_transactional_transfer",
         "tests.conformance.test_link.RefusalTests.test_distribution_mode",
         "tests.conformance.test_link.RefusalTests.test_unknown_node_properties",
+        "tests.conformance.test_resume.ExactlyOnceTests.test_refused",
+        "tests.conformance.test_resume.SizeTests.test_annotations",
     ),
     "E-03": (
         "tests.conformance.test_errors.ScopeTests.test_delivery",
@@ -1018,7 +1074,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_queues.DynamicTests.test_no_links_or_messages",
         "tests.frontends.test_queues.DynamicTests.test_no_messages",
     ),
-    "K-23": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
+    "K-23": (
+        "tests.conformance.test_resume.ExactlyOnceTests.test_answer",
+        "tests.conformance.test_resume.ExactlyOnceTests.test_refused",
+        "tests.conformance.test_resume_model.PublisherTests.test_model",
+        "tests.frontends.test_queues.OptionTests.test_delivery_modes",
+        "tests.frontends.test_suspended.RestartTests.test_restart",
+    ),
     "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
     "N-01": (
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
@@ -1193,6 +1255,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "S-10": (
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
         "tests.frontends.test_topics.DurableTests.test_detached_and_back",
+        "tests.frontends.test_topics.DurableTests.test_resumed",
     ),
     "S-12": ("tests.frontends.test_queues.ExampleTests.test_w11_consuming",),
     "S-13": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
