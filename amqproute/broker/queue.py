@@ -319,6 +319,10 @@ class Queue:
         """When the oldest resident available entry arrived, or None without one."""
         return self._levels.oldest_ms
 
+    def arrivals_ms(self) -> list[int]:
+        """Return when each entry in memory arrived that waits; those in the store are newer."""
+        return [entry.arrived_ms for entry in self._in_memory()]
+
     def __repr__(self) -> str:
         return (
             f"<Queue {self.name} available={self.available} acquired={self.acquired} "

@@ -325,6 +325,7 @@ class House:
         config = self.config
         branches = recovery.notes.get(BRANCH_NOTES, {})
         self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches))
+        self.inventory.recovered(recovery.notes)
         self.receipts.recovered(recovery.received)
         self._declare(config)
         self.relay = self._make_relay()

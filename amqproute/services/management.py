@@ -94,7 +94,7 @@ from amqproute.services.requests import (
     result_row,
     whole,
 )
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Origin, Principal
 
 __all__ = [
     "BAD_REQUEST",
@@ -197,6 +197,7 @@ class ManagementService:
         self.register(EntityType("binding", overview.bindings))
         self.register(EntityType("link", overview.links))
         self.register(EntityType("alias", overview.aliases))
+        self.register(EntityType("shape", overview.shapes))
         self.register(EntityType("connection", connections))
 
     def __repr__(self) -> str:
@@ -269,6 +270,8 @@ class ManagementService:
         if not request.operation:
             return Reply.of(BAD_REQUEST, "the application property `operation` is missing")
         operation = self.operations.get(request.operation)
+        if request.operation == "PURGE":
+            return self._purge(request, operation, changes)
         if operation is not None:
             return operation(request)
         if request.operation not in OPERATIONS:
@@ -277,6 +280,23 @@ class ManagementService:
                 NOT_IMPLEMENTED, f"no operation {request.operation[:64]!r} here; there are {known}"
             )
         return self.change(request, changes)
+
+    def _purge(
+        self, request: Request, operation: Operation | None, changes: Changes | None
+    ) -> Reply | Deferred[Reply]:
+        """Purge a node here, or have the relay purge one of its queues."""
+        name = str(request.properties.get("name", ""))
+        is_relay = name.startswith(RELAY_PREFIX) or request.entity_type not in ("queue", "topic")
+        if operation is None or not is_relay:
+            return self.change(request, changes)
+        relay_queue = self._broker.internal.get(name) or self._broker.internal.get(
+            RELAY_PREFIX + name
+        )
+        if request.body.get("dry-run") is True and relay_queue is not None:
+            count = relay_queue.available + relay_queue.deferred
+            facts = {"messages": count, "acquired": relay_queue.acquired}
+            return Reply.of(OK, f"{count} messages would be deleted", facts)
+        return operation(request)
 
     def change(self, request: Request, changes: Changes | None) -> Reply:
         """Carry a single command out."""
@@ -456,7 +476,7 @@ class ManagementService:
         return Reply.of(OK, "OK", found)
 
 
-_SEEN_ELSEWHERE: Final = ("topic", "binding")
+_SEEN_ELSEWHERE: Final = ("topic", "binding", "shape")
 _FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed")
 
 Function = Callable[[Command, Changes], Result]

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.services.inventory import Inventory
 
-__all__ = ["Overview", "Row", "Rows"]
+__all__ = ["AGES_MINUTES", "Overview", "Row", "Rows"]
+
+AGES_MINUTES: Final = (5, 10, 20, 40, 80, 160, 320, 640, 1280)
+"""Upper ends of the classes of age of a `shapes` row; the last class has none."""
 
 Row = Mapping[str, Any]
 Rows = Callable[[], Iterable[Row]]
@@ -135,6 +139,35 @@ class Overview:
                 if key not in ("queue", "name"):
                     row[f"peer-{key}" if key in row else key] = value
             yield row
+
+    def shapes(self) -> Iterable[Row]:
+        """How old what waits is, by queue: ``ages`` counts by class (`AGES_MINUTES`).
+
+        Entries that stand on the disk only are counted apart: they are newer than those in memory,
+        and to read them all would cost the daemon more than the answer is worth.
+        """
+        broker = self._broker
+        queues = [("node", queue) for _, queue in sorted(broker.nodes.items())]
+        for _, topic in sorted(broker.topics.items()):
+            durable = (each.queue for _, each in sorted(topic.durable.items()))
+            queues += [("subscription", queue) for queue in durable]
+        queues += [("relay", queue) for _, queue in sorted(broker.internal.items())]
+        now_ms = self._now_ms()
+        for kind, queue in queues:
+            ages = [0] * (len(AGES_MINUTES) + 1)
+            arrivals = queue.arrivals_ms()
+            for arrived_ms in arrivals:
+                ages[bisect_left(AGES_MINUTES, (now_ms - arrived_ms) / 60_000)] += 1
+            yield {
+                "name": queue.name,
+                "type": "shape",
+                "kind": kind,
+                "total": queue.depth,
+                "ages": ages,
+                "ages-minutes": list(AGES_MINUTES),
+                "on-disk": max(0, queue.available + queue.deferred - len(arrivals)),
+                "in-flight": queue.acquired,
+            }
 
     def _queue_row(self, queue: Queue, entity_type: str, kind: str) -> dict[str, Any]:
         oldest = queue.oldest_arrival_ms

@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``queue``: what is in the daemon's queues, asked of its management node."""
+"""``queue``: the nodes of a daemon: what is in them; making and deleting them while it runs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+import yaml
 
-from amqproute.cli import content, render, runner
-from amqproute.cli.client import Client
-from amqproute.cli.commands.options import Access, access_options, json_option, open_client
-from amqproute.cli.refusal import NEGATIVE, ClientError
+from amqproute.cli import render
+from amqproute.cli.commands.asking import MANAGEMENT, carry_out, entities, entity, query
+from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.refusal import USAGE, Refusal
 
 __all__ = ["MANAGEMENT", "age", "query", "queue"]
 
-MANAGEMENT = "$management"
-
-COLUMNS = (
+COLUMNS: Final = (
     ("name", "QUEUE"),
     ("kind", "KIND"),
     ("depth", "DEPTH"),
@@ -32,7 +32,11 @@ COLUMNS = (
 
 @click.group()
 def queue() -> None:
-    """Queues of the running daemon."""
+    """Queues and topics of the running daemon.
+
+    What is made here is there again after a restart, and no reload of the configuration takes it
+    away. What the configuration declares is changed there.
+    """
 
 
 @queue.command("ls")
@@ -44,16 +48,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     OLDEST is for how long the oldest message at hand has been waiting. With --json every
     attribute is shown, the counters since the start of the daemon among them.
     """
-    access = Access(url, config, trust)
-
-    async def work(reactor: Any) -> list[dict[str, Any]]:
-        client = await open_client(reactor, access)
-        try:
-            return await query(client, "queue")
-        finally:
-            await client.close()
-
-    rows = runner.run(work)
+    rows = entities(Access(url, config, trust), "queue")
     if as_json:
         render.json_text({"queues": rows})
         return
@@ -64,35 +59,224 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     )
 
 
-async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
-    """Ask the management node for all entities of a type, page by page.
+@queue.command("show")
+@click.argument("name")
+@access_options
+@json_option
+def show(
+    name: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show everything about the queue or topic NAME: counters, options, where it comes from."""
+    facts = entity(Access(url, config, trust), "queue", name)
+    if as_json:
+        render.json_text(facts)
+        return
+    render.table(["ATTRIBUTE", "VALUE"], _flat(facts))
 
-    Raises:
-        ClientError: it refuses, or does not answer.
+
+@queue.command("create")
+@click.argument("name")
+@click.option(
+    "--type",
+    "kind",
+    type=click.Choice(["queue", "topic"]),
+    default="queue",
+    help="What it is to be. [default: queue]",
+)
+@click.option(
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="An option as under `nodes` in the configuration, as in --option capacity=1000; "
+    "repeatable.",
+)
+@click.option(
+    "--or-assert",
+    is_flag=True,
+    help="Do nothing if there is one with these options already.",
+)
+@access_options
+@json_option
+def create(
+    name: str,
+    kind: str,
+    options: tuple[str, ...],
+    or_assert: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Make the queue or topic NAME."""
+    given = _options(options)
+    more = {"or-assert": True} if or_assert else {}
+    facts = carry_out(Access(url, config, trust), "CREATE", kind, name, given, **more)
+    _tell(facts, as_json, f"{name}: there is a {facts.get('type', kind)}")
+
+
+@queue.command("update")
+@click.argument("name")
+@click.option(
+    "--option",
+    "options",
+    metavar="KEY=VALUE",
+    multiple=True,
+    required=True,
+    help="An option to change; with the value null it gets its default again. Repeatable.",
+)
+@access_options
+@json_option
+def update(
+    name: str,
+    options: tuple[str, ...],
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Change options of the queue or topic NAME that was made at runtime."""
+    facts = carry_out(Access(url, config, trust), "UPDATE", "queue", name, _options(options))
+    _tell(facts, as_json, f"{name}: changed")
+
+
+@queue.command("rename")
+@click.argument("name")
+@click.argument("new_name", metavar="NEW-NAME")
+@access_options
+@json_option
+def rename(
+    name: str,
+    new_name: str,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Give NAME another name. Its messages stay, and its links keep working."""
+    access = Access(url, config, trust)
+    facts = carry_out(access, "RENAME", "queue", name, {"new-name": new_name})
+    _tell(facts, as_json, f"{name}: is {new_name} now")
+
+
+@queue.command("delete")
+@click.argument("name")
+@click.option("--if-empty", is_flag=True, help="Refuse while there are messages on it.")
+@click.option("--if-unused", is_flag=True, help="Refuse while links are attached to it.")
+@access_options
+@json_option
+def delete(
+    name: str,
+    if_empty: bool,
+    if_unused: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete NAME with the messages on it. Its links are detached, its bindings go with it."""
+    conditions = {"if-empty": if_empty, "if-unused": if_unused}
+    given = {key: True for key, value in conditions.items() if value}
+    facts = carry_out(Access(url, config, trust), "DELETE", "queue", name, given)
+    _tell(facts, as_json, f"{name}: deleted with {facts.get('messages', 0)} messages")
+
+
+@queue.command("purge")
+@click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Only say how many messages would be deleted.")
+@access_options
+@json_option
+def purge(
+    name: str,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """Delete the messages that wait on the queue NAME; those in consumers' hands stay.
+
+    Large backlogs are deleted in the background.
     """
-    rows: list[dict[str, Any]] = []
-    own: set[str] = set()  # the nodes of our replies, which are of no interest
-    offset = 0
-    while True:
-        asked = {"operation": "QUERY", "entityType": entity_type, "offset": offset}
+    given = {"dry-run": True} if dry_run else {}
+    facts = carry_out(Access(url, config, trust), "PURGE", "queue", name, given)
+    count = facts.get("messages", 0)
+    words = "would be deleted" if dry_run else "are being deleted"
+    _tell(facts, as_json, f"{name}: {count} messages {words}")
 
-        def encode(message_id: str, reply_to: str, asked: dict[str, Any] = asked) -> bytes:
-            own.add(reply_to)
-            return content.encode_request(message_id, reply_to, asked, {})
 
-        properties, body = content.decode_reply(await client.request(MANAGEMENT, encode))
-        status = properties.get("statusCode")
-        if status != 200 or not isinstance(body, dict):
-            words = properties.get("statusDescription", "no words")
-            raise ClientError(
-                NEGATIVE, f"management.{status}", f"the broker answers: {words}", "see its log"
+@queue.command("shape")
+@click.option("--all", "everything", is_flag=True, help="Show empty queues too.")
+@access_options
+@json_option
+def shape(
+    everything: bool, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show how old the waiting messages are: a line for each queue, columns for age in minutes.
+
+    A column counts messages up to that many minutes old, and older than the column before it. Many
+    in the last columns of one relay queue: that domain has been out of reach for long. ON-DISK
+    counts those that stand in the store only; they are newer than those in memory. IN-FLIGHT are
+    with consumers, or on the way to the other domain.
+    """
+    rows = entities(Access(url, config, trust), "shape")
+    if not everything:
+        rows = [row for row in rows if row["total"]]
+    rows.sort(key=lambda row: (-row["total"], row["name"]))
+    if as_json:
+        render.json_text({"shape": rows})
+        return
+    bounds = rows[0]["ages-minutes"] if rows else []
+    ages = [*map(str, bounds), f"{bounds[-1]}+"] if bounds else []
+    sums = ["TOTAL", *_sums(rows)] if rows else []
+    render.table(
+        ["QUEUE", "TOTAL", *ages, "ON-DISK", "IN-FLIGHT"],
+        [*([row["name"], *_counts(row)] for row in rows), *([sums] if sums else [])],
+        right=" ".join(["TOTAL", *ages, "ON-DISK", "IN-FLIGHT"]),
+    )
+
+
+def _counts(row: Mapping[str, Any]) -> list[int]:
+    return [row["total"], *row["ages"], row["on-disk"], row["in-flight"]]
+
+
+def _sums(rows: Iterable[Mapping[str, Any]]) -> list[int]:
+    return [sum(column) for column in zip(*map(_counts, rows), strict=True)]
+
+
+def _options(given: Iterable[str]) -> dict[str, Any]:
+    """Read KEY=VALUE as the configuration would read ``KEY: VALUE``."""
+    options: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise Refusal(
+                USAGE, "usage.option", f"{text!r} is not KEY=VALUE", "as in --option capacity=1000"
             )
-        names = body.get("attributeNames", [])
-        page = body.get("results", [])
-        offset += len(page)
-        rows += [content.plain(dict(zip(names, values, strict=True))) for values in page]
-        if not page or offset >= properties.get("total", offset):
-            return [row for row in rows if row.get("name") not in own]
+        try:
+            options[key] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            options[key] = value
+        if not isinstance(options[key], str | int | float | bool | list | None):
+            options[key] = value
+    return options
+
+
+def _tell(facts: Mapping[str, Any], as_json: bool, words: str) -> None:
+    if as_json:
+        render.json_text(facts)
+    else:
+        click.echo(words)
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield f"{prefix}{key}", ", ".join(map(str, value))
+        else:
+            yield f"{prefix}{key}", _cell(key, value)
 
 
 def _cell(key: str, value: Any) -> Any:

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions and commands to the management node of a daemon, from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
+
+from amqproute.cli import content, runner
+from amqproute.cli.client import Client
+from amqproute.cli.commands.options import Access, open_client
+from amqproute.cli.refusal import NEGATIVE, USAGE, ClientError
+
+__all__ = ["MANAGEMENT", "carry_out", "entities", "entity", "in_touch", "query"]
+
+MANAGEMENT: Final = "$management"
+
+_STEPS: Final = {
+    400: "correct it and try again; the options are those of the configuration file",
+    403: "add an access rule with `manage` for this principal and node to the configuration and "
+    "reload, or log in as another user with --url",
+    404: "see what there is with: amqproute queue ls",
+    409: "look at it with: amqproute queue show NAME",
+    501: "this daemon does not offer it; is it of an older version?",
+    507: "delete what is not needed any more, or raise the limit in the configuration",
+}
+_DECLARED: Final = "what the configuration declares is changed there: edit it, then reload"
+
+_T = TypeVar("_T")
+
+
+def in_touch(access: Access, work: Callable[[Client], Coroutine[Any, Any, _T]]) -> _T:
+    """Connect, do some work with the client, and close.
+
+    Raises:
+        Refusal: it cannot be done.
+    """
+
+    async def within(reactor: Any) -> _T:
+        client = await open_client(reactor, access)
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return runner.run(within)
+
+
+def entities(access: Access, entity_type: str) -> list[dict[str, Any]]:
+    """Ask for all entities of a type; see `query`."""
+    return in_touch(access, lambda client: query(client, entity_type))
+
+
+def entity(access: Access, entity_type: str, name: str) -> dict[str, Any]:
+    """Ask for one entity.
+
+    Raises:
+        ClientError: there is none, or the broker refuses or does not answer.
+    """
+    return carry_out(access, "READ", entity_type, name)
+
+
+def carry_out(
+    access: Access,
+    operation: str,
+    entity_type: str,
+    name: str,
+    attributes: Mapping[str, Any] | None = None,
+    **properties: Any,
+) -> dict[str, Any]:
+    """Have the daemon carry something out, and return the attributes of its answer.
+
+    Raises:
+        ClientError: it refuses, or does not answer.
+    """
+    asked = {"operation": operation, "type": entity_type, "name": name, **properties}
+
+    async def work(client: Client) -> dict[str, Any]:
+        def encode(message_id: str, reply_to: str) -> bytes:
+            return content.encode_request(message_id, reply_to, asked, attributes or {})
+
+        reply = content.decode_reply(await client.request(MANAGEMENT, encode))
+        return _attributes(*reply)
+
+    return in_touch(access, work)
+
+
+def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:
+    status = int(properties.get("statusCode") or 0)
+    facts = content.plain(body) if isinstance(body, dict) else {}
+    if not 200 <= status < 300:
+        words = str(properties.get("statusDescription", "no words"))
+        step = _DECLARED if "declared-at" in facts else _STEPS.get(status, "see the daemon's log")
+        raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)
+    return facts
+
+
+async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
+    """Ask the management node for all entities of a type, page by page.
+
+    Raises:
+        ClientError: it refuses, or does not answer.
+    """
+    rows: list[dict[str, Any]] = []
+    own: set[str] = set()  # the nodes of our replies, which are of no interest
+    offset = 0
+    while True:
+        asked = {"operation": "QUERY", "entityType": entity_type, "offset": offset}
+
+        def encode(message_id: str, reply_to: str, asked: dict[str, Any] = asked) -> bytes:
+            own.add(reply_to)
+            return content.encode_request(message_id, reply_to, asked, {})
+
+        properties, body = content.decode_reply(await client.request(MANAGEMENT, encode))
+        status = properties.get("statusCode")
+        if status != 200 or not isinstance(body, dict):
+            words = properties.get("statusDescription", "no words")
+            raise ClientError(
+                NEGATIVE, f"management.{status}", f"the broker answers: {words}", "see its log"
+            )
+        names = body.get("attributeNames", [])
+        page = body.get("results", [])
+        offset += len(page)
+        rows += [content.plain(dict(zip(names, values, strict=True))) for values in page]
+        if not page or offset >= properties.get("total", offset):
+            return [row for row in rows if not own & {row.get("name"), row.get("address")}]

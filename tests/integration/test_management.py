@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operating a daemon that runs: the command line, Qpid Proton, restarts and reloads."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from unittest import skipUnless
+
+import amqproute
+from tests.integration.support import Daemon, DaemonTestCase, Wire, message, until
+
+try:
+    from proton import Message, symbol
+    from proton.utils import BlockingConnection
+except ImportError:
+    BlockingConnection = None
+
+
+def durable(body: bytes) -> bytes:
+    """Return a durable message."""
+    return message(body, durable=True)
+
+
+class ManagementCase(DaemonTestCase):
+    """A daemon that each test may restart, and commands to it through its unix socket."""
+
+    nodes = ({"name": "orders"}, {"name": "t", "type": "topic"})
+
+    @classmethod
+    def make(cls) -> Daemon:
+        return Daemon("alpha.example", changes={"nodes": list(cls.nodes)}).start()
+
+    def amqproute(
+        self, *args: str, code: int = 0, stdin: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command as the operator; assert its exit code."""
+        done = subprocess.run(
+            [sys.executable, "-m", "amqproute", *args, "--config", str(self.daemon.file)],
+            capture_output=True,
+            text=True,
+            input=stdin,
+            timeout=30,
+            env={**os.environ, "PYTHONPATH": str(Path(amqproute.__file__).parent.parent)},
+        )
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done
+
+    def shown(self, *args: str) -> Any:
+        """Run a command with --json; return what it prints."""
+        return json.loads(self.amqproute(*args, "--json").stdout)
+
+    def depth(self, name: str) -> int:
+        """Return how many messages are on a queue."""
+        return int(self.shown("queue", "show", name)["depth"])
+
+    def publish(self, name: str, count: int = 3) -> None:
+        """Put durable messages on a node."""
+        with Wire(self.daemon.plain) as wire:
+            wire.publish(name, [durable(b"%d" % n) for n in range(count)])
+
+
+class QueueCommandTests(ManagementCase):
+    """``amqproute queue``."""
+
+    def test_life(self) -> None:
+        """A queue is made, filled, kept over a kill and a reload, changed, renamed, deleted."""
+        run = self.amqproute
+        run("queue", "create", "jobs", "--option", "capacity=100", "--option", "ttl=1h")
+        self.publish("jobs")
+        self.daemon.kill()
+        self.daemon.start()
+        facts = self.shown("queue", "show", "jobs")
+        self.assertEqual((facts["depth"], facts["origin"]), (3, "runtime"))
+        self.assertEqual((facts["options"]["capacity"], facts["options"]["ttl"]), (100, "1h"))
+        self.daemon.reload(nodes=[*self.nodes, {"name": "more"}])
+        self.assertEqual(self.depth("jobs"), 3)
+        run("queue", "update", "jobs", "--option", "ttl=null")
+        self.assertIsNone(self.shown("queue", "show", "jobs")["options"]["ttl"])
+        run("queue", "rename", "jobs", "tasks")
+        self.assertEqual(self.depth("tasks"), 3)
+        self.assertEqual(run("queue", "purge", "tasks", "--dry-run").stdout.strip(),
+                         "tasks: 3 messages would be deleted")  # fmt: skip
+        self.assertIn(
+            "management.409", run("queue", "delete", "tasks", "--if-empty", code=1).stderr
+        )
+        run("queue", "purge", "tasks")
+        until(lambda: self.depth("tasks") == 0, "purged")
+        self.publish("tasks")
+        self.assertIn("with 3 messages", run("queue", "delete", "tasks", "--if-unused").stdout)
+        run("queue", "show", "tasks", code=1)
+        self.daemon.stop()
+        self.daemon.start()
+        names = [row["name"] for row in self.shown("queue", "ls")["queues"]]
+        self.assertNotIn("tasks", names)
+
+    def test_refusals(self) -> None:
+        """Code, cause, next step; and the place of what the configuration declares."""
+        for args, code, parts in (
+            (
+                ["delete", "orders"],
+                1,
+                ("management.409", "amqproute.yaml:", "edit it, then reload"),
+            ),
+            (["delete", "nowhere"], 1, ("management.404", "nowhere", "queue ls")),
+            (["create", "orders"], 1, ("management.409", "amqproute.yaml:")),
+            (["create", "x", "--option", "capasity=1"], 2, ("did you mean capacity",)),
+            (["create", "x", "--option", "capacity"], 2, ("usage.option", "KEY=VALUE")),
+            (["purge", "t"], 2, ("is a topic",)),
+        ):
+            done = self.amqproute("queue", *args, code=code)
+            for part in parts:
+                self.assertIn(part, done.stderr, args)
+            self.assertIn("next: ", done.stderr, args)
+
+    def test_or_assert(self) -> None:
+        """Twice the same is no mistake, something else is."""
+        make = ["queue", "create", "same", "--or-assert", "--option"]
+        self.amqproute(*make, "capacity=5")
+        self.amqproute(*make, "capacity=5")
+        done = self.amqproute(*make, "capacity=6", code=1)
+        self.assertIn("capacity is 5, not 6", done.stderr)
+
+    def test_shape(self) -> None:
+        """What waits, by age and queue."""
+        self.amqproute("queue", "create", "shaped")
+        self.publish("shaped", 4)
+        rows = {row["name"]: row for row in self.shown("queue", "shape")["shape"]}
+        self.assertEqual((rows["shaped"]["total"], rows["shaped"]["ages"][0]), (4, 4))
+        lines = self.amqproute("queue", "shape").stdout.splitlines()
+        self.assertTrue(lines[0].startswith("QUEUE\tTOTAL\t5\t10\t20"))
+        self.assertTrue(lines[-1].startswith("TOTAL\t"))
+
+    def test_unreachable(self) -> None:
+        """No daemon: exit code 3."""
+        done = self.amqproute("queue", "ls", "--url", "unix:/nowhere/at/all", code=3)
+        self.assertIn("next: ", done.stderr)
+
+
+@skipUnless(BlockingConnection, "python-qpid-proton is not installed")
+class ProtonTests(ManagementCase):
+    """W-16 as Qpid Proton sees it."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.connection = BlockingConnection(f"amqp://127.0.0.1:{self.daemon.plain}", timeout=10)
+        self.addCleanup(lambda: self.connection and self.connection.close())
+        self.receiver = self.connection.create_receiver(None, dynamic=True, credit=10)
+        self.sender = self.connection.create_sender("amqp$admin")
+
+    def ask(self, body: Any, **more: Any) -> Any:
+        """Send a request; return the reply."""
+        address = self.receiver.link.remote_source.address
+        self.sender.send(Message(id="m1", reply_to=address, body=body, **more))
+        reply = self.receiver.receive(timeout=10)
+        self.receiver.accept()
+        self.assertEqual(reply.correlation_id, "m1")
+        return reply
+
+    def test_w16_management_batch(self) -> None:
+        """W-16: text and maps, all or nothing, correlation; the session stays."""
+        reply = self.ask("create queue a\ncreate link l a b")
+        self.assertEqual(reply.properties["statusCode"], 404)
+        self.assertEqual([each["status"] for each in reply.body["results"]], [424, 404])
+        self.assertEqual(self.ask("assert queue a").properties["statusCode"], 404)
+        made = [
+            {"operation": "CREATE", "type": "queue", "name": name, "attributes": {"capacity": 5}}
+            for name in ("a", "b")
+        ]
+        link = {
+            "operation": "CREATE",
+            "type": "link",
+            "name": "l",
+            "attributes": {"source": "a", "target": "b", "filter": "color = 'red'"},
+        }
+        reply = self.ask([*made, link])
+        self.assertTrue(reply.body["committed"], reply.body)
+        reply = self.ask(b"assert queue a with capacity=5\nquery link l",
+                         inferred=True, content_type=symbol("text/plain"))  # fmt: skip
+        self.assertTrue(reply.body["committed"], reply.body)
+        (row,) = reply.body["results"][1]["attributes"]["entities"]
+        self.assertEqual((row["source"], row["target"]), ("a", "b"))
+        consumer = self.connection.create_receiver("b", credit=1)
+        self.connection.create_sender("a").send(Message(body="x", properties={"color": "red"}))
+        self.assertEqual(consumer.receive(timeout=10).body, "x")
+        consumer.accept()
+        reply = self.ask("update link l with filter=null\nrename queue b c\nassert queue c")
+        self.assertTrue(reply.body["committed"], reply.body)
+        self.connection.close()
+        self.connection = None
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.shown("queue", "show", "c")["origin"], "runtime")
