@@ -139,6 +139,7 @@ class IBody(Interface):
     """
 
     size = Attribute("octets")
+    has_footer = Attribute("a footer is among it; known, and of interest, while it comes in only")
 
     def reader() -> Any:
         """Return a reader: ``left`` octets, ``read(size)`` a Deferred of the next, ``close()``."""

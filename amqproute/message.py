@@ -43,20 +43,37 @@ class Message:
     """An annotated message (part 3 §3.2), immutable.
 
     Args:
-        encoded: the message as transferred, message-format 0.
+        encoded: the message as transferred, message-format 0; of a very large one the sections
+            before its body.
+        rest: what follows that, an `amqproute.interfaces.IBody`: body and footer of a very large
+            message, which are never in memory as a whole. None for all others.
     """
 
-    __slots__ = ("_annotations", "_header", "_offsets", "_properties", "encoded")
+    __slots__ = ("_annotations", "_header", "_offsets", "_properties", "encoded", "rest")
 
-    def __init__(self, encoded: bytes) -> None:
+    def __init__(self, encoded: bytes, rest: Any = None) -> None:
         self.encoded = encoded
+        self.rest = rest
         self._offsets: Offsets | None = None
         self._header: Header | None = None
         self._annotations: Mapping[Any, Any] | None = None
         self._properties: Properties | None = None
 
     def __repr__(self) -> str:
-        return f"<Message {len(self.encoded)} bytes>"
+        return f"<Message {self.size} bytes>"
+
+    @property
+    def size(self) -> int:
+        """Octets in all; ``len(encoded)`` is what it takes in memory."""
+        rest: int = 0 if self.rest is None else self.rest.size
+        return len(self.encoded) + rest
+
+    @property
+    def has_footer(self) -> bool:
+        """There is a footer, which may sign the message."""
+        if self.rest is not None:
+            return bool(self.rest.has_footer)
+        return self.offsets.footer_end > self.offsets.footer_start
 
     def forget(self) -> None:
         """Drop what was decoded, to keep only the bytes while the message waits."""
@@ -124,7 +141,7 @@ class Message:
 
     @property
     def bare(self) -> bytes:
-        """The bare message: what every hop passes on octet for octet."""
+        """The bare message, as far as it is in memory: what hops pass on octet for octet."""
         offsets = self.offsets
         return self.encoded[offsets.bare_start : offsets.bare_end]
 
@@ -244,7 +261,7 @@ class Message:
         offsets = self.offsets
         delivery = encoded[offsets.delivery_annotations_start : offsets.delivery_annotations_end]
         section = encode_annotations(annotations)
-        return Message(b"".join((header, delivery, section, encoded[self.bare_from :])))
+        return Message(b"".join((header, delivery, section, encoded[self.bare_from :])), self.rest)
 
     @property
     def bare_from(self) -> int:
@@ -260,7 +277,8 @@ class Message:
         A message without any body gets an empty one, so that only well-formed ones go on (M-23).
         """
         offsets = self.offsets
-        if not offsets.delivery_annotations_end and offsets.body_code:
+        has_body = offsets.body_code or self.rest is not None
+        if not offsets.delivery_annotations_end and has_body:
             return self
         encoded = self.encoded
         parts = [
@@ -268,10 +286,10 @@ class Message:
             self.annotation_bytes,
             encoded[self.bare_from : offsets.bare_end],
         ]
-        if not offsets.body_code:
+        if not has_body:
             parts.append(EMPTY_DATA)
         parts.append(encoded[offsets.footer_start : offsets.footer_end])
-        return Message(b"".join(parts))
+        return Message(b"".join(parts), self.rest)
 
     def with_to(self, address: str) -> Message:
         """Return the message with properties.to supplied, for one that has none (T-14).
@@ -298,12 +316,12 @@ class Message:
         new = Properties(**{**fields, **changes})
         start = self.bare_from
         rest = self.offsets.properties_end or start
-        return Message(b"".join((encoded[:start], codec.encode(new), encoded[rest:])))
+        return Message(b"".join((encoded[:start], codec.encode(new), encoded[rest:])), self.rest)
 
     def for_delivery(
         self, delivery_count: int, attempted: bool, expires_ms: int, now_ms: int
     ) -> tuple[bytes, bytes]:
-        """Return the buffers to transfer to a consumer (M-04).
+        """Return the buffers to transfer to a consumer (M-04); ``rest``, if there is one, follows.
 
         Args:
             delivery_count: earlier attempts that failed.

@@ -260,7 +260,8 @@ class Binding:
                     message.for_delivery(
                         entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
                     )
-                )
+                ),
+                message.rest,
             )
         return message
 

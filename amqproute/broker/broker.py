@@ -139,6 +139,10 @@ class Broker:
         """Return a new batch."""
         return Batch(self._store.begin(), self._now_ms())
 
+    def draft(self, written: Callable[[int], None]) -> Any:
+        """Return a draft for the rest of a very large message. See `IStore.draft`."""
+        return self._store.draft(written)
+
     # -- set-up --------------------------------------------------------------------------------
 
     def recovered(

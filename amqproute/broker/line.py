@@ -393,7 +393,7 @@ class Line:
 
     def entry(self, row: Any) -> Entry:
         """Make an entry of a row of the store."""
-        message = Message(row.encoded)
+        message = Message(row.encoded, row.rest)
         entry = Entry(
             row.id,
             message,

@@ -89,6 +89,7 @@ class Newest:
             arrival.arrived_ms,
             arrival.expires_ms,
             0,
+            arrival.message.rest,
         )
 
     def keep(self, arrivals: Sequence[Arrival]) -> None:
@@ -208,7 +209,8 @@ class Newest:
         for row in rows:
             if row.id in held:
                 continue  # it has arrived since
-            arrival = Arrival(row.id, Message(row.encoded), row.arrived_ms, row.expires_ms, None)
+            message = Message(row.encoded, row.rest)
+            arrival = Arrival(row.id, message, row.arrived_ms, row.expires_ms, None)
             arrival.stored = True
             self._keep(arrival, limits, dropped)
             arrival.message.forget()

@@ -437,7 +437,7 @@ class Queue:
         if stored:
             flags = 0 if durable else TRANSIENT
             batch.transaction.enqueue(
-                line.key, store_id, message.encoded, now_ms, expires_ms, flags
+                line.key, store_id, message.encoded, now_ms, expires_ms, flags, message.rest
             )
         if expires_ms and header.ttl == 0 and not pages:
             entry.expires_ms = FLEETING_MS

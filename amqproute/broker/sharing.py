@@ -51,10 +51,14 @@ class SharingBatch:
         arrived_ms: int,
         expires_ms: int,
         flags: int,
+        rest: Any = None,
     ) -> None:
         """Put an entry on a queue; see `IStoreTransaction.enqueue`."""
-        if encoded is not self._encoded:
-            self._batch.transaction.enqueue(queue, entry_id, encoded, arrived_ms, expires_ms, flags)
+        if encoded is not self._encoded or rest is not None:
+            # The rest of a very large message is shared in any case.
+            self._batch.transaction.enqueue(
+                queue, entry_id, encoded, arrived_ms, expires_ms, flags, rest
+            )
             return
         key = (arrived_ms, expires_ms, flags)
         group = self._groups.get(key)

@@ -94,6 +94,7 @@ class Frontend:
             ev.SessionBegun: self._session_begun,
             ev.LinkAttached: self.attaching.attached,
             ev.DeliveriesReceived: self._deliveries_received,
+            ev.PartsReceived: self._parts_received,
             ev.DeliveriesUpdated: self._deliveries_updated,
             ev.LinkFlowed: self._link_flowed,
             ev.SessionFlowed: self._session_flowed,
@@ -394,6 +395,13 @@ class Frontend:
                 self.transactions.postpone(delivery)
         elif isinstance(context, Coordinator):
             context.received(event.deliveries)
+
+    def _parts_received(self, event: ev.PartsReceived) -> None:
+        context = event.link.context
+        if isinstance(context, Inbound) and event.link.is_active:
+            context.parts(event)
+        else:
+            event.link.session.took(sum(map(len, event.parts)))
 
     def put_now(self, inbound: Inbound, deliveries: list[Delivery]) -> None:
         """Put deliveries that had to wait."""

@@ -300,6 +300,7 @@ class Attaching:
             unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
         )
         link.context = inbound
+        link.takes_parts = not getattr(found.node, "acts_at_once", False)
         self._links.attached.add(link)
         if isinstance(found.node, Queue | Topic):
             found.node.publishers.join(inbound)

@@ -27,11 +27,13 @@ from amqproute.errors import (
     UnauthorizedAccess,
     Unresolved,
 )
+from amqproute.frontends.intake import Intake
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.frontends.suspended import Retention, Taken, told
 from amqproute.message import Message, annotations_of
 from amqproute.values import FLOOR, RETURN_TO, NextHop, Origin
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
 
@@ -64,6 +66,7 @@ class Inbound:
         "_earlier",
         "_frontend",
         "_held",
+        "_intake",
         "_is_ended",
         "_is_gone",
         "_uncommitted",
@@ -95,7 +98,8 @@ class Inbound:
         self._earlier = set(self.taken.outcomes)
         self._is_gone = self._is_ended = False
         self._uncommitted = 0
-        self._held: dict[NextHop, deque[Delivery]] = {}
+        self._held: dict[NextHop | Intake, deque[Delivery]] = {}
+        self._intake: Intake | None = None
 
     def __repr__(self) -> str:
         return (
@@ -147,7 +151,9 @@ class Inbound:
                     continue
                 if self._held and self._hold_behind(delivery):
                     continue
-                message = self._message_of(delivery)
+                if type(delivery.rest) is Intake and not self._is_here(delivery):
+                    continue
+                message = self.message_of(delivery)
                 if type(delivery.state) is spec.TransactionalState:
                     if not is_non_transacted(message):
                         self._post(delivery, delivery.state, message)
@@ -185,10 +191,15 @@ class Inbound:
         if self.taken.is_durable and not delivery.settled:
             self.taken.note(delivery.tag, batch)
 
-    def _message_of(self, delivery: Delivery) -> Message:
+    def message_of(self, delivery: Delivery) -> Message:
+        """Return the message that a delivery has brought.
+
+        Raises:
+            AmqpError: it cannot be taken.
+        """
         if delivery.message_format:
             raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
-        message = Message(delivery.payload)
+        message = Message(delivery.payload, delivery.rest)
         most = self._frontend.limits.header_bytes
         if message.bare_from > most:
             # Every hop reads these, and writes them anew: they are no place for a body.
@@ -267,6 +278,51 @@ class Inbound:
             ),
         )
         self._frontend.flush()
+
+    # -- very large messages -------------------------------------------------------------------
+
+    def parts(self, event: PartsReceived) -> None:
+        """Take a part of a very large message."""
+        delivery = event.delivery
+        intake = self._intake
+        if intake is None or intake.delivery is not delivery:
+            intake = self._intake = Intake(self._frontend, self, delivery, self._rest_is_here)
+            self._frontend.transactions.postpone(delivery)
+            if self._earlier and delivery.tag in self._earlier:
+                self._uncommitted += 1
+                if self._is_known(delivery):
+                    intake.is_dropped = True
+        try:
+            intake.add(event)
+        except DecodeError as error:
+            self._doom(delivery, error)
+            self._malformed(error)
+        except AmqpError as error:
+            self._doom(delivery, error)
+            self._refuse(delivery, error)
+        if event.is_aborted:
+            self._drop_intake()
+        elif event.is_last:
+            self._intake = None
+            if not intake.is_dropped:
+                self._uncommitted += 1
+                if not (self._held and self._hold_behind(delivery)):
+                    self._hold_for(delivery, intake)
+
+    def _is_here(self, delivery: Delivery) -> bool:
+        """Whether a message that came in parts is complete by now; else it is held, or refused."""
+        intake: Intake = delivery.rest
+        if intake.body is not None:
+            delivery.rest = intake.body
+            return True
+        if intake.failure is not None:
+            self.failed([delivery], intake.failure)
+        else:
+            self._hold_for(delivery, intake)
+        return False
+
+    def _rest_is_here(self, intake: Intake) -> None:
+        self._admitted(None, intake)
 
     # -- transactions (part 4 §4.4.1) ------------------------------------------------------------
 
@@ -401,14 +457,22 @@ class Inbound:
 
     def suspend(self) -> Taken:
         """The link is detached, and may come back: what is known of its deliveries is kept."""
+        self._drop_intake()
         self._is_gone = True
         self.taken.is_pending = self._uncommitted > 0
         return self.taken
 
     def gone(self) -> None:
         """The link is gone for good."""
+        self._drop_intake()
         self._is_gone = self._is_ended = True
         self._forget_tags(list(self.taken.outcomes))
+
+    def _drop_intake(self) -> None:
+        if self._intake is not None:
+            self._intake.abandon()
+            self._frontend.transactions.resume(self._intake.delivery)
+            self._intake = None
 
     def _look_if_all_known(self) -> None:
         if not self._uncommitted:
@@ -424,15 +488,18 @@ class Inbound:
         self._frontend.transactions.postpone(delivery)
         return True
 
-    def _hold(self, delivery: Delivery, hop: NextHop) -> None:
-        self._held[hop] = deque([delivery])
+    def _hold_for(self, delivery: Delivery, reason: NextHop | Intake) -> None:
+        self._held[reason] = deque([delivery])
         self._frontend.hold(len(delivery.payload))
         self._frontend.transactions.postpone(delivery)
+
+    def _hold(self, delivery: Delivery, hop: NextHop) -> None:
+        self._hold_for(delivery, hop)
         admitted = self._frontend.admit(hop)
         admitted.addBoth(self._admitted, hop)
 
-    def _admitted(self, _: object, hop: NextHop) -> None:
-        line = self._held.pop(hop, None)
+    def _admitted(self, _: object, reason: NextHop | Intake) -> None:
+        line = self._held.pop(reason, None)
         if line is None:
             return
         # Also if the link is gone by now: these came before its end (P-03), and what was sent

@@ -14,10 +14,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute import conditions
 from amqproute.broker.batch import Batch
+from amqproute.broker.pour import Pour
 from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
 from amqproute.broker.transaction import Retirement, Transaction
 from amqproute.entry import Entry
@@ -86,12 +88,14 @@ class Outbound:
         "_acquiring",
         "_again",
         "_agreed",
+        "_behind",
         "_bytes",
         "_ending",
         "_frontend",
         "_is_gone",
         "_left",
         "_parked",
+        "_pour",
         "_presumed",
         "_tags",
         "copies",
@@ -129,6 +133,9 @@ class Outbound:
         self._again: deque[_Again] = deque()
         self._left: dict[bytes, Entry] = {}
         self._parked: Parked | None = None
+        # A very large message that is being sent, and what was handed over together with it.
+        self._pour: Pour | None = None
+        self._behind: list[Entry] = []
         self._acquiring: Transaction | None = None
         # Deliveries whose outcome waits for the discharge of a transaction.
         self._ending: dict[Delivery, Retirement] = {}
@@ -146,9 +153,12 @@ class Outbound:
 
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""
+        return 0 if self._again or self._behind else self._room()
+
+    def _room(self) -> int:
         link = self.link
         frontend = self._frontend
-        if frontend.is_paused or frontend.is_stopping or self._again:
+        if frontend.is_paused or frontend.is_stopping:
             return 0
         room = link.sendable
         if room <= 0:
@@ -172,13 +182,16 @@ class Outbound:
         if transaction is not None:
             state = spec.TransactionalState(txn_id=transaction.id)
         for entry in entries:
-            head, rest = entry.message.for_delivery(
+            message = entry.message
+            parts = message.for_delivery(
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
             )
             tag = (tag + 1) & 0xFFFFFFFF
             try:
-                parts = (head, rest)
-                delivery = send(parts, _TAG(tag), settled=settled, state=state, context=entry)
+                if message.rest is not None:
+                    delivery = self._begin_pour(entry, parts, _TAG(tag), state)
+                else:
+                    delivery = send(parts, _TAG(tag), settled=settled, state=state, context=entry)
             except MessageSizeExceeded:
                 self._too_large(entry)
                 continue
@@ -186,16 +199,74 @@ class Outbound:
                 entry.attempted = True
             if not self.is_volatile:
                 # Subscribers share what was decoded; their topic drops it when all have it.
-                entry.message.forget()
-            self._bytes += len(entry.message.encoded)
-            sent.append(entry)
+                message.forget()
+            self._bytes += len(message.encoded)
+            if self._pour is None:
+                sent.append(entry)
             if transaction is not None:
                 transaction.acquire(self, delivery)
+            if self._pour is not None:
+                self._behind = list(entries[entries.index(entry) + 1 :])
+                break
         self._tags = tag
         if settled and sent:
             self._bytes = 0
             self._frontend.settle(self, sent, ACCEPTED)
         self._frontend.flush()
+
+    # -- very large messages -------------------------------------------------------------------
+
+    def _begin_pour(
+        self,
+        entry: Entry,
+        head: Sequence[bytes],
+        tag: bytes,
+        state: Any = None,
+        resume: bool = False,
+    ) -> Delivery:
+        """Begin to send a message that is not in memory; nothing else goes out on this link."""
+        size = sum(map(len, head)) + entry.message.rest.size
+        outgoing = self.link.send_parts(
+            size, tag, settled=self.settled, state=state, context=entry, resume=resume
+        )
+        frontend = self._frontend
+        self._pour = Pour(
+            entry, outgoing, head, lambda: frontend.is_paused, frontend.flush, self._poured
+        )
+        return outgoing.delivery
+
+    def _poured(self, pour: Pour, failure: Failure | None) -> None:
+        self._pour = None
+        entry = pour.entry
+        if failure is not None:
+            self._frontend.log.failure(
+                "message {entry} of {node} cannot be read",
+                failure,
+                entry=entry.id,
+                node=self.source.name,
+            )
+            self.forget([entry])
+            outcome = spec.Modified(delivery_failed=True, undeliverable_here=True)
+            self._frontend.settle(self, [entry], outcome)
+        elif self.settled:
+            self.forget([entry])
+            self._frontend.settle(self, [entry], ACCEPTED)
+        # Not from here: it may be the reader, a disposition or a flow that has brought us here.
+        self._frontend.afterwards(self.dispatch)
+
+    def _stop_pour(self) -> None:
+        pour, self._pour = self._pour, None
+        if pour is not None:
+            pour.stop()
+
+    def _deliver_behind(self) -> None:
+        count = min(self._room(), len(self._behind))
+        if count > 0:
+            entries, self._behind = self._behind[:count], self._behind[count:]
+            later = self._behind
+            self.deliver(entries)
+            if later is not self._behind:
+                self._behind += later
 
     def holds(self) -> list[Entry]:
         """See `IConsumer.holds`."""
@@ -205,6 +276,9 @@ class Outbound:
         held.extend(retirement.entry for retirement in self._ending.values())
         held.extend(each.entry for each in self._again if each.entry is not None)
         held.extend(self._left.values())
+        held.extend(self._behind)
+        if self._pour is not None and self.settled:
+            held.append(self._pour.entry)
         return held
 
     def exhausted(self) -> None:
@@ -262,8 +336,12 @@ class Outbound:
 
     def dispatch(self) -> None:
         """Send what is to be sent again, then what is new, as far as there is room."""
-        if self._again:
+        if self._pour is not None:
+            self._pour.go()
+        if self._pour is None and self._again:
             self._send_again()
+        if self._pour is None and self._behind:
+            self._deliver_behind()
         self.source.dispatch()
 
     def _send_again(self) -> None:
@@ -272,6 +350,8 @@ class Outbound:
         now_ms = frontend.now_ms()
         while self._again and not (frontend.is_paused or frontend.is_stopping):
             if not link.is_active or min(link.credit, link.session.remote_incoming_window) <= 0:
+                break
+            if self._pour is not None:
                 break
             each = self._again.popleft()
             entry = each.entry
@@ -286,7 +366,10 @@ class Outbound:
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
             )
             try:
-                link.send(parts, each.tag, context=entry, resume=each.resumes)
+                if entry.message.rest is not None:
+                    self._begin_pour(entry, parts, each.tag, resume=each.resumes)
+                else:
+                    link.send(parts, each.tag, context=entry, resume=each.resumes)
             except MessageSizeExceeded:
                 self.forget([entry])
                 self._too_large(entry)
@@ -299,6 +382,13 @@ class Outbound:
             if again.entry is not None:
                 held[again.tag] = again.entry
         held.update(self._left)
+        for entry in self._behind:
+            self._tags = (self._tags + 1) & 0xFFFFFFFF
+            held[_TAG(self._tags)] = entry
+        self._behind = []
+        if self._pour is not None and self.settled:
+            held[self._pour.outgoing.delivery.tag] = self._pour.entry
+        self._stop_pour()
         return held
 
     def suspend(self, deliveries: Sequence[Delivery]) -> Parked:
@@ -306,8 +396,9 @@ class Outbound:
         self._is_gone = True
         self._acquiring = None
         self.source.detach(self)
+        entries = self._held(deliveries)
         parked = self._parked = Parked(self.source, self._orphaned, self, self._tags)
-        parked.entries = self._held(deliveries)
+        parked.entries = entries
         parked.is_pending = bool(self._ending)
         self._again.clear()
         self._left = {}
@@ -350,6 +441,8 @@ class Outbound:
         if entries:
             self.forget(entries)
             self._frontend.settle(self, entries, state, None if settled else deliveries)
+        if self._pour is not None:
+            self._pour.go()
         if contradicted is not None:
             words = f"delivery {contradicted.id} has another outcome already"
             self._break(conditions.ILLEGAL_STATE, words, deliveries)  # it is final (O-15)

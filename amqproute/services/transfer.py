@@ -255,7 +255,7 @@ class AliasTarget:
             raise PreconditionFailed(f"a message for {self.name!r} needs the property `to`")
         if not self._service.rules.insert_to:
             raise PreconditionFailed("the message has no `to`, and alias-to is `require`")
-        if message.offsets.footer_end > message.offsets.footer_start:
+        if message.has_footer:
             raise PreconditionFailed(
                 "the message has no `to` and has a footer, which may sign it: not supplied"
             )

@@ -42,16 +42,18 @@ class Body:
     Attributes:
         number: of the file.
         size: its octets.
-        is_named: rows refer to it, or will when commits under way have ended.
+        is_named: rows refer to it.
+        has_footer: see `IBody`.
     """
 
-    __slots__ = ("__weakref__", "_bodies", "is_named", "number", "size")
+    __slots__ = ("__weakref__", "_bodies", "has_footer", "is_named", "number", "size")
 
     def __init__(self, bodies: Bodies, number: int, size: int, is_named: bool) -> None:
         self._bodies = bodies
         self.number = number
         self.size = size
         self.is_named = is_named
+        self.has_footer = False
 
     def __repr__(self) -> str:
         return f"<Body {self.number} {self.size} bytes{' named' if self.is_named else ''}>"

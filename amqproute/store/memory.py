@@ -7,7 +7,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError, StoreError
@@ -69,19 +69,22 @@ class MemoryBody:
 
     number = 0
 
-    def __init__(self, octets: bytes) -> None:
+    def __init__(self, store: MemoryStore, octets: bytes) -> None:
+        self._store = store
         self._octets = octets
         self.size = len(octets)
+        self.has_footer = False
 
     def reader(self) -> MemoryReader:
         """See `IBody.reader`."""
-        return MemoryReader(self._octets)
+        return MemoryReader(self._store, self._octets)
 
 
 class MemoryReader:
     """Reads it in parts, as if it stood in a file."""
 
-    def __init__(self, octets: bytes) -> None:
+    def __init__(self, store: MemoryStore, octets: bytes) -> None:
+        self._store = store
         self._octets = octets
         self._at = 0
 
@@ -91,9 +94,10 @@ class MemoryReader:
         return len(self._octets) - self._at
 
     def read(self, size: int) -> Deferred[bytes]:
-        """Return a Deferred of the next octets; it has fired."""
+        """Return a Deferred of the next octets."""
         start, self._at = self._at, min(self._at + size, len(self._octets))
-        return succeed(self._octets[start : self._at])
+        octets = self._octets[start : self._at]
+        return self._store._submit(lambda: octets)
 
     def close(self) -> None:
         """Do nothing."""
@@ -118,7 +122,7 @@ class MemoryDraft:
 
     def finish(self) -> Deferred[MemoryBody]:
         """See `IDraft.finish`."""
-        return self._store._submit(lambda: MemoryBody(b"".join(self._parts)))
+        return self._store._submit(lambda: MemoryBody(self._store, b"".join(self._parts)))
 
     def abandon(self) -> None:
         """See `IDraft.abandon`."""

@@ -16,7 +16,9 @@ class Delivery:
         link: the link it belongs to.
         id: the session's number for it; -1 while an outgoing one waits for the session window.
         tag: the sender's name for it, unique among the link's unsettled deliveries.
-        payload: the complete message; incoming only.
+        payload: the complete message; incoming only. Of one that came in parts: what the user has
+            put here.
+        rest: where the user has put the rest of one that came in parts.
         message_format: 0 for the format of part 3.
         settled: nothing more will be said about it. For one that just arrived: it was sent
             settled.
@@ -38,6 +40,7 @@ class Delivery:
         "message_format",
         "payload",
         "rcv_settle_mode",
+        "rest",
         "resumed",
         "settled",
         "state",
@@ -61,6 +64,7 @@ class Delivery:
         self.id = delivery_id
         self.tag = tag
         self.payload = payload
+        self.rest: Any = None
         self.message_format = message_format
         self.settled = settled
         self.state = state

@@ -607,6 +607,7 @@ class Link:
         message_format: int = 0,
         state: Any = None,
         context: Any = None,
+        resume: bool = False,
     ) -> OutgoingParts:
         """Begin a delivery that is given in parts: one too large to be in memory.
 
@@ -620,6 +621,7 @@ class Link:
             message_format: see `send`.
             state: see `send`.
             context: see `send`.
+            resume: see `send`.
 
         Raises:
             LocalProtocolError: as `send`.
@@ -632,6 +634,7 @@ class Link:
             message_format=message_format,
             state=state,
             context=context,
+            resume=resume,
             size=size,
         )
         assert self._outgoing is not None

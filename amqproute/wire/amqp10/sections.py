@@ -165,8 +165,15 @@ def _skip(data: bytes, pos: int, end: int, depth: int) -> int:
     return pos
 
 
-def _section_at(data: bytes, pos: int, end: int) -> tuple[int, int]:
-    """Read a section's descriptor in an unusual encoding: its code, the offset after it."""
+def section_at(data: bytes, pos: int, end: int) -> tuple[int, int]:
+    """Read a section's descriptor in any encoding.
+
+    Returns:
+        Its code, 0 for a symbol that names none, and the offset after it.
+
+    Raises:
+        DecodeError: no section begins there.
+    """
     if data[pos] != types.DESCRIBED:
         raise DecodeError("a message section without a descriptor")
     descriptor, after = codec.decode(data, pos + 1, end)
@@ -194,7 +201,7 @@ def locate(encoded: bytes) -> Offsets:
                 section = encoded[pos + 2]
                 pos += 3
             else:
-                section, pos = _section_at(encoded, pos, end)
+                section, pos = section_at(encoded, pos, end)
             code = encoded[pos]
             if section > last:
                 if section > 0x78 or section < 0x70 or (last >= 0x75 and section != 0x78):

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A very large message on its way in: what is in memory of it, and where the rest goes.
+
+The engine hands it up in parts (`amqproute.wire.amqp10.events.PartsReceived`). The sections before
+the body are in the first one; with them it is known who sends what to whom, so whatever speaks
+against the message is said at once, and the rest of it is dropped as it comes. Else the rest goes
+into a draft of the store. What the draft has not written yet is bounded twice: the session's window
+opens only as parts are written, and past `FrontendLimits.uncommitted_bytes` nothing is read at all.
+
+When the draft is on the disk the delivery is put on its target like any other, its payload being
+the sections before the body. Whatever comes behind it on the same link waits for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.python.failure import Failure
+
+from amqproute.errors import AmqpError, Unresolved
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.body import BodyWalk, head_size
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+    from amqproute.frontends.inbound import Inbound
+    from amqproute.wire.amqp10.link import Delivery
+
+__all__ = ["HEAD_BYTES", "Intake"]
+
+HEAD_BYTES: Final = 128 * 1024
+"""Octets that the sections before a very large message's body may have: they stay in memory."""
+
+
+class _Coming:
+    """The rest of a message of which only the beginning is here: for the rehearsal."""
+
+    number = 0
+    size = 0
+    has_footer = False
+
+
+class Intake:
+    """One very large delivery.
+
+    Args:
+        frontend: the connection.
+        inbound: the link.
+        delivery: which.
+        ready: called with this, once, when the rest is on the disk or cannot be kept; not if it
+            was abandoned.
+
+    Attributes:
+        body: the rest of the message, once it is on the disk.
+        failure: why it cannot be kept.
+        is_dropped: nothing of it is wanted any more.
+    """
+
+    __slots__ = (
+        "_draft",
+        "_frontend",
+        "_inbound",
+        "_ready",
+        "_session",
+        "_walk",
+        "body",
+        "delivery",
+        "failure",
+        "is_dropped",
+    )
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        inbound: Inbound,
+        delivery: Delivery,
+        ready: Callable[[Intake], None],
+    ) -> None:
+        self._frontend = frontend
+        self._inbound = inbound
+        self._ready = ready
+        self._session = delivery.link.session
+        self._walk = BodyWalk()
+        self._draft: Any = None
+        self.delivery = delivery
+        self.body: Any = None
+        self.failure: Failure | None = None
+        self.is_dropped = False
+
+    def __repr__(self) -> str:
+        return f"<Intake of {self.delivery!r} {self._draft!r}>"
+
+    @property
+    def is_settled(self) -> bool:
+        """The rest is on the disk, or never will be."""
+        return self.body is not None or self.failure is not None
+
+    def begin(self, parts: list[bytes]) -> list[bytes]:
+        """Take the first parts: put the sections before the body aside, and look at them.
+
+        Returns:
+            What follows these sections.
+
+        Raises:
+            AmqpError: the message will be refused.
+        """
+        first = b"".join(parts)
+        size = head_size(first, HEAD_BYTES)
+        self.delivery.payload = first[:size]
+        self._rehearse()
+        self._draft = self._frontend.shared.broker.draft(self._written)
+        return [first[size:]]
+
+    def _rehearse(self) -> None:
+        """Refuse now what would be refused in the end."""
+        delivery, inbound = self.delivery, self._inbound
+        delivery.rest = _Coming()
+        message = inbound.message_of(delivery)
+        if type(delivery.state) is spec.TransactionalState:
+            return
+        batch = self._frontend.shared.broker.begin()
+        batch.is_rehearsal = True
+        try:
+            inbound.origin.tag = delivery.tag
+            inbound.target.put(message, batch, inbound.origin)
+        except Unresolved:
+            return  # it is asked about when the message is complete
+        finally:
+            batch.abandon()
+
+    def add(self, event: ev.PartsReceived) -> None:
+        """Take parts.
+
+        Raises:
+            AmqpError: the message is refused.
+        """
+        parts = event.parts
+        size = sum(map(len, parts))
+        if self.is_dropped or event.is_aborted:
+            self._session.took(size)
+            self.abandon()
+            return
+        try:
+            if self._draft is None:
+                parts = self.begin(parts)
+            for part in parts:
+                self._walk.feed(part)
+            if event.is_last:
+                self._walk.finish()
+        except AmqpError:
+            self._session.took(size)
+            self.abandon()
+            raise
+        kept = sum(map(len, parts))
+        self._session.took(size - kept)
+        self._frontend.hold(kept)
+        self._draft.append(parts)
+        if event.is_last:
+            self.delivery.rest = self
+            self._draft.finish().addCallbacks(self._finished, self._failed).addErrback(
+                self._frontend.broken, "taking a large message"
+            )
+
+    def abandon(self) -> None:
+        """Let go of what has come."""
+        self.is_dropped = True
+        if self._draft is not None:
+            self._draft.abandon()
+
+    def _written(self, size: int) -> None:
+        self._session.took(size)
+        self._frontend.release(size)
+        self._frontend.flush()
+
+    def _finished(self, body: Any) -> None:
+        body.has_footer = self._walk.has_footer
+        self.body = body
+        self._ready(self)
+
+    def _failed(self, failure: Failure) -> None:
+        self.failure = failure
+        self._ready(self)
