@@ -60,6 +60,17 @@ _NEXT_STEPS: Final = {
     "tls.handshake": "is this a port with TLS? amqps:// and amqp:// have ports of their own; the "
     "log of the broker may say more",
     "tls.exists": "nothing was changed",
+    "tls.pin": "compare with the peer's operator, then list the key under peers.DOMAIN.pin",
+    "tls.revoked": "the peer needs a new certificate",
+    "tls.crl": "check the files under tls.crl",
+    "dns.bogus": "the domain's DNSSEC is broken, or somebody tampers: ask its operator; look with "
+    "delv DOMAIN SRV, and at this machine's clock",
+    "dns.insecure": "sign the zone with DNSSEC, or lower resolver.dnssec or peers.DOMAIN.level",
+    "dns.not-dnssec-capable": "use a validating resolver on this machine, or resolver.validate: "
+    "self",
+    "dns.loop-to-self": "add the domain to `domains`, or have its SRV records corrected",
+    "dane.absent": "the peer publishes TLSA records (amqproute dns print), or lower the level",
+    "dane.unusable": "the peer publishes records of usage 3 or 2, as 3 1 1",
 }
 
 

@@ -25,7 +25,7 @@ from amqproute.errors import AmqpError
 Right = Literal["publish", "consume", "create", "transfer", "browse", "manage", "impersonate"]
 ReportWord = Literal["failure", "delay", "relayed", "delivered", "return"]
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
-Level = Literal["pkix", "dane-or-pkix"]
+Level = Literal["none", "tls", "pkix", "dane", "dane-or-pkix", "pin"]
 
 SYSTEM_TRUST: Final = "system"
 """The value of ``tls.trust`` that stands for the certificate authorities of the machine."""
@@ -156,13 +156,20 @@ def _network(text: str) -> str:
         raise ValueError(f"{text!r} is not a network as in 10.0.0.0/8: {error}") from None
 
 
-def _level(value: object) -> object:
-    if value in ("none", "tls", "dane", "pin"):
+def _pin(text: str) -> str:
+    """Check ``sha256:HEX`` or ``key-sha256:HEX``; colons between the digits are taken out."""
+    kind, _, digits = text.strip().partition(":")
+    digits = digits.replace(":", "").lower()
+    if kind not in ("sha256", "key-sha256") or not re.fullmatch(r"[0-9a-f]{64}", digits):
         raise ValueError(
-            f"level {value!r} cannot be done by this release; write dane-or-pkix or pkix, which "
-            "check the peer's certificate against the trusted authorities"
+            f"{text!r} is no pin; write sha256: (of the certificate) or key-sha256: (of its key) "
+            "and the 64 hexadecimal digits that `amqproute certs show` prints"
         )
-    return value
+    return f"{kind}:{digits}"
+
+
+def _probe_zone(text: str) -> str:
+    return text if text == "." else str(_in_words(address.normalize_domain)(text))
 
 
 def _bound_target(text: str) -> str:
@@ -261,7 +268,8 @@ EndpointText = Annotated[str, AfterValidator(_endpoint_text)]
 Who = Annotated[str, AfterValidator(_who)]
 Nameserver = Annotated[str, AfterValidator(_nameserver)]
 Network = Annotated[str, AfterValidator(_network)]
-CheckedLevel = Annotated[Level, BeforeValidator(_level)]
+PinText = Annotated[str, AfterValidator(_pin)]
+ProbeZone = Annotated[str, AfterValidator(_probe_zone)]
 NodeType = Literal["queue", "topic"]
 BoundTarget = Annotated[str, AfterValidator(_in_words(_bound_target))]
 ContainerId = Annotated[str, AfterValidator(_container_id)]

@@ -325,6 +325,7 @@ def _cross_checks(config: Config) -> list[Problem]:
         *_check_topics(config, place),
         *_check_bindings(config, place),
         *_check_relay(config, place),
+        *_check_peers(config, place),
     ]
 
 
@@ -336,6 +337,19 @@ def _check_tls(config: Config, place: _Place) -> Iterator[Problem]:
             else ("private-key", "certificate")
         )
         yield place.problem(("tls", given), f"needs tls.{other} beside it")
+
+
+def _check_peers(config: Config, place: _Place) -> Iterator[Problem]:
+    for domain, peer in config.peers.items():
+        at: Location = ("peers", domain)
+        if peer.level == "pin" and not peer.pin:
+            yield place.problem((*at, "level"), "pin needs a list of pins; give pin: [sha256:...]")
+        if peer.pin and peer.level != "pin":
+            yield place.problem((*at, "pin"), f"has no meaning with level {peer.level}; write pin")
+        if peer.level == "pin" and "*" in domain:
+            yield place.problem((*at, "level"), "pin is for one domain; write its name, no star")
+        if peer.level == "dane" and config.resolver.dnssec == "off":
+            yield place.problem((*at, "level"), "dane needs resolver.dnssec: use or require")
 
 
 def _check_listen(config: Config, place: _Place) -> Iterator[Problem]:
@@ -532,6 +546,8 @@ def check_files(config: Config) -> list[Problem]:
         (("tls", "certificate"), config.tls.certificate),
         (("tls", "private-key"), config.tls.private_key),
         (("tls", "trust"), None if config.tls.trust == SYSTEM_TRUST else Path(config.tls.trust)),
+        *((("tls", "crl", index), path) for index, path in enumerate(config.tls.crl)),
+        (("resolver", "anchors"), config.resolver.anchors),
     ]
     if place.is_given(("users", "file")) or config.users.file.exists():
         files.append((("users", "file"), config.users.file))

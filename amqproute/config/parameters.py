@@ -26,7 +26,6 @@ from amqproute.config.fields import (
     SYSTEM_TRUST,
     BoundTarget,
     Bytes,
-    CheckedLevel,
     ContainerId,
     DistinctDomains,
     Domain,
@@ -34,11 +33,14 @@ from amqproute.config.fields import (
     EndpointText,
     FilePath,
     FromList,
+    Level,
     Mechanism,
     Nameserver,
     Network,
     NodeName,
     NodeType,
+    PinText,
+    ProbeZone,
     ReportWord,
     Right,
     Seconds,
@@ -111,6 +113,19 @@ class Tls(Settings):
         default="system",
         description="PEM file with the certificate authorities that peers' and clients' "
         "certificates are checked against, or the word system for those of the machine.",
+    )
+    crl: Annotated[tuple[FilePath, ...], FromList] = Field(
+        default=(),
+        description="PEM or DER files with certificate revocation lists. A certificate they name "
+        "is refused in both directions, whatever else speaks for it. Authorities without a list "
+        "are not held against their certificates.",
+    )
+    watch: Seconds = Field(
+        default=10.0,
+        gt=0,
+        le=3600,
+        description="How often the files above are looked at. Changed ones are read when they have "
+        "stood still for one more look; a pair that does not fit is refused and the old one stays.",
     )
 
 
@@ -366,9 +381,31 @@ class Resolver(Settings):
     )
     dnssec: Literal["use", "require", "off"] = Field(
         default="use",
-        description="use: believe the AD bit of the name server. require: send nothing to a "
-        "domain whose answer is not marked authentic. off: ignore the bit. Whichever is set, the "
-        "way to the name server has to be trusted, best a resolver on this machine.",
+        description="use: where a domain's records are signed and valid, believe them: names of "
+        "SRV targets, TLSA records. require: send nothing to a domain whose records are not. off: "
+        "never mind. Records that fail validation keep messages waiting in any case.",
+    )
+    validate_by: Literal["resolver", "self"] = Field(
+        default="resolver",
+        alias="validate",
+        description="Who validates. resolver: the name server, which says so with the AD bit; it "
+        "is believed on loopback, and where trusted names it. self: this daemon, from the trust "
+        "anchors down; any name server will do that passes signatures on.",
+    )
+    trusted: Annotated[tuple[Network, ...], FromList] = Field(
+        default=(),
+        description="Networks of name servers whose AD bit is believed although they are not on "
+        "this machine. The whole way there has to be trusted: anybody on it can set the bit.",
+    )
+    anchors: FilePath | None = Field(
+        default=None,
+        description="File with the trust anchors for validate: self, as DS or DNSKEY records. "
+        "null: the root keys of IANA that came with this release.",
+    )
+    dnssec_probe: ProbeZone = Field(
+        default=".",
+        description="A zone that is signed for certain. Where it does not come with DNSSEC the "
+        "name servers do not pass DNSSEC on, which is told as dns.not-dnssec-capable.",
     )
     deny_targets: Annotated[tuple[Network, ...], FromList] = Field(
         default=(),
@@ -429,11 +466,19 @@ class Route(Settings):
 class Peer(Settings):
     """What is asked of, and allowed to, the brokers of a domain."""
 
-    level: CheckedLevel = Field(
+    level: Level = Field(
         default="dane-or-pkix",
-        description="What a next hop has to prove before it gets a message. pkix: a certificate "
-        "of a trusted authority with the domain in it. dane-or-pkix: in this release the same as "
-        "pkix. Nothing is ever sent to a host that has not proved its name.",
+        description="What a next hop has to prove before it gets a message. dane: it fits TLSA "
+        "records in signed DNS. dane-or-pkix: that, where there are usable ones; else a "
+        "certificate of a trusted authority that names the domain, or its SRV target if DNSSEC "
+        "proves it. pkix: such a certificate with the domain in it, whatever the DNS says. pin: a "
+        "certificate or key listed under pin. tls: encryption to whoever answers. none: not even "
+        "that. A peer that connects here has to prove its domain likewise, by pkix at least.",
+    )
+    pin: Annotated[tuple[PinText, ...], FromList] = Field(
+        default=(),
+        description="For level pin: sha256:HEX of the certificate, or key-sha256:HEX of its key, "
+        "which outlives a renewal. Names and dates do not matter then. Any of the list will do.",
     )
     container_id: ContainerId | None = Field(
         default=None,
@@ -692,7 +737,7 @@ class DistributedTransactions(Settings):
     max_branches: int = Field(
         default=1000,
         ge=1,
-        le=100000,
+        le=10000,
         description="The most branches at one time, those that are prepared or were resolved by "
         "an operator among them.",
     )

@@ -48,28 +48,32 @@ from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
 from amqproute.config.load import read_node
 from amqproute.config.parameters import Binding, Config, Listen, Node
+from amqproute.daemon.federation import (
+    make_contexts,
+    make_inbound_trust,
+    make_resolver,
+    peer_policy,
+)
 from amqproute.daemon.reporting import make_reporter, report_terms
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.overview import detach_named, link_rows
 from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
 from amqproute.net.connector import Connector, Pace
 from amqproute.net.listener import ConnectionCount, Listener
 from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
-from amqproute.net.tls import TlsContexts
+from amqproute.net.renewal import FileWatch, Staleness, retire, stale
+from amqproute.net.trust import Level
 from amqproute.relay.agent import Agent
 from amqproute.relay.rate import Rate
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
-from amqproute.resolver.cache import Cache, CacheLimits
-from amqproute.resolver.client import ClientLimits, DnsClient
-from amqproute.resolver.nameservers import parse_nameserver, read_resolv_conf
-from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.routing.table import Router
 from amqproute.services import dtx, relay_operations
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
@@ -86,7 +90,7 @@ from amqproute.values import (
     TransportSecurity,
 )
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.mechanisms import EXTERNAL, SaslClient, SaslServer, client_mechanism
+from amqproute.wire.mechanisms import ANONYMOUS, EXTERNAL, SaslClient, SaslServer, client_mechanism
 
 log = Logger()
 
@@ -139,7 +143,9 @@ class House:
         self.store = SqliteStore(
             str(state / STORE_FILE), reactor, clock_ms=now_ms, on_death=self._store_died
         )
-        self.contexts = self._make_contexts(config)
+        self.contexts = make_contexts(config)
+        self._connector: Connector | None = None
+        self._watch: FileWatch | None = None
         self._users = _load_users(config)
         self._throttle = Throttle(reactor)
         self._login_key = login_key(state)
@@ -161,6 +167,7 @@ class House:
         self.inventory.when_gone = self._detach_what_is_gone
         self.receipts = Receipts(self._suppresses)
         self.resolver = make_resolver(config, reactor)
+        self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
         self.delays: DelayWatch | None = None
@@ -170,20 +177,20 @@ class House:
 
     # -- parts -------------------------------------------------------------------------------------
 
-    @staticmethod
-    def _make_contexts(config: Config) -> TlsContexts | None:
-        tls = config.tls
-        if tls.certificate is None:
-            return None
-        return TlsContexts(tls.certificate, tls.private_key, tls.trust)
-
     def _make_relay(self) -> Relay:
         config = self.config
         relay = config.relay
         pace = Pace(
             connect_seconds=min(10.0, relay.connect_timeout), total_seconds=relay.connect_timeout
         )
-        connector = Connector(self._reactor, self.contexts, pace=pace, limits=self._pump_limits())
+        self._connector = connector = Connector(
+            self._reactor,
+            self.contexts,
+            pace=pace,
+            limits=self._pump_limits(),
+            policy_for=lambda domain: peer_policy(self.config, domain),
+            tlsa=self.resolver.tlsa,
+        )
         agent = Agent(
             self.resolver,
             connector,
@@ -251,6 +258,8 @@ class House:
     def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
         config = self.config
         limits = config.limits
+        is_plain = peer_policy(config, hop.domain).level is Level.NONE
+        wants_tls = security is TransportSecurity.UPGRADE and not is_plain
         return Connection(
             ConnectionSettings(
                 role="client",
@@ -262,8 +271,8 @@ class House:
                 incoming_window=limits.session_window,
                 offered_capabilities=(TRANSFER_CAPABILITY,),
                 properties=product(),
-                tls="required" if security is TransportSecurity.UPGRADE else "none",
-                sasl_client=_ExternalOnly(),
+                tls="required" if wants_tls else "none",
+                sasl_client=_ExternalOnly(else_nobody=is_plain),
             )
         )
 
@@ -369,6 +378,11 @@ class House:
         self._forget_old_receipts()
         for listen in config.listen:
             await self._listen(listen)
+        if self.contexts is not None:
+            self._watch = FileWatch(
+                self.contexts, self._reactor, config.tls.watch, self._certificates_changed
+            )
+            self._watch.start()
         if self.delays is not None:
             self.delays.recovered(recovery.notes.get(DELAY_NOTES, {}))
             self.delays.start()
@@ -421,6 +435,8 @@ class House:
             inventory=self.inventory,
             destinations=self._destination_rows,
             connections=self._connection_rows,
+            links=self._link_rows,
+            close_link=self._close_link,
         )
         relay_operations.register(management, self.relay.destinations.get)
         for name in (MANAGEMENT, *SYNONYMS):
@@ -503,6 +519,7 @@ class House:
             contexts=self.contexts,
             tls=listen.tls,
             client_certificate=listen.client_certificate,
+            judge=self._inbound,
             max_connections=listen.max_connections,
             total=self._total,
             limits=self._pump_limits(),
@@ -554,7 +571,7 @@ class House:
         assert self.relay is not None
         policy = make_policy(config)
         users = _load_users(config, must_exist=len(self._users) > 0)
-        contexts = self._make_contexts(config)
+        contexts = make_contexts(config)
         fixed = (
             "container_id",
             "state_directory",
@@ -577,6 +594,9 @@ class House:
         self._users.adopt(users)
         if self.contexts is not None and contexts is not None:
             self.contexts.adopt(contexts)
+            if self._watch is not None:
+                self._watch.reloaded()
+            self._certificates_changed()
         elif self.contexts is not contexts:
             changed.append("tls")  # listeners and connectors with TLS, or none
         self.transfer.reload(rules)
@@ -592,6 +612,27 @@ class House:
                 "changes of {settings} take effect at the next start",
                 settings=", ".join(name.replace("_", "-") for name in changed),
             )
+
+    def _certificates_changed(self) -> None:
+        """Certificates, trust or revocation lists have been read again."""
+        self.drain((Staleness.THEIRS_REVOKED,))
+
+    def drain(self, reasons: Sequence[Staleness]) -> int:
+        """Close the connections that live on certificates past their use; return how many.
+
+        Args:
+            reasons: which of them: with an older certificate of ours, with one of the peer's that
+                has expired or is revoked.
+        """
+        if self.contexts is None:
+            return 0
+        connections = [each for listener in self.listeners for each in listener.connections]
+        if self._connector is not None:
+            connections += self._connector.connections
+        found = list(stale(connections, self.contexts, reasons))
+        for connection, reason in found:
+            retire(connection, reason)
+        return len(found)
 
     def _detach_what_is_gone(self, aliases: set[str]) -> None:
         """Detach the links of nodes, and of these aliases, that are not there any more."""
@@ -662,6 +703,8 @@ class House:
 
     async def _abandon(self) -> None:
         """Close what is open, in whatever state it is."""
+        if self._watch is not None:
+            self._watch.stop()
         if self.branches is not None:
             self.branches.stop()
         if self.delays is not None:
@@ -690,6 +733,15 @@ class House:
         assert self.shared is not None
         return [frontend.row() for frontend in self.shared.frontends]
 
+    def _link_rows(self) -> list[dict[str, Any]]:
+        assert self.shared is not None
+        return [row for frontend in self.shared.frontends for row in link_rows(frontend)]
+
+    def _close_link(self, name: str) -> None:
+        assert self.shared is not None
+        for frontend in tuple(self.shared.frontends):
+            detach_named(frontend, name)
+
 
 class _Authority:
     """Gives an engine the mechanisms of its listener; the facts may change by an upgrade to TLS."""
@@ -708,10 +760,20 @@ class _Authority:
 
 
 class _ExternalOnly:
-    """To a peer we prove who we are by our certificate, and by nothing else (T-19)."""
+    """To a peer we prove who we are by our certificate, and by nothing else (T-19).
+
+    Where the operator asks nothing of a peer, level ``none``, we may also be nobody to it.
+    """
+
+    def __init__(self, *, else_nobody: bool) -> None:
+        self._else_nobody = else_nobody
 
     def choose(self, offered: Sequence[str]) -> SaslClient | None:
-        return client_mechanism(EXTERNAL) if EXTERNAL in offered else None
+        if EXTERNAL in offered:
+            return client_mechanism(EXTERNAL)
+        if self._else_nobody and ANONYMOUS in offered:
+            return client_mechanism(ANONYMOUS)
+        return None
 
 
 def make_policy(config: Config) -> AccessPolicy:
@@ -743,27 +805,6 @@ def make_router(config: Config, container_id: str) -> Router:
         if peer.container_id is not None and _is_domain(peer.container_id)
     }
     return Router(filter(_is_domain, own), rules, containers)
-
-
-def make_resolver(config: Config, reactor: Any) -> SrvResolver:
-    """Make the resolver of a configuration."""
-    settings = config.resolver
-    servers = [parse_nameserver(text) for text in settings.nameservers] or read_resolv_conf()
-    limits = ClientLimits(deadline=2 * settings.timeout, try_timeout=settings.timeout / 2)
-    client = DnsClient(reactor, servers, random.SystemRandom(), limits=limits)
-    cache_limits = CacheLimits(
-        max_entries=settings.cache_entries,
-        max_ttl=settings.cache_longest,
-        max_negative_ttl=settings.cache_longest_negative,
-    )
-    return SrvResolver(
-        client,
-        Cache(reactor, cache_limits),
-        random.SystemRandom().random,
-        reactor,
-        deny_targets=settings.deny_targets,
-        dnssec=DnssecUse(settings.dnssec),
-    )
 
 
 def product() -> dict[str, Any]:
@@ -869,7 +910,6 @@ __all__ = [
     "binding_declaration",
     "described",
     "make_policy",
-    "make_resolver",
     "make_router",
     "now_ms",
 ]

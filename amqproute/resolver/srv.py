@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any, Final, Protocol, TypeVar
 
 import dns.rdatatype
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -240,6 +240,12 @@ class SrvResolver:
     def tlsa(self, host: str, port: int) -> Deferred[TlsaAnswer]:
         """Find the TLSA records of a host that an operator has named; never fails."""
         return Deferred.fromCoroutine(self._tlsa_of(host, port, (host,), []))
+
+    def is_capable(self) -> Deferred[bool]:
+        """Tell whether DNSSEC is to be had; never fails."""
+        if self._dnssec is DnssecUse.OFF or self._probe is None:
+            return succeed(self._dnssec is not DnssecUse.OFF)
+        return self._probe.capability().addCallback(lambda found: found.is_capable)
 
     def forget(self, domain: str) -> int:
         """Forget what is known of a domain and of its targets; returns how many answers.

@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import click
 from click.testing import CliRunner, Result
+from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import __main__
@@ -21,6 +22,7 @@ from amqproute.cli.main import amqproute
 from amqproute.cli.refusal import Refusal
 from amqproute.errors import ResolveError
 from amqproute.net.authority import issue, make_authority
+from amqproute.net.dane import record_of
 from amqproute.values import Candidate, Resolution, TransportSecurity
 
 CONFIG = """\
@@ -394,6 +396,32 @@ class DnsTests(CommandTestCase):
             "_amqps._tcp.alpha.example. 3600 IN SRV 10 0 5671 broker.alpha.example.\n",
         )
 
+    def test_print_keys(self) -> None:
+        """The records of the key in use and of the next one; notes go beside."""
+        self.make_certificates()
+        issue(self.directory / "tls", ["alpha.example"], folder="next")
+        (self.directory / "tls/key-only.pem").write_text("nothing")
+        next_file = str(self.directory / "tls/next/chain.pem")
+        command = ("dns", "print", "--host", "b.alpha.example", "--ttl", "60")
+        result = self.amqproute(*command, "--next", next_file)
+        self.assertEqual(result.exit_code, 0, result.output)
+        records = [
+            str(record_of(x509.load_pem_x509_certificate(path.read_bytes())))
+            for path in (self.directory / "tls/alpha.example/chain.pem", Path(next_file))
+        ]
+        self.assertEqual(
+            result.stdout.splitlines(),
+            [
+                "_amqps._tcp.alpha.example. 60 IN SRV 10 0 5671 b.alpha.example.",
+                f"_5671._tcp.b.alpha.example. 60 IN TLSA {records[0]}",
+                f"_5671._tcp.b.alpha.example. 60 IN TLSA {records[1]}",
+            ],
+        )
+        self.assertIn("signed with DNSSEC", result.stderr)
+        self.assertIn("revocation list", result.stderr)
+        result = self.amqproute(*command, "--next", str(self.directory / "tls/key-only.pem"))
+        self.assertRefused(result, 2, "tls.file:")
+
     def test_print_needs_a_host_name_and_an_endpoint(self) -> None:
         """Each refusal says what is missing."""
         self.assertRefused(self.amqproute("dns", "print", "--host", "broker"), 2, "usage.host:")
@@ -457,7 +485,10 @@ class DnsTests(CommandTestCase):
         self.assertEqual(self.asked, "beta.example")
         self.assertEqual(facts["code"], "ok")
         self.assertEqual(facts["security"], {"level": "pkix", "names": ["beta.example"]})
-        self.assertIn("has to name beta.example (level pkix)", facts["steps"][-2])
+        self.assertIn("the level for beta.example is pkix", facts["steps"])
+        self.assertIn("authority that names beta.example (level pkix)", facts["steps"][-1])
+        self.assertEqual(facts["candidates"][0]["verdict"], "ok")
+        self.assertEqual(facts["candidates"][0]["proof"], "pkix")
         self.assertEqual(facts["route"]["target"], "amqp$transfer")
         self.assertEqual(facts["candidates"][0]["host"], "broker.beta.example")
 

@@ -311,21 +311,17 @@ REFUSED: list[tuple[str, list[str]]] = [
         ],
     ),
     (
-        "peers: {beta.example: {level: dane}}\n",
-        [
-            "1: peers.\"beta.example\".level: level 'dane' cannot be done by this release; write dane-or-pkix or pkix, which check the peer's certificate against the trusted authorities"
-        ],
+        "{peers: {beta.example: {level: dane}}, resolver: {dnssec: 'off'}}\n",
+        ['1: peers."beta.example".level: dane needs resolver.dnssec: use or require'],
     ),
     (
         "peers: {beta.example: {level: pin}}\n",
-        [
-            "1: peers.\"beta.example\".level: level 'pin' cannot be done by this release; write dane-or-pkix or pkix, which check the peer's certificate against the trusted authorities"
-        ],
+        ['1: peers."beta.example".level: pin needs a list of pins; give pin: [sha256:...]'],
     ),
     (
         "peers: {beta.example: {level: pkxi}}\n",
         [
-            "1: peers.\"beta.example\".level: 'pkxi' is not one of pkix, dane-or-pkix; did you mean pkix?"
+            "1: peers.\"beta.example\".level: 'pkxi' is not one of none, tls, pkix, dane, dane-or-pkix, pin; did you mean pkix?"
         ],
     ),
     (

@@ -91,9 +91,9 @@ def _examine_bindings(config: Config) -> list[str]:
 def _examine_tls(config: Config, problems: list[str], warnings: list[str]) -> None:
     tls = config.tls
     try:
-        contexts = TlsContexts(tls.certificate, tls.private_key, tls.trust)
+        contexts = TlsContexts(tls.certificate, tls.private_key, tls.trust, crl=tls.crl)
     except TlsError as error:
-        key = "private-key" if error.code == "tls.key" else "certificate"
+        key = {"tls.key": "private-key", "tls.crl": "crl"}.get(error.code, "certificate")
         if str(tls.trust) in str(error):
             key = "trust"
         problems.append(str(_problem(config, ("tls", key), f"{error.code}: {error}")))

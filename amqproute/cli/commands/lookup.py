@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from cryptography import x509
 
 from amqproute.address import (
     Address,
@@ -24,8 +25,13 @@ from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.load import find
 from amqproute.config.parameters import Listen
-from amqproute.daemon.assembly import make_resolver, make_router
-from amqproute.errors import ConfigError, InvalidField, ResolveError
+from amqproute.daemon.assembly import make_router
+from amqproute.daemon.federation import make_judge, make_resolver, peer_policy
+from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
+from amqproute.net.dane import record_of
+from amqproute.net.tls import TlsContexts
+from amqproute.net.trust import Demand, Level, Method, demand, place_of
+from amqproute.relay.agent import static_candidate
 from amqproute.routing.table import Router
 from amqproute.values import (
     Candidate,
@@ -50,16 +56,23 @@ def resolve(domain: str, config: Path | None, as_json: bool) -> int:
     """Look a DOMAIN up in the DNS as the daemon would.
 
     Shows the candidates in the order in which they would be tried (RFC 2782: among equal
-    priorities each look-up draws its own order), and every question that was asked. Without a
+    priorities each look-up draws its own order), whether DNSSEC proves them, their TLSA records,
+    what a broker there would have to prove, and every question that was asked. Without a
     configuration the name servers of this machine are asked. Exits with 1 if there is no
     candidate.
     """
     settings = _config_or_default(config)
     outcome = _look_up(settings, domain)
+    demands: list[Demand] = []
+    if isinstance(outcome, Resolution):
+        policy = peer_policy(settings, outcome.domain)
+        demands = [demand(policy, place_of(each, outcome.domain)) for each in outcome.candidates]
     if as_json:
-        render.json_text(_resolution_facts(domain, outcome))
+        render.json_text(_resolution_facts(domain, outcome, demands))
     elif isinstance(outcome, Resolution):
-        _print_candidates(outcome.candidates)
+        _print_candidates(outcome.candidates, demands)
+        for line in _demand_lines(outcome.candidates, demands):
+            click.echo(render.printable(line))
         _print_attempts(outcome)
     if isinstance(outcome, ResolveError):
         if as_json:
@@ -90,7 +103,8 @@ def _look_up(config: Config, domain: str) -> Resolution | ResolveError:
     return result
 
 
-def _candidate_facts(candidate: Candidate) -> dict[str, Any]:
+def _candidate_facts(candidate: Candidate, wanted: Demand) -> dict[str, Any]:
+    tlsa = candidate.tlsa
     return {
         "host": candidate.host,
         "port": candidate.port,
@@ -99,10 +113,28 @@ def _candidate_facts(candidate: Candidate) -> dict[str, Any]:
         "priority": candidate.priority,
         "weight": candidate.weight,
         "source": candidate.source,
+        "dnssec": "secure" if candidate.secure else "insecure",
+        "tlsa": None
+        if tlsa is None
+        else {
+            "owner": tlsa.owner,
+            "state": tlsa.state.value,
+            "code": tlsa.code or None,
+            "description": tlsa.words,
+            "records": [str(record) for record in tlsa.records],
+        },
+        "verdict": wanted.code,
+        "proof": wanted.method.value,
+        "reaches": wanted.level,
+        "names": list(wanted.names),
+        "server-name": wanted.server_name,
+        "description": wanted.words,
     }
 
 
-def _resolution_facts(domain: str, outcome: Resolution | ResolveError) -> dict[str, Any]:
+def _resolution_facts(
+    domain: str, outcome: Resolution | ResolveError, demands: list[Demand]
+) -> dict[str, Any]:
     if isinstance(outcome, ResolveError):
         return {
             "domain": domain,
@@ -115,7 +147,10 @@ def _resolution_facts(domain: str, outcome: Resolution | ResolveError) -> dict[s
     return {
         "domain": outcome.domain,
         "code": ACCEPTED,
-        "candidates": [_candidate_facts(each) for each in outcome.candidates],
+        "candidates": [
+            _candidate_facts(each, wanted)
+            for each, wanted in zip(outcome.candidates, demands, strict=True)
+        ],
         "ttl": outcome.ttl,
         "stale": outcome.stale,
         "authenticated": outcome.authenticated,
@@ -129,7 +164,7 @@ _TLS = {
 }
 
 
-def _print_candidates(candidates: tuple[Candidate, ...]) -> None:
+def _print_candidates(candidates: tuple[Candidate, ...], demands: list[Demand]) -> None:
     rows = [
         (
             number,
@@ -140,11 +175,42 @@ def _print_candidates(candidates: tuple[Candidate, ...]) -> None:
             each.priority,
             each.weight,
             each.source,
+            "secure" if each.secure else "insecure",
+            "-" if each.tlsa is None else _tlsa_words(each),
+            wanted.method.value,
+            wanted.code,
         )
-        for number, each in enumerate(candidates, 1)
+        for number, (each, wanted) in enumerate(zip(candidates, demands, strict=True), 1)
     ]
-    headings = ("#", "HOST", "PORT", "SECURITY", "ADDRESSES", "PRIORITY", "WEIGHT", "SOURCE")
+    headings = (
+        *("#", "HOST", "PORT", "SECURITY", "ADDRESSES", "PRIORITY", "WEIGHT", "SOURCE"),
+        *("DNSSEC", "TLSA", "PROOF", "VERDICT"),
+    )
     render.table(headings, rows, right="# PORT PRIORITY WEIGHT")
+
+
+def _tlsa_words(candidate: Candidate) -> str:
+    tlsa = candidate.tlsa
+    assert tlsa is not None
+    if tlsa.records:
+        return f"{len(tlsa.records)} present"
+    return tlsa.state.value
+
+
+def _demand_lines(candidates: tuple[Candidate, ...], demands: list[Demand]) -> list[str]:
+    lines = []
+    for candidate, wanted in zip(candidates, demands, strict=True):
+        place = f"{candidate.host}:{candidate.port}"
+        tlsa = candidate.tlsa
+        if tlsa is not None:
+            lines += [f"{tlsa.owner} TLSA {record}" for record in tlsa.records]
+            if tlsa.words and not tlsa.records:
+                lines.append(f"{place}: no TLSA records used: {tlsa.code}: {tlsa.words}")
+        if wanted.method is Method.REFUSED:
+            lines.append(f"{place}: nothing would be sent there: {wanted.code}: {wanted.words}")
+        else:
+            lines.append(f"{place}: accepted is {wanted.words}; reaches level {wanted.level}")
+    return lines
 
 
 def _print_attempts(outcome: Resolution) -> None:
@@ -177,6 +243,7 @@ class Explanation:
     steps: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     candidates: tuple[Candidate, ...] = ()
+    demands: list[Demand] = field(default_factory=list)
 
     def stop(self, code: str, words: str) -> Explanation:
         """Note what stops it."""
@@ -211,7 +278,7 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     for step in found.steps:
         click.echo(render.printable(step))
     if found.candidates:
-        _print_candidates(found.candidates)
+        _print_candidates(found.candidates, found.demands)
     if found.code != ACCEPTED:
         raise Refusal(NEGATIVE, found.code, found.words, next_step_for(found.code))
     click.echo(f"ok: {render.printable(found.words)}")
@@ -281,9 +348,7 @@ def _explain_remote(
     }
     found.facts["security"] = {"level": peer.level, "names": names}
     found.steps.append(f"next hop {hop.key}, link to {hop.target}")
-    found.steps.append(
-        f"the peer's certificate has to name {' or '.join(names)} (level {peer.level})"
-    )
+    found.steps.append(f"the level for {hop.domain} is {peer.level}")
     if config.tls.certificate is None:
         return found.stop(
             "tls.file", "tls.certificate is not configured: this broker cannot prove its domain"
@@ -293,9 +358,10 @@ def _explain_remote(
 
 def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explanation:
     if hop.via is not None:
-        found.facts["candidates"] = []
+        found.candidates = (static_candidate(hop.via),)
+        found.demands = [_demand_of_static(config, found.candidates[0], hop)]
         found.words = f"goes onto the relay queue of {hop.key}, and from there to {hop.via}"
-        return found
+        return _judge_places(found)
     outcome = _look_up(config, hop.domain)
     found.facts["candidates"] = []
     found.facts["attempts"] = list(outcome.attempts)
@@ -304,11 +370,38 @@ def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explana
         lasting = "lasting" if outcome.permanent else "it would be tried again"
         return found.stop(outcome.code, f"{outcome} ({lasting})")
     found.candidates = outcome.candidates
-    found.facts["candidates"] = [_candidate_facts(each) for each in outcome.candidates]
+    policy = peer_policy(config, hop.domain)
+    found.demands = [
+        demand(policy, place_of(each, hop.domain, hop.names)) for each in outcome.candidates
+    ]
     found.words = (
         f"goes onto the relay queue of {hop.key}, and from there to the first that answers"
     )
+    return _judge_places(found)
+
+
+def _judge_places(found: Explanation) -> Explanation:
+    """Say what each place has to prove; where nothing would do at any, that stops it."""
+    pairs = list(zip(found.candidates, found.demands, strict=True))
+    found.facts["candidates"] = [_candidate_facts(each, wanted) for each, wanted in pairs]
+    found.steps += _demand_lines(found.candidates, found.demands)
+    if all(wanted.method is Method.REFUSED for wanted in found.demands):
+        first = found.demands[0]
+        return found.stop(first.code, f"{first.words} (it would be tried again)")
     return found
+
+
+def _demand_of_static(config: Config, candidate: Candidate, hop: NextHop) -> Demand:
+    async def work(reactor: Any) -> Demand:
+        judge = make_judge(config, make_resolver(config, reactor))
+        return await judge.demand_for(candidate, hop.domain, hop.names)
+
+    if peer_policy(config, hop.domain).level is not Level.DANE:
+        place = place_of(candidate, hop.domain, hop.names)
+        return demand(peer_policy(config, hop.domain), place)
+    result: Any = runner.run(work)
+    assert isinstance(result, Demand)
+    return result
 
 
 # -- dns ---------------------------------------------------------------------------------------
@@ -329,8 +422,23 @@ def dns() -> None:
 @click.option(
     "--ttl", default=3600, show_default=True, type=click.IntRange(0, 604800), help="In seconds."
 )
-def print_records(config: Path | None, host: str | None, ttl: int) -> int:
-    """Print the SRV records to publish so that other organizations find this broker.
+@click.option(
+    "--next",
+    "next_files",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A certificate that will be used next; its TLSA record is printed as well. May be "
+    "repeated.",
+)
+def print_records(
+    config: Path | None, host: str | None, ttl: int, next_files: tuple[Path, ...]
+) -> int:
+    """Print the SRV and TLSA records to publish so that others find and can verify this broker.
+
+    The TLSA record (3 1 1) is of the key in use; it is worth something in a zone signed with
+    DNSSEC only. To change the key: publish the record of the new one beside it (--next), wait
+    until the TTL has passed, change the key, then take the old record away.
 
     One record for each domain under `domains` and each endpoint under `listen` where peers can
     prove their domain (TCP with TLS, client-certificate and EXTERNAL): _amqps for tls: implicit,
@@ -357,8 +465,57 @@ def print_records(config: Path | None, host: str | None, ttl: int) -> int:
             click.echo(
                 f"{service}._tcp.{domain}. {ttl} IN SRV {priority * 10 + 10} 0 {port} {target}"
             )
+    certificates = _certificates(settings, next_files)
+    for port in sorted({port for _, port in places}):
+        for certificate in certificates:
+            click.echo(f"_{port}._tcp.{name}. {ttl} IN TLSA {record_of(certificate)}")
     _advise_publication(settings)
+    if certificates:
+        click.echo(
+            f"note: the TLSA records count in zones signed with DNSSEC: that of {name}, and "
+            f"those of {', '.join(settings.domains)}",
+            err=True,
+        )
+    _note_revocation(settings, certificates)
     return DONE
+
+
+def _certificates(config: Config, next_files: tuple[Path, ...]) -> list[x509.Certificate]:
+    """The certificate in use, and those to come, one for each key."""
+    found: list[x509.Certificate] = []
+    files = [] if config.tls.certificate is None else [config.tls.certificate]
+    if files and not files[0].exists():
+        render.warn(f"there is no file {files[0]}: the TLSA record of the key in use is left out")
+        files = []
+    for path in (*files, *next_files):
+        try:
+            certificate = x509.load_pem_x509_certificates(path.read_bytes())[0]
+        except OSError as error:
+            raise TlsError("tls.file", f"cannot read {path}: {error.strerror}") from error
+        except ValueError as error:
+            raise TlsError("tls.file", f"{path} holds no PEM certificate: {error}") from error
+        if all(record_of(each) != record_of(certificate) for each in found):
+            found.append(certificate)
+    return found
+
+
+def _note_revocation(config: Config, certificates: list[x509.Certificate]) -> None:
+    """Say what revocation means for what is published."""
+    if not certificates:
+        return
+    click.echo(
+        "note: to withdraw a key, take its TLSA record away and change the key; peers that go by "
+        "DANE notice within the TTL, those that go by an authority when its revocation list says "
+        "so",
+        err=True,
+    )
+    if not config.tls.crl:
+        return
+    contexts = TlsContexts(None, None, config.tls.trust, crl=config.tls.crl)
+    for certificate in certificates:
+        failure = contexts.loaded.revocations.failure((certificate,))
+        if failure is not None:
+            render.warn(f"by tls.crl, serial {certificate.serial_number:x} is revoked")
 
 
 def _published(listen: Listen) -> tuple[str, int] | None:

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to the parts that find peers and decide whether to believe them.
+
+The command line makes the same parts of the same configuration: what `explain` says is what the
+daemon does.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from amqproute.config.parameters import Config
+from amqproute.errors import ConfigError
+from amqproute.net.connector import Connector
+from amqproute.net.inbound import InboundTrust
+from amqproute.net.tls import TlsContexts
+from amqproute.net.trust import Level, Policy, parse_pin
+from amqproute.resolver.anchors import read_anchors
+from amqproute.resolver.cache import Cache, CacheLimits
+from amqproute.resolver.client import ClientLimits, DnsClient
+from amqproute.resolver.dnssec import Validator
+from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
+from amqproute.resolver.probe import DnssecProbe
+from amqproute.resolver.srv import DnssecUse, SrvResolver
+
+__all__ = [
+    "make_contexts",
+    "make_inbound_trust",
+    "make_judge",
+    "make_resolver",
+    "own_places",
+    "peer_policy",
+    "pinned_policies",
+    "trusts",
+]
+
+
+def make_contexts(config: Config) -> TlsContexts | None:
+    """Make the TLS contexts of a configuration; None if it has no certificate.
+
+    Raises:
+        TlsError: a file cannot be used.
+    """
+    tls = config.tls
+    if tls.certificate is None:
+        return None
+    return TlsContexts(tls.certificate, tls.private_key, tls.trust, crl=tls.crl)
+
+
+def make_resolver(config: Config, reactor: Any) -> SrvResolver:
+    """Make the resolver of a configuration.
+
+    Raises:
+        ConfigError: the trust anchors cannot be read.
+    """
+    settings = config.resolver
+    servers = [parse_nameserver(text) for text in settings.nameservers] or read_resolv_conf()
+    use = DnssecUse(settings.dnssec)
+    validator = None
+    if settings.validate_by == "self" and use is not DnssecUse.OFF:
+        validator = make_validator(config)
+    client = DnsClient(
+        reactor,
+        servers,
+        random.SystemRandom(),
+        limits=ClientLimits(deadline=2 * settings.timeout, try_timeout=settings.timeout / 2),
+        authentication=use is not DnssecUse.OFF,
+        trusts=trusts(config),
+        validator=validator,
+    )
+    cache_limits = CacheLimits(
+        max_entries=settings.cache_entries,
+        max_ttl=settings.cache_longest,
+        max_negative_ttl=settings.cache_longest_negative,
+    )
+    return SrvResolver(
+        client,
+        Cache(reactor, cache_limits),
+        random.SystemRandom().random,
+        reactor,
+        deny_targets=settings.deny_targets,
+        dnssec=use,
+        probe=DnssecProbe(
+            client, reactor, zone=settings.dnssec_probe, refusal=_no_dnssec(use, client)
+        ),
+        own=own_places(config),
+    )
+
+
+def make_validator(config: Config) -> Validator:
+    """Make what validates in this process.
+
+    Raises:
+        ConfigError: the trust anchors cannot be read.
+    """
+    path = config.resolver.anchors
+    try:
+        return Validator(read_anchors(path), time.time)
+    except (OSError, ValueError) as error:
+        words = getattr(error, "strerror", None) or str(error)
+        source, line = config.source.path, config.source.lines.get(("resolver", "anchors"), 1)
+        raise ConfigError([f"{source}:{line}: resolver.anchors: {path}: {words}"]) from error
+
+
+def _no_dnssec(use: DnssecUse, client: DnsClient) -> str:
+    """Why no name server has to be asked whether DNSSEC comes through; empty if one has to be."""
+    if use is DnssecUse.OFF:
+        return "resolver.dnssec is off"
+    if not client.validates and not client.is_trusting:
+        servers = ", ".join(map(str, client.nameservers))
+        return (
+            f"the AD bit of {servers} is not believed; use a validating resolver on this machine, "
+            "or name its network under resolver.trusted if the way there is safe, or set "
+            "resolver.validate: self"
+        )
+    return ""
+
+
+def trusts(config: Config) -> Callable[[Nameserver], bool]:
+    """Return whether a name server's AD bit is believed: on loopback, or where configured."""
+    networks = [ip_network(text) for text in config.resolver.trusted]
+
+    def is_trusted(server: Nameserver) -> bool:
+        address = ip_address(server.host.partition("%")[0])
+        return address.is_loopback or any(address in network for network in networks)
+
+    return is_trusted
+
+
+def own_places(config: Config) -> frozenset[tuple[str, int]]:
+    """Return names and addresses with the ports at which peers reach this broker."""
+    names = {*config.local_domains}
+    host = socket.gethostname().lower()
+    if "." in host:
+        names.add(host)
+    found: set[tuple[str, int]] = set()
+    for listen in config.listen:
+        place = listen.parsed
+        if not place.port:
+            continue
+        interface = "127.0.0.1" if place.interface == "localhost" else place.interface
+        if interface and not ip_address(interface).is_unspecified:
+            found.add((str(ip_address(interface)), place.port))
+        found.update((name, place.port) for name in names)
+    return frozenset(found)
+
+
+def peer_policy(config: Config, domain: str) -> Policy:
+    """Return what a configuration wants of a domain's brokers."""
+    peer = config.peer_for(domain)
+    return _policy(peer.level, peer.pin)
+
+
+@lru_cache(maxsize=4096)
+def _policy(level: str, pins: tuple[str, ...]) -> Policy:
+    return Policy(Level(level), tuple(map(parse_pin, pins)))
+
+
+def pinned_policies(config: Config) -> Mapping[str, Policy]:
+    """Return the domains whose certificates are pinned."""
+    return {
+        domain: _policy(peer.level, peer.pin)
+        for domain, peer in config.peers.items()
+        if peer.level == "pin"
+    }
+
+
+def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> InboundTrust:
+    """Make what decides who connecting peers are, by the configuration then in force."""
+    return InboundTrust(
+        lambda domain: peer_policy(config(), domain),
+        lambda: pinned_policies(config()),
+        resolver,
+        lambda domain: domain in config().local_domains,
+        time.time,
+    )
+
+
+def make_judge(config: Config, resolver: SrvResolver) -> Connector:
+    """Make a connector that connects nowhere: for what it would demand (``explain``)."""
+    return Connector(
+        None, None, policy_for=lambda domain: peer_policy(config, domain), tlsa=resolver.tlsa
+    )
