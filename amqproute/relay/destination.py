@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -21,7 +21,8 @@ from amqproute.entry import Entry
 from amqproute.errors import NotFound
 from amqproute.interfaces import IConsumer
 from amqproute.relay import reasons
-from amqproute.relay.agent import Agent, Told, Unreachable
+from amqproute.relay.agent import Agent, Told
+from amqproute.relay.attempt import Attempt
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.ledger import Ledger
 from amqproute.relay.peer import PeerSession
@@ -95,16 +96,14 @@ class Destination:
         self._clock = clock
         self._now_ms = now_ms
         self._terms = terms
-        self._starts = starts
+        self._attempt = Attempt(hop, agent, starts, clock, self._told, self)
         self._idle = idle
         self._limits = queue.limits
         self._share = Share(queue, clock, terms, hop)
         self._session: PeerSession | None = None
         self._watch: Watch | None = None
-        self._opening: Deferred[Any] | None = None
         self._timers: dict[str, IDelayedCall] = {}
         self._last_used = 0.0
-        self._began = 0.0
         self._contacted_at = -CONTACT_SECONDS
         self._probed_until: float | None = None
         self._is_urgent = False
@@ -218,16 +217,18 @@ class Destination:
     def _connect(self) -> None:
         self.state = State.CONNECTING
         self._cancel("wait")
-        self._starts.ask(self._open, urgent=self._is_urgent)
+        self._attempt.ask(self._is_urgent)
 
-    def _open(self) -> None:
-        """It is our turn: never in the middle of a dispatch, which asks for the capacity."""
+    def wants_session(self) -> bool:
+        """See `Attempting.wants_session`."""
         if not self.queue.available or self.held is not None:
             self.state = State.IDLE
-            return
+            return False
         self._is_urgent = False
-        self._began = self._clock.seconds()
-        told = Told(
+        return True
+
+    def _told(self) -> Told:
+        return Told(
             self.ledger.floor,
             self._ended,
             self._outcome,
@@ -236,12 +237,9 @@ class Destination:
             lambda: self._doubtful,
             self._avoid,
         )
-        self._opening = opening = Deferred.fromCoroutine(self._agent.open(self.hop, told))
-        opening.addCallbacks(self._opened, self._not_opened)
-        opening.addErrback(self._broken)
 
-    def _opened(self, session: PeerSession) -> None:
-        self._opening = None
+    def opened(self, session: PeerSession) -> None:
+        """See `Attempting.opened`."""
         self._session = self.ledger.session = session
         self.state = State.OPEN
         self._doubtful = ()
@@ -281,17 +279,11 @@ class Destination:
         self.queue.undefer(everything=True)
         self.queue.dispatch()
 
-    def _not_opened(self, failure: Failure) -> None:
-        self._opening = None
-        unreachable = failure.value
-        if isinstance(unreachable, CancelledError):
-            return
-        if not isinstance(unreachable, Unreachable):
-            self._broken(failure)
-            return
-        self.backoff.last_attempts = unreachable.attempts
+    def not_opened(self, verdict: Verdict, attempts: tuple[str, ...]) -> None:
+        """See `Attempting.not_opened`."""
+        self.backoff.last_attempts = attempts
         self._avoid = None
-        self._failed(unreachable.verdict)
+        self._failed(verdict)
 
     def _failed(self, verdict: Verdict, concerned: int | None = None) -> None:
         """An attempt failed, or a connection was lost before it was of use.
@@ -330,8 +322,7 @@ class Destination:
         if self.state is State.WAITING:
             self._is_urgent = True
             self._waited()
-        else:
-            self.queue.undefer(everything=True)
+        self.queue.undefer(everything=True)
 
     def contacted(self) -> None:
         """The peer has called in, so it is up: try now (T-37).
@@ -344,7 +335,8 @@ class Destination:
             self.queue.undefer(everything=True)
             return
         now = self._clock.seconds()
-        is_young = self._opening is not None and now - self._began < CONTACT_SECONDS
+        age = self._attempt.age
+        is_young = age is not None and age < CONTACT_SECONDS
         if self.held is not None or self._is_stopping or is_young or "contact" in self._timers:
             return
         wait = self._contacted_at + CONTACT_SECONDS - now
@@ -360,16 +352,14 @@ class Destination:
         if self.state is State.WAITING:
             due = self._timers.get("wait")
             self._probed_until = due.getTime() if due is not None else None
-        elif self._opening is not None:
-            opening, self._opening = self._opening, None
-            opening.cancel()
         elif self.state is not State.CONNECTING:
             self.queue.dispatch()
             return
-        self._starts.withdraw(self._open)
+        self._attempt.cancel()
         self._agent.forget(self.hop)
         self._is_urgent = True
         self._waited()
+        self.queue.undefer(everything=True)
 
     def hold(self, reason: str) -> None:
         """Send nothing until `unhold`, also after a restart; new messages are still taken."""
@@ -540,10 +530,7 @@ class Destination:
         self._is_stopping = True
         self._cancel("wait")
         self._cancel("contact")
-        self._starts.withdraw(self._open)
-        if self._opening is not None:
-            opening, self._opening = self._opening, None
-            opening.cancel()
+        self._attempt.cancel()
         if self.state is State.CONNECTING:
             self.state = State.IDLE
 
@@ -571,7 +558,7 @@ class Destination:
     def close(self) -> None:
         """Close the connection; what is in flight stays in the store."""
         self._is_stopping = True
-        self._starts.withdraw(self._open)
+        self._attempt.cancel()
         self.stop()
         if self._session is not None:
             self.ledger.tell_floor()
@@ -581,7 +568,8 @@ class Destination:
         """Return what an operator wants to know, for the management node."""
         return row_of(self)
 
-    def _broken(self, failure: Failure) -> None:
+    def broken(self, failure: Failure) -> None:
+        """See `Attempting.broken`."""
         self.log.failure("{destination} failed", failure, destination=self.hop.key)
         if self.state is State.CONNECTING:
             self._failed(for_code("peer.failed", failure.getErrorMessage()))
