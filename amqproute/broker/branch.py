@@ -31,6 +31,7 @@ from amqproute.wire.amqp10.types import Int
 
 if TYPE_CHECKING:
     from amqproute.broker.branch_record import Record
+    from amqproute.broker.branch_recovery import Leftover
     from amqproute.broker.queue import Queue
 
 LONGEST_ID: Final = 64
@@ -158,6 +159,7 @@ class Branch:
         transaction: what it contains; None for a recovered one that nobody has asked to resolve
             yet, and for one that is resolved.
         record: the record it was recovered from.
+        leftover: what of that record its transaction has not got.
         reserved: places kept free for it once it is prepared, by queue.
         command: what it waits for the store with: no other command is taken meanwhile.
     """
@@ -165,6 +167,7 @@ class Branch:
     __slots__ = (
         "active",
         "command",
+        "leftover",
         "owner",
         "record",
         "reserved",
@@ -184,6 +187,7 @@ class Branch:
         self.suspended = 0
         self.transaction: Transaction | None = None
         self.record: Record | None = None
+        self.leftover: Leftover | None = None
         self.reserved: dict[Queue, int] = {}
         self.command: str | None = None
 

@@ -93,9 +93,31 @@ def _postings(record: Record, broker: Broker, find: Find) -> list[Posting]:
     ]
 
 
+class Leftover:
+    """What a revived branch has not got in hand, and what is to be done about it in the end.
+
+    Attributes:
+        strayed: by line, entries whose node is not there.
+        missing: by queue, how many entries are not in the store any more.
+    """
+
+    __slots__ = ("missing", "strayed")
+
+    def __init__(self) -> None:
+        self.strayed: dict[str, set[int]] = {}
+        self.missing: dict[Queue, int] = {}
+
+    def forget(self, broker: Broker) -> None:
+        """The branch is resolved: nothing of this is held any more."""
+        for line, ids in self.strayed.items():
+            broker.forget_held(line, ids)
+        for queue, count in self.missing.items():
+            queue.holds.forget(count)
+
+
 async def revive(
     record: Record, transaction: Transaction, broker: Broker, find: Find, *, is_lenient: bool
-) -> None:
+) -> Leftover:
     """Put into a new transaction what a record says.
 
     Args:
@@ -103,8 +125,11 @@ async def revive(
         transaction: a new one.
         broker: the nodes.
         find: see there.
-        is_lenient: entries of nodes that are not there are left where they are, no longer held:
-            for a roll-back that is all there is to do.
+        is_lenient: entries of nodes that are not there may stay where they are: for a roll-back
+            that is all there is to do.
+
+    Returns:
+        What it could not put there.
 
     Raises:
         NotFound: entries belong to a node that the configuration does not name any more.
@@ -114,26 +139,26 @@ async def revive(
     for each in record.retirements:
         held.setdefault(each.line, {})[each.entry_id] = each.outcome
     retirements: list[Retirement] = []
-    missing: dict[Queue, int] = {}
+    leftover = Leftover()
     for line, outcomes in held.items():
         try:
             queue = broker.queue_of_line(line)
         except NotFound:
             if not is_lenient:
                 raise
-            broker.forget_held(line, set(outcomes))
+            leftover.strayed[line] = set(outcomes)
             continue
         keeper = _Keeper(queue)
         entries = await queue.holds.load(line, sorted(outcomes))
         if len(entries) < len(outcomes):
-            missing[queue] = missing.get(queue, 0) + len(outcomes) - len(entries)
+            gone = len(outcomes) - len(entries)
+            leftover.missing[queue] = leftover.missing.get(queue, 0) + gone
         retirements += [
             Retirement(transaction, keeper, None, entry, outcomes[entry.id], True)
             for entry in entries
         ]
-    for queue, count in missing.items():
-        queue.holds.forget(count)
     transaction.restore(_postings(record, broker, find), retirements)
+    return leftover
 
 
 def places(
@@ -163,4 +188,4 @@ def places(
     return counts
 
 
-__all__ = ["Find", "places", "revive"]
+__all__ = ["Find", "Leftover", "places", "revive"]

@@ -313,6 +313,7 @@ class Branches:
         transaction = branch.transaction
         assert transaction is not None
         branch.command = "prepare"
+        transaction.hurry()
         try:
             await self._complete(transaction)
             if not transaction.operations and transaction.doom is None:
@@ -461,6 +462,7 @@ class Branches:
         reserved = branch.reserved
         try:
             transaction = await self._transaction_of(branch, is_lenient=False)
+            transaction.hurry()
             await self._complete(transaction)
             note = self._note(branch, left) if is_prepared else None
 
@@ -490,6 +492,7 @@ class Branches:
             self._note(branch, left)(batch)
             await batch.commit()
         except (AmqpError, StoreError) as error:
+            self._unmake(branch)
             raise XaError(Xa.RMERR, f"it stays prepared: {error}") from None
         transaction.roll_back()
         self._resolved(branch, left)
@@ -503,12 +506,21 @@ class Branches:
         assert record is not None
         transaction = self._book.declare(branch)
         try:
-            await revive(record, transaction, self._broker, self._find, is_lenient=is_lenient)
+            branch.leftover = await revive(
+                record, transaction, self._broker, self._find, is_lenient=is_lenient
+            )
         except (AmqpError, StoreError):
             transaction.roll_back()
             raise
         branch.transaction = transaction
         return transaction
+
+    def _unmake(self, branch: Branch) -> None:
+        """Do not keep what was made leniently: a commit must not take it for the whole."""
+        transaction, leftover = branch.transaction, branch.leftover
+        if transaction is not None and leftover is not None and leftover.strayed:
+            transaction.roll_back()
+            branch.transaction = branch.leftover = None
 
     async def _forget_decision(self, branch: Branch) -> None:
         branch.check("forget")
@@ -538,11 +550,13 @@ class Branches:
     def _resolved(self, branch: Branch, left: State | None) -> None:
         self._release(branch)
         self._forget(branch)
+        if branch.leftover is not None:
+            branch.leftover.forget(self._broker)
         if left is not None:
             branch.state = left
             branch.since_ms = self._now_ms()
             self._known[branch.owner, branch.xid] = branch
-        branch.transaction = branch.record = None
+        branch.transaction = branch.record = branch.leftover = None
 
     def _drop(self, branch: Branch) -> None:
         """Roll a branch back of which nothing is in the store."""

@@ -243,6 +243,10 @@ class Transaction:
         self._stop_timer()
         self._timer = self._book.terms.clock.callLater(seconds, self._look)
 
+    def hurry(self) -> None:
+        """It is being ended: from now on no time-out comes in between."""
+        self._stop_timer()
+
     def _look(self) -> None:
         terms = self._book.terms
         self._timer = None

@@ -249,6 +249,29 @@ class RestartTests(BranchCase):
         settle_down(self.clock)
         self.assertEqual((self.seen("q"), self.counts()), ([b"taken"], (0, 1, 0)))
 
+    def test_node_gone_and_store_fails(self) -> None:
+        """A roll-back without the node that fails does not make a later commit forget it."""
+        self.prepared()
+        self.restart(node("r"))
+        self.store.is_failing = True
+        self.assertEqual(self.do("rollback"), "RMERR")
+        self.store.is_failing = False
+        self.assertEqual((self.do("commit"), self.terms.staged_bytes), ("RETRY", 0))
+        self.broker.declare(self.nodes, {})
+        settle_down(self.clock)
+        self.assertEqual((self.seen("q"), self.counts()), ([], (0, 1, 0)))
+        self.assertEqual((self.do("commit"), self.counts()), ("OK", (0, 0, 1)))
+
+    def test_row_gone(self) -> None:
+        """An entry that is not in the store any more is no reason not to commit the rest."""
+        self.prepared()
+        self.restart()
+        (row,) = self.store.rows("q")
+        batch = self.broker.begin()
+        batch.transaction.dequeue([row.id])
+        batch.commit()
+        self.assertEqual((self.do("commit"), self.counts()), ("OK", (0, 0, 1)))
+
     def test_node_back(self) -> None:
         """Declared again, the node does not hand out what the branch holds."""
         self.prepared()
@@ -362,6 +385,49 @@ class FailureTests(BranchCase):
         settle_down(self.clock)
         self.assertEqual(self.successResultOf(first), Xa.OK)
         self.assertEqual(self.counts(), (0, 0, 1))
+
+    def test_no_time_out_in_between(self) -> None:
+        """The time of a branch does not run out while the DNS is asked for it."""
+        waiting: list[Deferred[Any]] = []
+        hop = NextHop("b.test", "b.test")
+        queue = self.broker.nodes["r"]
+        is_known: list[bool] = [True]
+
+        class Abroad:
+            """A target in another domain."""
+
+            name = "x@b.test"
+
+            def put(self, *args: Any) -> None:
+                """Let it pass if the way is known."""
+                if not is_known:
+                    raise Unresolved(hop)
+                queue.put(*args)
+
+        def admit(hop: Any) -> Deferred[Any]:
+            waiting.append(Deferred())
+            return waiting[-1]
+
+        self.patch(self.branches, "_admit", admit)
+        self.abroad["x@b.test"] = Abroad()
+        for verb, code in (("prepare", Xa.OK), ("commit", Xa.OK)):
+            transaction = self.open()
+            self.post(transaction, Link(self.broker.nodes["q"]), "x@b.test", b"1")
+            self.do("end")
+            is_known.clear()
+            if verb == "prepare":
+                done = Deferred.fromCoroutine(self.branches.prepare(OWNER, XID))
+            else:
+                done = Deferred.fromCoroutine(self.branches.commit(OWNER, XID, one_phase=True))
+            self.clock.advance(1000)
+            self.assertNoResult(done)
+            is_known.append(True)
+            waiting.pop().callback(None)
+            settle_down(self.clock)
+            self.assertIs(self.successResultOf(done), code)
+            if verb == "prepare":
+                self.do("rollback")
+        self.assertEqual(self.broker.nodes["r"].depth, 1)
 
     def test_waiting_for_the_dns(self) -> None:
         """What was posted before the end, and waits for the DNS, belongs to the branch."""
