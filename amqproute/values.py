@@ -34,31 +34,10 @@ REPORT_KIND: Final = Symbol("x-opt-amqproute-report")
 ORIGIN: Final = Symbol("x-opt-amqproute-origin")
 """The domain that a message comes from, as proved to the brokers on its way."""
 SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
-"""The `PathLevel` below which the message must not travel."""
+"""The one of `SECURITY_LEVELS` below which the message must not travel."""
 
 RELAY_PREFIX: Final = "amqp$out/"
 """What the name of a relay queue has before the key of its next hop."""
-
-
-class PathLevel(enum.IntEnum):
-    """How far the way to a peer can be trusted; each includes those before it."""
-
-    NONE = 0
-    TLS = 1
-    """Nobody in between can read along."""
-    AUTHENTICATED = 2
-    """And the peer has proved its name to an authority that is trusted here."""
-    DANE = 3
-    """And its own signed zone says that the certificate is right (RFC 7671, RFC 7673)."""
-
-    @classmethod
-    def named(cls, word: object) -> PathLevel | None:
-        """Return the level that a message asks for by a word, None for a word that is none."""
-        return _LEVELS.get(str(word)) if isinstance(word, str) else None
-
-
-_LEVELS: Final = {"tls": PathLevel.TLS, "authenticated": PathLevel.AUTHENTICATED,
-                  "dane": PathLevel.DANE}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

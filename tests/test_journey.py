@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
+from amqproute.values import ORIGIN
 from amqproute.wire.amqp10 import spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
@@ -38,7 +39,8 @@ class JourneyTests(HouseTestCase):
         self.run_now()
         got = Message(consumer.deliveries[0].payload)
         self.assertEqual(got.bare, sent.bare)
-        self.assertEqual(got.annotations, {"x-opt-own": 7, TRACE: ["ct-alpha.example"]})
+        marks = {"x-opt-own": 7, TRACE: ["ct-alpha.example"], ORIGIN: "alpha.example"}
+        self.assertEqual(got.annotations, marks)
         self.assertTrue(got.durable)
         consumer.settle(consumer.deliveries, spec.Accepted())
         self.run_now()

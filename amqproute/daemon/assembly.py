@@ -54,7 +54,7 @@ from amqproute.daemon.federation import (
     make_resolver,
     peer_policy,
 )
-from amqproute.daemon.reporting import make_reporter, report_terms
+from amqproute.daemon.reporting import make_reporter, proved_domain, report_terms
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
@@ -82,6 +82,7 @@ from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementServic
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
+    PATH_CAPABILITY,
     REPORT_CAPABILITY,
     TRANSFER_CAPABILITY,
     NextHop,
@@ -200,6 +201,9 @@ class House:
             stream=self._stream,
             now_ms=now_ms,
             attempt_seconds=relay.connect_timeout + config.limits.handshake_timeout,
+            origin=lambda: proved_domain(
+                self.config, None if self.contexts is None else self.contexts.certificate
+            ),
         )
         return Relay(
             self.broker,
@@ -240,6 +244,10 @@ class House:
             names = principal.names or (principal.name,)
             return tuple(pattern for name in names for pattern in config.peer_for(name).relay_for)
 
+        def origins(principal: Principal) -> Sequence[str]:
+            names = principal.names or (principal.name,)
+            return tuple(pattern for name in names for pattern in config.peer_for(name).origins)
+
         return TransferRules(
             own_id=self.container_id,
             router=make_router(config, self.container_id),
@@ -247,6 +255,7 @@ class House:
             relay_for=relay_for,
             max_hops=config.relay.max_hops,
             insert_to=config.alias_to == "insert",
+            origins=origins,
         )
 
     def _pump_limits(self) -> PumpLimits:
@@ -300,6 +309,7 @@ class House:
                         "ANONYMOUS-RELAY",
                         TRANSFER_CAPABILITY,
                         REPORT_CAPABILITY,
+                        PATH_CAPABILITY,
                         *FILTER_CAPABILITIES,
                     ),
                     properties=product(),

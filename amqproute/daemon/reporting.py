@@ -6,21 +6,37 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from cryptography import x509
+
 from amqproute.address import is_reserved
 from amqproute.broker.broker import Broker
 from amqproute.config.parameters import Config
 from amqproute.errors import NotAllowed
+from amqproute.net.identity import peer_domains
 from amqproute.relay.relay import Relay
 from amqproute.routing.table import Router
 from amqproute.services.report import Reporter, ReportTerms
 from amqproute.values import NextHop
 
-__all__ = ["make_reporter", "own_domain", "report_terms"]
+__all__ = ["make_reporter", "own_domain", "proved_domain", "report_terms"]
 
 
 def own_domain(config: Config) -> str:
     """Return the name that this broker goes by among others; empty if it has none."""
     return config.domains[0] if config.domains else ""
+
+
+def proved_domain(config: Config, certificate: x509.Certificate | None) -> str:
+    """Return the name that peers know us to have proved: the origin of what begins here.
+
+    One of our domains if the certificate has it, else a name of the certificate; without one we
+    prove nothing, and our own word is all there is.
+    """
+    if certificate is None:
+        return own_domain(config)
+    proved = peer_domains(certificate)
+    ours = [domain for domain in config.domains if domain in proved]
+    return next(iter([*ours, *sorted(proved)]), "")
 
 
 def report_terms(config: Config, container: str) -> ReportTerms:

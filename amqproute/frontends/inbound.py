@@ -24,14 +24,13 @@ from amqproute.errors import (
     DecodeError,
     NotImplementedHere,
     ResourceLimitExceeded,
-    UnauthorizedAccess,
     Unresolved,
 )
 from amqproute.frontends.intake import Intake
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.frontends.suspended import Retention, Taken, told
-from amqproute.message import Message, annotations_of
-from amqproute.values import FLOOR, RETURN_TO, NextHop, Origin
+from amqproute.message import Message
+from amqproute.values import FLOOR, NextHop, Origin
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -207,28 +206,9 @@ class Inbound:
                 f"header and annotations have {message.bare_from} octets, {most} are allowed",
                 info={"limiter": "header-and-annotations"},
             )
-        message = message.received()
-        if message.offsets.message_annotations_end:
-            # Read now, so that nobody stumbles over them later (M-24); most are remembered.
-            annotations = annotations_of(message.annotation_bytes)
-            if RETURN_TO in annotations:
-                message = self._with_return(message, annotations[RETURN_TO])
-        return message
-
-    def _with_return(self, message: Message, address: object) -> Message:
-        """Look at a return address: without the right to it, nobody is sent anything (T-26).
-
-        A client is told. A peer's message is taken without the address: the peer is not its
-        author, and a message that cannot be returned is still worth delivering.
-        """
-        origin = self.origin
-        if self._frontend.shared.termini.may_return_to(address, origin):
-            return message
-        if origin.is_peer:
-            return message.with_annotations({}, drop=(RETURN_TO,))
-        raise UnauthorizedAccess(
-            f"{origin.principal} may not have messages returned to {str(address)[:256]!r}"
-        )
+        # The annotations are read now, so that nobody stumbles over them later (M-24).
+        admitted: Message = self._frontend.shared.termini.admitted(message.received(), self.origin)
+        return admitted
 
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""

@@ -24,6 +24,7 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.dynamic import read_lifetime, read_terms
 from amqproute.broker.options import Lifetime
+from amqproute.broker.selection import Selection
 from amqproute.broker.subscription import (
     GLOBAL,
     Definition,
@@ -41,6 +42,7 @@ from amqproute.errors import (
     UnauthorizedAccess,
 )
 from amqproute.filters.registry import FilterSet, read_filters
+from amqproute.message import Message
 from amqproute.values import Local, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
@@ -448,9 +450,10 @@ class Termini:
         self._require(principal, verbs, route.node)
         return self._broker.source(route.node)
 
-    def may_return_to(self, address: object, origin: Origin) -> bool:
-        """Tell whether a sender may have its message returned there (T-26)."""
-        return bool(self._service.may_return_to(address, origin))
+    def admitted(self, message: Message, origin: Origin) -> Message:
+        """Return a message as it is taken from its sender; see `services.provenance`."""
+        admitted: Message = self._service.provenance.admitted(message, origin)
+        return admitted
 
     # -- both --------------------------------------------------------------------------------------
 
@@ -565,15 +568,9 @@ def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str,
     return {DELIVERY_MODE: Symbol(wished) if is_known else AT_LEAST_ONCE}
 
 
-def _selection(filters: FilterSet, since_ms: int) -> Callable[[Entry], bool] | None:
+def _selection(filters: FilterSet, since_ms: int) -> Selection | None:
     """Return what a link selects, or None for everything."""
-    if not filters and not since_ms:
-        return None
-
-    def selects(entry: Entry) -> bool:
-        return entry.arrived_ms >= since_ms and filters.matches(entry.message, entry.origin)
-
-    return selects
+    return Selection(filters, since_ms) if filters or since_ms else None
 
 
 def _target(address: str | None, kind: Symbol = QUEUE) -> spec.Target:

@@ -79,6 +79,7 @@ class Agent:
         stream: names our store to peers that keep receipts.
         now_ms: the wall clock.
         attempt_seconds: the longest one candidate may take to an attached link.
+        origin: gives the name that peers know us to have proved; empty for none.
     """
 
     log = Logger()
@@ -94,6 +95,7 @@ class Agent:
         stream: str,
         now_ms: Callable[[], int],
         attempt_seconds: float,
+        origin: Callable[[], str] = str,
     ) -> None:
         self._resolver = resolver
         self._connector = connector
@@ -103,6 +105,7 @@ class Agent:
         self._stream = stream
         self._now_ms = now_ms
         self.attempt_seconds = attempt_seconds
+        self._origin = origin
 
     async def places(self, hop: NextHop) -> Places:
         """Return the places to try, in order, and how they were found.
@@ -183,6 +186,8 @@ class Agent:
                 candidate=candidate,
                 address=facts.host,
                 ttl=ttl,
+                origin=self._origin(),
+                level=facts.level,
             )
             made.append(session)
             return engine, session

@@ -12,9 +12,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.address import TRANSFER_NODE
+from amqproute.address import TRANSFER_NODE, from_compatibility
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError
+from amqproute.errors import AmqpError, NotAllowed
 from amqproute.interfaces import IConnectionUser
 from amqproute.message import (
     LONGEST_REMEMBERED,
@@ -29,6 +29,11 @@ from amqproute.relay.verdict import Verdict
 from amqproute.routing import trail
 from amqproute.values import (
     FLOOR,
+    ORIGIN,
+    PATH_CAPABILITY,
+    RETURN_TO,
+    SECURE_PATH,
+    SECURITY_LEVELS,
     STREAM,
     TAG_OCTETS,
     TRANSFER_CAPABILITY,
@@ -71,6 +76,8 @@ class PeerSession:
         candidate: the place it is a connection to.
         address: the IP address there, if it is known.
         ttl: the seconds for which the DNS holds it for the right place; None for ever.
+        origin: our own name, as the peer knows it proved; empty for none.
+        level: what the connection has reached, one of `values.SECURITY_LEVELS`.
     """
 
     log = Logger()
@@ -93,6 +100,8 @@ class PeerSession:
         candidate: Candidate | None = None,
         address: str | None = None,
         ttl: float | None = None,
+        origin: str = "",
+        level: str = "none",
     ) -> None:
         self.connection = connection
         self.hop = hop
@@ -103,7 +112,8 @@ class PeerSession:
         self.remote_id = ""
         self.is_paused = False
         self.keeps_receipts = False
-        self._prefix = _prefix_maker(own_id)
+        self.level = level
+        self._prefix = _prefix_maker(own_id, origin, self._check_path)
         self._stream = stream
         self._floor = floor
         self._now_ms = now_ms
@@ -248,6 +258,23 @@ class PeerSession:
         self._outcomes([entry], verdict.for_outcome(state), state)
         return True
 
+    def _check_path(self, wanted: object) -> None:
+        """Refuse to send a message on a way that is less secure than it demands.
+
+        Raises:
+            NotAllowed: with what is missing; nothing of the message has been sent then.
+        """
+        levels = SECURITY_LEVELS
+        needed = levels.index(str(wanted)) if wanted in levels[1:] else len(levels)
+        remote = self.connection.remote_open
+        if levels.index(self.level) < needed:
+            words = f"the connection to {self.hop.key} is {self.level}, and {wanted} is demanded"
+        elif remote is None or PATH_CAPABILITY not in remote.offered_capabilities:
+            words = f"{self.hop.key} does not promise a path that is {wanted} beyond itself"
+        else:
+            return
+        raise NotAllowed(words, info={"code": "policy.path"})
+
     def tell_floor(self, floor: int) -> None:
         """Let the peer forget receipts below the floor."""
         if self.link is not None and self.link.is_active and self.keeps_receipts:
@@ -297,6 +324,7 @@ class PeerSession:
 
     def secured(self, facts: Any) -> None:
         """The connection has been upgraded to TLS."""
+        self.level = facts.level
 
     def events(self, events: Sequence[Any]) -> None:
         """See `IConnectionUser.events`."""
@@ -453,17 +481,31 @@ class PeerSession:
         self._room()
 
 
-def _prefix_maker(own_id: str) -> Callable[[Entry, int], tuple[bytes, int]]:
+def _prefix_maker(
+    own_id: str, origin: str, check_path: Callable[[object], None]
+) -> Callable[[Entry, int], tuple[bytes, int]]:
     """Return a function from an entry to what goes before its bare message on the next hop.
 
-    The header is encoded anew (M-04), our container is added to the trace (T-27); both are the
-    same octets for most messages of a producer, so they are remembered by what they come from.
+    The header is encoded anew (M-04), our container is added to the trace (T-27), our name as the
+    origin to what began here; all are the same octets for most messages of a producer, so they
+    are remembered by what they come from. A message that may not travel this way has none: then
+    ``check_path`` raises.
     """
 
     def annotations(section: bytes) -> bytes:
         old = annotations_of(section)
+        if SECURE_PATH in old:
+            check_path(old[SECURE_PATH])
         trace = trail.extended(trail.trace_of(old), own_id)
-        return encode_annotations({**old, trail.TRACE: trace})
+        new = {**old, trail.TRACE: trace}
+        if ORIGIN not in old and origin:
+            new[ORIGIN] = origin  # it began here
+        back = old.get(RETURN_TO, "@")
+        if not isinstance(back, str) or ("@" not in back and not origin):
+            del new[RETURN_TO]
+        elif "@" not in back:  # a node of ours, which means nothing to others without our name
+            new[RETURN_TO] = f"{from_compatibility(back) or back}@{origin}"
+        return encode_annotations(new)
 
     @lru_cache(maxsize=1024)
     def remembered(header: bytes, section: bytes, delivery_count: int) -> bytes:

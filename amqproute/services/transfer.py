@@ -26,6 +26,7 @@ from amqproute.interfaces import ITarget
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
 from amqproute.routing import trail
 from amqproute.routing.table import Router
+from amqproute.services.provenance import Provenance
 from amqproute.values import Local, NextHop, Origin, Principal
 
 
@@ -40,6 +41,8 @@ class TransferRules:
         relay_for: (principal) to the domain patterns that it may have relayed (T-31).
         max_hops: longest trace taken (T-27).
         insert_to: supply a missing ``to`` on ``x@y``; else refuse (T-14).
+        origins: (principal) to the domain patterns that a peer may hand over messages from,
+            besides the names it proves.
     """
 
     own_id: str
@@ -48,6 +51,7 @@ class TransferRules:
     relay_for: Callable[[Principal], Sequence[str]]
     max_hops: int = 16
     insert_to: bool = True
+    origins: Callable[[Principal], Sequence[str]] = lambda _: ()
 
 
 @dataclass(slots=True)
@@ -76,12 +80,17 @@ class TransferService:
         self.hops = hops
         self._check_trail = _trail_check(rules.own_id, rules.max_hops)
         self.rules = rules
+        self.provenance = self._make_provenance(rules)
         self.tally = TransferTally()
 
     def reload(self, rules: TransferRules) -> None:
         """Go by new rules from the next message on."""
         self._check_trail = _trail_check(rules.own_id, rules.max_hops)
         self.rules = rules
+        self.provenance = self._make_provenance(rules)
+
+    def _make_provenance(self, rules: TransferRules) -> Provenance:
+        return Provenance(rules.allows, rules.origins, self.may_return_to)
 
     def space(self) -> int:
         """Return how many more messages can be taken: relay queues page, so always many."""

@@ -10,18 +10,19 @@ from zope.interface.verify import verifyObject
 
 from amqproute import conditions
 from amqproute.broker.broker import REASON, WORDS
-from amqproute.errors import ResolveError
+from amqproute.errors import ResolveError, ResourceLimitExceeded
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
 from amqproute.relay.destination import State
 from amqproute.relay.note import NOTE
-from amqproute.relay.relay import MANY_DESTINATIONS
+from amqproute.relay.relay import MANY_DESTINATIONS, MANY_RETURNS
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
+    ORIGIN,
     RETURN_TO,
     NextHop,
     Origin,
@@ -29,7 +30,6 @@ from amqproute.values import (
     RouteRule,
 )
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Symbol
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
 from tests.support.house import House, Network
@@ -134,9 +134,8 @@ class OpenTests(DestinationCase):
         self.network.dead.clear()
         self.run_for(10)
         got = Message(beta.store.rows("orders")[0].encoded)
-        self.assertEqual(
-            got.annotations, {TRACE: ["first", "ct-alpha.example"], Symbol("x-opt-a"): 1}
-        )
+        marks = {TRACE: ["first", "ct-alpha.example"], ORIGIN: "alpha.example", "x-opt-a": 1}
+        self.assertEqual(got.annotations, marks)
         self.assertEqual((got.header.delivery_count, got.header.durable), (3, True))
         self.assertTrue(40_000 <= got.header.ttl < 50_100, got.header.ttl)
 
@@ -570,3 +569,27 @@ class FailureTests(DestinationCase):
             self.successResultOf(self.alpha.relay.admit(NextHop(domain, domain)))
         self.assertLess(len(self.alpha.relay.destinations), MANY_DESTINATIONS + 2)
         self.assertIn(BETA, self.alpha.relay.destinations)
+
+    def test_ways_back_are_bounded(self) -> None:
+        """Return addresses are cheap to invent too: only so many of a domain at a time."""
+        self.network.dead.add(BETA)
+
+        def back(number: int, domain: str = BETA) -> NextHop:
+            address = f"a{number}@{domain}"
+            return NextHop(f"{domain}/{address}", domain, None, address)
+
+        for number in range(3 * MANY_RETURNS):
+            self.alpha.relay.take_on_trust(back(number))
+        self.assertLessEqual(len(self.alpha.relay.destinations), MANY_RETURNS)
+        for number in range(MANY_RETURNS):
+            hop = back(1000 + number, "gamma.example")
+            queue = self.alpha.relay.take_on_trust(hop)
+            batch = self.alpha.broker.begin()
+            queue.put(message(b"1"), batch, Origin(ANONYMOUS_PRINCIPAL))
+            batch.commit()
+        self.run_now()
+        self.assertRaises(
+            ResourceLimitExceeded, self.alpha.relay.take_on_trust, back(1, "gamma.example")
+        )
+        self.alpha.relay.take_on_trust(back(1000, "gamma.example"))
+        self.alpha.relay.take_on_trust(NextHop("gamma.example", "gamma.example"))

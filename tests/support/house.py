@@ -364,6 +364,7 @@ class House:
             stream=f"stream-{domain}",
             now_ms=wall(clock),
             attempt_seconds=30.0,
+            origin=lambda: domain,
         )
         self.relay = Relay(
             self.broker,

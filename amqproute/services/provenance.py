@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a message comes from, proved: what clients and peers may say of themselves.
+
+The origin of a message is a domain. It stands in the message annotation
+``x-opt-amqproute-origin``, and every broker that takes a message from another one sees to it:
+
+==============  ====================================================================================
+sender          what happens
+==============  ====================================================================================
+a client        the annotation is taken off, whatever it says: the message comes from here. So is
+                the mark of reports, which only brokers make. A ``user-id`` that is not the name
+                the client has proved is refused, unless a rule grants ``impersonate`` on it (M-17)
+a peer          an origin that its certificate does not prove, and that is not among its
+                ``origins``, is refused; one that is missing is put there: the name it has proved.
+                A return address has to be in such a domain too, or one that the peer may have
+                messages relayed or transferred to. ``user-id`` is its own broker's matter
+==============  ====================================================================================
+
+When a message leaves for a peer, it has the origin that it came with, or the name of this broker.
+So a consumer that finds no origin on a message knows that a client of its own broker sent it, and
+one that finds one knows that each broker on the way has checked it.
+
+A refusal is ``amqp:not-allowed`` with ``code`` policy.origin, ``proven`` and ``claimed``.
+
+Equal annotations are looked at once: those of one producer over one path are equal, octet for
+octet, so what a message costs here is a look into a dictionary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Final
+
+from amqproute.auth.policy import Verb
+from amqproute.errors import AmqpError, InvalidField, NotAllowed, UnauthorizedAccess
+from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
+from amqproute.services.report import check_wishes
+from amqproute.values import (
+    ORIGIN,
+    REPORT,
+    REPORT_KIND,
+    RETURN_TO,
+    SECURE_PATH,
+    SECURITY_LEVELS,
+    Origin,
+    Principal,
+)
+
+__all__ = ["Marks", "Provenance", "marks_of"]
+
+OF_BROKERS: Final = (ORIGIN, REPORT_KIND)
+"""Annotations that brokers make and clients do not."""
+LONGEST_QUOTE: Final = 256
+ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What the annotations of a message say that brokers act on; `ABSENT` for what they do not.
+
+    Attributes:
+        origin: the domain it claims to come from.
+        return_to: where it wants to go back to.
+        fault: what a client that sends it is told that it has done wrong; None for nothing.
+        is_of_brokers: it has annotations that only brokers make.
+    """
+
+    origin: object = ABSENT
+    return_to: object = ABSENT
+    fault: str | None = None
+    is_of_brokers: bool = False
+
+
+NO_MARKS: Final = Marks()
+
+
+def marks_of(section: bytes) -> Marks:
+    """Return the marks in a message-annotations section.
+
+    Raises:
+        DecodeError: it is not a map of symbols (M-24).
+    """
+    if not section:
+        return NO_MARKS
+    return _remembered(section) if len(section) <= LONGEST_REMEMBERED else _read(section)
+
+
+def _read(section: bytes) -> Marks:
+    annotations = annotations_of(section)
+    fault = None
+    if REPORT in annotations:
+        fault = check_wishes(annotations[REPORT])
+    if SECURE_PATH in annotations and annotations[SECURE_PATH] not in SECURITY_LEVELS[1:]:
+        wanted = ", ".join(SECURITY_LEVELS[1:])
+        fault = f"{SECURE_PATH} is {str(annotations[SECURE_PATH])[:64]!r}, none of {wanted}"
+    return Marks(
+        annotations.get(ORIGIN, ABSENT),
+        annotations.get(RETURN_TO, ABSENT),
+        fault,
+        any(mark in annotations for mark in OF_BROKERS),
+    )
+
+
+_remembered = lru_cache(maxsize=1024)(_read)
+
+
+class Provenance:
+    """Checks what senders say of themselves, and writes down what they have proved.
+
+    Args:
+        allows: (principal, verb, name) to bool: the access rules.
+        origins: (principal) to the domain patterns that a peer may hand over messages from,
+            besides the names it proves.
+        may_return_to: (address, origin) to bool: may the sender have messages returned there.
+    """
+
+    def __init__(
+        self,
+        allows: Callable[[Principal, Verb, str], bool],
+        origins: Callable[[Principal], Sequence[str]],
+        may_return_to: Callable[[object, Origin], bool],
+    ) -> None:
+        self._allows = allows
+        self._origins = origins
+        self._may_return_to = may_return_to
+
+    def admitted(self, message: Message, origin: Origin) -> Message:
+        """Return a message as it is taken from its sender.
+
+        Raises:
+            NotAllowed: it claims to come from where its sender cannot speak for.
+            UnauthorizedAccess: a client claims a name, or a return address, that is not its own.
+            InvalidField: a client asks for something that there is not.
+            DecodeError: annotations or properties cannot be read.
+        """
+        marks = marks_of(message.annotation_bytes)
+        if origin.is_peer:
+            return self._from_peer(message, marks, origin)
+        return self._from_client(message, marks, origin)
+
+    # -- peers -----------------------------------------------------------------------------------
+
+    def speaks_for(self, principal: Principal, domain: object) -> bool:
+        """Tell whether a peer may hand over messages from a domain."""
+        if not isinstance(domain, str):
+            return False
+        if domain in principal.names or domain == principal.name:
+            return True
+        return any(fnmatchcase(domain, pattern) for pattern in self._origins(principal))
+
+    def _from_peer(self, message: Message, marks: Marks, origin: Origin) -> Message:
+        principal = origin.principal
+        if marks.return_to is not ABSENT and not self._may_return_to(marks.return_to, origin):
+            domain = str(marks.return_to).rpartition("@")[2]
+            if not self.speaks_for(principal, domain):
+                raise _forged(principal, RETURN_TO, marks.return_to)
+        if marks.origin is ABSENT:
+            return message.with_annotations({ORIGIN: principal.name})
+        if not self.speaks_for(principal, marks.origin):
+            raise _forged(principal, ORIGIN, marks.origin)
+        return message
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def _from_client(self, message: Message, marks: Marks, origin: Origin) -> Message:
+        user = message.user_id
+        if user:
+            self._check_user(user, origin.principal)
+        if marks is NO_MARKS:
+            return message
+        if marks.fault is not None:
+            raise InvalidField(marks.fault)
+        if marks.return_to is not ABSENT and not self._may_return_to(marks.return_to, origin):
+            raise UnauthorizedAccess(
+                f"{origin.principal} may not have messages returned to "
+                f"{str(marks.return_to)[:LONGEST_QUOTE]!r}"
+            )
+        if marks.is_of_brokers:
+            return message.with_annotations({}, drop=OF_BROKERS)
+        return message
+
+    def _check_user(self, user: Any, principal: Principal) -> None:
+        name = bytes(user).decode("utf-8", "replace") if isinstance(user, bytes) else str(user)
+        if name == principal.name or self._allows(principal, Verb.IMPERSONATE, name):
+            return
+        raise UnauthorizedAccess(
+            f"user-id is {name[:LONGEST_QUOTE]!r}, and the sender has proved to be {principal}",
+            info={
+                "code": "policy.user-id",
+                "proven": str(principal),
+                "claimed": name[:LONGEST_QUOTE],
+            },
+        )
+
+
+def _forged(principal: Principal, what: str, claimed: object) -> AmqpError:
+    quoted = str(claimed)[:LONGEST_QUOTE]
+    return NotAllowed(
+        f"{what} is {quoted!r}, and {principal} does not speak for it",
+        info={"code": "policy.origin", "proven": principal.name, "claimed": quoted},
+    )
