@@ -161,6 +161,14 @@ async def revive(
     return leftover
 
 
+class _Everything(dict[Queue, int]):
+    """Says of any queue that as much as you like is leaving it."""
+
+    def get(self, key: Queue, default: Any = None) -> int:
+        """See `Batch.leaving`."""
+        return 1 << 31
+
+
 def places(
     postings: Sequence[StoredPosting], broker: Broker, find: Find, begin: Callable[[], Batch]
 ) -> dict[Queue, int]:
@@ -170,9 +178,11 @@ def places(
     which has no capacity.
     """
     counts: dict[Queue, int] = {}
+    leaving = _Everything()
     for each in postings:
         batch = begin()
         batch.is_rehearsal = batch.is_transactional = True
+        batch.leaving = leaving  # there was room for it, whoever has come since
         origin = Origin(each.principal, container_id=each.container_id)
         try:
             _Way(each.target, each.principal, broker, find).put(

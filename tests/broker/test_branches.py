@@ -530,6 +530,27 @@ class CapacityTests(BranchCase):
         self.assertEqual(self.do("commit"), "OK")
         self.assertEqual((self.broker.nodes["r"].depth, self.broker.nodes["r"].space()), (2, 0))
 
+    def test_kept_free_on_a_full_queue(self) -> None:
+        """After a restart too, where the branch's own entries still fill the queue."""
+        self.fill("q", b"1", b"2")
+        link = Link(self.broker.nodes["q"])
+        link.entries.pop()
+        transaction = self.open()
+        self.retire(transaction, link)
+        self.post(transaction, link, "q", b"3")
+        self.do("end")
+        self.do("prepare")
+        self.restart()
+        queue = self.broker.nodes["q"]
+        other = Link(queue)
+        settle_down(self.clock)
+        batch = self.broker.begin()
+        queue.settle(other.entries, spec.Accepted(), batch, other)
+        batch.commit()
+        settle_down(self.clock)
+        self.assertEqual((queue.depth, queue.space()), (1, 0))
+        self.assertEqual((self.do("commit"), queue.depth, queue.space()), ("OK", 1, 1))
+
     def test_given_back(self) -> None:
         """A roll-back gives them back, and tells whoever waits."""
         self.prepared()
