@@ -17,7 +17,7 @@ from zope.interface import implementer
 from amqproute.broker.broker import Broker
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.queue import Queue
-from amqproute.errors import NotFound, ResolveError, Unresolved
+from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unresolved
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
 from amqproute.relay.destination import REFUSED_SECONDS, Destination
@@ -29,6 +29,8 @@ from amqproute.values import RELAY_PREFIX, NextHop, Principal
 REMEMBERED_REFUSALS = 10_000
 MANY_DESTINATIONS = 1000
 """Destinations beyond which those are forgotten that have nothing to do."""
+MANY_RETURNS = 100
+"""Addresses of one domain to which messages go back at one time."""
 
 
 @implementer(IHops)
@@ -232,8 +234,31 @@ class Relay:
         return all(destination.is_quiet for destination in self.destinations.values())
 
     def take_on_trust(self, hop: NextHop) -> Queue:
-        """Return the relay queue of a hop without asking whether it exists."""
+        """Return the relay queue of a hop without asking whether it exists.
+
+        A way back is a hop, and a link, for each address (`Router.direct`); and a return address
+        is what a stranger writes. So there are no more than so many for one domain at a time.
+
+        Raises:
+            ResourceLimitExceeded: there are.
+        """
+        if hop.key not in self.destinations and "@" in hop.key:
+            self._check_returns(hop.domain)
         return self._make(hop).queue
+
+    def _check_returns(self, domain: str) -> None:
+        keys = [key for key in self._keys(domain) if "@" in key]
+        if len(keys) < MANY_RETURNS:
+            return
+        for key in keys:
+            destination = self.destinations[key]
+            if destination.is_unused:
+                self._went_idle(destination)
+        if len([key for key in self._keys(domain) if "@" in key]) >= MANY_RETURNS:
+            raise ResourceLimitExceeded(
+                f"messages go back to {MANY_RETURNS} addresses of {domain} already",
+                info={"limiter": "return-addresses"},
+            )
 
     def reload(self, terms: RelayTerms, lifetime_ms: int, dead_letter_name: str | None) -> None:
         """Go by new terms; the life of messages that are here already does not change."""
