@@ -656,8 +656,7 @@ class House:
                 return self.broker.topics.get(node.name) is not node
             return isinstance(node, Queue) and self.broker.nodes.get(node.name) is not node
 
-        for frontend in tuple(self.shared.frontends):
-            frontend.detach_from(is_gone)
+        self.shared.detach_from(is_gone)
 
     # -- stop --------------------------------------------------------------------------------------
 

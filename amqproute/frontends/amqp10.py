@@ -367,10 +367,6 @@ class Frontend:
         """End a link for a fault of the other side's. See `Links.fail`."""
         self.links.fail(link, error, settled)
 
-    def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
-        """Detach links whose node or alias is not there any more. See `Links.detach_from`."""
-        self.links.detach_from(is_gone)
-
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
         self.links.stop_taking()

@@ -162,7 +162,7 @@ class Links:
     def session_gone(self, session: Session) -> None:
         """A session has ended, and its links before it."""
         self.end_exclusive(session)
-        self._shared.suspended.session_ended(session)
+        self._shared.suspended.session_ended(self._frontend, session)
 
     def drop(
         self,
@@ -237,8 +237,7 @@ class Links:
         self.dynamic.pop(node, None)
         node = node_of(node)
         self._shared.broker.delete(node)
-        for frontend in tuple(self._shared.frontends):
-            frontend.links.detach_from(lambda each, _: node_of(each) is node)
+        self._shared.detach_from(lambda each, _: node_of(each) is node)
 
     def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
         """Detach links whose node or alias is not there any more (L-03, A-05).

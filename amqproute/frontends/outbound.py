@@ -175,6 +175,7 @@ class Outbound:
         now_ms = self._frontend.now_ms()
         send = link.send
         settled = self.settled
+        unsettled = link.unsettled
         sent = []
         tag = self._tags
         transaction = self._acquiring_now()
@@ -187,6 +188,8 @@ class Outbound:
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
             )
             tag = (tag + 1) & 0xFFFFFFFF
+            while _TAG(tag) in unsettled:  # once around, or the receiver's choice
+                tag = (tag + 1) & 0xFFFFFFFF
             try:
                 if message.rest is not None:
                     delivery = self._begin_pour(entry, parts, _TAG(tag), state)

@@ -58,5 +58,15 @@ class Shared:
     def __post_init__(self) -> None:
         self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)
 
+    def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
+        """End the links, attached or suspended, to nodes or aliases that are gone (L-03, A-05).
+
+        Args:
+            is_gone: tells it for a node and the address it was attached by.
+        """
+        for frontend in tuple(self.frontends):
+            frontend.links.detach_from(is_gone)
+        self.suspended.expire_from(is_gone)
+
 
 __all__ = ["Shared"]

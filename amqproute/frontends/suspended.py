@@ -45,6 +45,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Final
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -62,6 +64,8 @@ NOTES: Final = "taken"
 """The kind of the store's notes about deliveries of durable publishers."""
 TICK_SECONDS: Final = 1.0
 """Timers are not set finer than this, so that many links cost few of them."""
+LONGEST_TOLD: Final = 256
+"""Characters of a client's names that operators are shown."""
 LONGEST_CONDITION: Final = 128
 """Longer conditions are not repeated to who has said them."""
 TAKEN_OCTETS: Final = 256
@@ -284,6 +288,11 @@ class SuspendedLinks:
         self._limits = limits
         self._begin = begin
         self._links: dict[Key, Suspended] = {}
+        # The same by principal and by connection, oldest first: thousands may go in one moment.
+        self._of: dict[str, dict[Key, Suspended]] = {}
+        self._on: dict[Any, dict[Key, Suspended]] = {}
+        self._due: list[tuple[float, int, Suspended]] = []
+        self._numbers = count()
         self._timer: IDelayedCall | None = None
         self._deliveries = 0
         self._octets = 0
@@ -296,14 +305,35 @@ class SuspendedLinks:
         """Deliveries whose state is kept."""
         return self._deliveries
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return what an operator wants to know, for the management node."""
+        now = self._clock.seconds()
+        return [
+            {
+                "name": link.key[2][:LONGEST_TOLD],
+                "principal": link.key[0],
+                "container": link.key[1][:LONGEST_TOLD],
+                "kind": "consumer" if isinstance(link.held, Parked) else "publisher",
+                "address": getattr(link.terminus, "address", None) or "",
+                "deliveries": len(link.held),
+                "octets": link.held.octets,
+                "expires-in": -1.0 if link.due is None else max(0.0, link.due - now),
+            }
+            for link in self._links.values()
+        ]
+
     def find(self, key: Key) -> Suspended | None:
         """Return a link, if it is suspended."""
         return self._links.get(key)
 
     def add(self, link: Suspended) -> None:
         """Keep a link that has been detached, for as long as its terms say."""
-        self.expire(link.key)
-        self._links[link.key] = link
+        key = link.key
+        self.expire(key)
+        self._links[key] = link
+        self._of.setdefault(key[0], {})[key] = link
+        if link.frontend is not None:
+            self._on.setdefault(link.frontend, {})[key] = link
         link.counted = (len(link.held), link.held.octets)
         self._count(link, 1)
         if link.retention.policy == spec.EXPIRE_LINK_DETACH or link.session is None:
@@ -313,16 +343,21 @@ class SuspendedLinks:
     def take(self, key: Key) -> Suspended | None:
         """Hand a link over that is attached again."""
         link = self._links.pop(key, None)
-        if link is not None:
-            self._count(link, -1)
-            if isinstance(link.held, Parked):
-                link.held.is_waiting = False
+        if link is None:
+            return None
+        _remove(self._of, key[0], key)
+        if link.frontend is not None:
+            _remove(self._on, link.frontend, key)
+        self._count(link, -1)
+        link.due = None
+        if isinstance(link.held, Parked):
+            link.held.is_waiting = False
         return link
 
     def expire(self, key: Key) -> None:
         """End a terminus: what it keeps is given up."""
         link = self.take(key)
-        if link is None:
+        if link is None or not len(link.held):
             return
         batch = self._begin()
         link.held.expire(batch)
@@ -330,9 +365,21 @@ class SuspendedLinks:
         if isinstance(link.held, Parked):
             link.held.source.dispatch()
 
-    def session_ended(self, session: Any) -> None:
+    def expire_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
+        """End the consumers' termini at nodes or aliases that are not there any more (L-03).
+
+        Args:
+            is_gone: tells it for a node and the address it was attached by.
+        """
+        for key, link in list(self._links.items()):
+            if isinstance(link.held, Parked):
+                address = getattr(link.terminus, "address", None)
+                if is_gone(link.held.source, address):
+                    self.expire(key)
+
+    def session_ended(self, frontend: Any, session: Any) -> None:
         """The timers of those start that live as long as their session."""
-        for link in list(self._links.values()):
+        for link in list(self._on.get(frontend, {}).values()):
             if link.session is session:
                 link.session = None
                 if link.retention.policy == spec.EXPIRE_SESSION_END:
@@ -340,11 +387,10 @@ class SuspendedLinks:
 
     def connection_lost(self, frontend: Any) -> None:
         """All timers run now that did not before."""
-        for link in list(self._links.values()):
-            if link.frontend is frontend:
-                link.frontend = link.session = None
-                if link.due is None:
-                    self._start(link)
+        for link in self._on.pop(frontend, {}).values():
+            link.frontend = link.session = None
+            if link.due is None:
+                self._start(link)
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
         """Take over what durable publishers had not confirmed when the daemon stopped."""
@@ -354,8 +400,9 @@ class SuspendedLinks:
                 key, tag = read_note_key(text)
                 outcome = spec.compose(codec.decode(encoded)[0])
             except (DecodeError, ValueError) as error:
-                self.log.error("a note of a publisher's delivery cannot be read: {error}",
-                               error=error)  # fmt: skip
+                self.log.error(
+                    "a note of a publisher's delivery cannot be read: {error}", error=error
+                )
                 continue
             found.setdefault(key, Taken(key)).recovered(tag, outcome)
         for key, taken in found.items():
@@ -375,25 +422,29 @@ class SuspendedLinks:
             self.expire(link.key)
             return
         link.due = self._clock.seconds() + link.retention.seconds
+        heappush(self._due, (link.due, next(self._numbers), link))
         self._arm()
 
     def _arm(self) -> None:
-        due = min((link.due for link in self._links.values() if link.due is not None), default=None)
-        if due is None:
+        due = self._due
+        while due and due[0][0] != due[0][2].due:
+            heappop(due)  # it was attached again
+        if not due:
             return
         timer = self._timer
         if timer is not None and timer.active():
-            if timer.getTime() <= due + TICK_SECONDS:
+            if timer.getTime() <= due[0][0] + TICK_SECONDS:
                 return
             timer.cancel()
-        wait = max(TICK_SECONDS, due - self._clock.seconds())
+        wait = max(TICK_SECONDS, due[0][0] - self._clock.seconds())
         self._timer = self._clock.callLater(wait, self._look)
 
     def _look(self) -> None:
         self._timer = None
         now = self._clock.seconds()
-        for link in list(self._links.values()):
-            if link.due is not None and link.due <= now:
+        while self._due and self._due[0][0] <= now:
+            due, _, link = heappop(self._due)
+            if link.due == due:
                 self.expire(link.key)
         self._arm()
 
@@ -411,18 +462,27 @@ class SuspendedLinks:
             or self._deliveries > limits.suspended_deliveries
             or self._octets > limits.suspended_bytes
         ):
-            whose = newcomer.key[0]
-            victim = next((key for key in self._links if key[0] == whose), next(iter(self._links)))
+            own = self._of.get(newcomer.key[0])
+            victim = next(iter(own or self._links))
             self.log.warn(
                 "link {link} of {principal} is not kept any longer: too many deliveries of "
                 "suspended links are unsettled",
-                link=victim[2][:256],
+                link=victim[2][:LONGEST_TOLD],
                 principal=victim[0],
             )
             self.expire(victim)
 
     def _failed(self, failure: Failure) -> None:
         self.log.failure("what a suspended link had parked could not be given up", failure)
+
+
+def _remove(index: dict[Any, dict[Key, Suspended]], name: Any, key: Key) -> None:
+    """Take a link out of an index, and leave no empty place behind."""
+    place = index.get(name)
+    if place is not None:
+        place.pop(key, None)
+        if not place:
+            del index[name]
 
 
 def note_key(link: Key, tag: bytes) -> str:

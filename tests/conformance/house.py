@@ -449,8 +449,7 @@ class House:
             known = (*self.broker.nodes.values(), *self.broker.topics.values())
             return address in aliases or (isinstance(node, Queue | Topic) and node not in known)
 
-        for frontend in tuple(self.frontends):
-            frontend.detach_from(is_gone)
+        self.shared.detach_from(is_gone)
 
     def _return_target(self, address: str) -> Any:
         route = self.transfer.rules.router.route(address)

@@ -179,11 +179,13 @@ class ParkedTests(ConsumerCase):
         self.assertEqual(self.taken_elsewhere(), [b"1", b"2", b"3"])
 
     def test_deleted_queue(self) -> None:
-        """L-03: what is parked goes with its queue."""
-        self.house.broker.declare([], {})
+        """L-03: what is parked goes with its node."""
         self.client.hang_up()
-        self.world.advance(62)
-        self.assertEqual(len(self.house.shared.suspended), 0)
+        queue = self.house.broker.nodes["q"]
+        self.house.shared.detach_from(lambda node, _: node is not queue)
+        self.assertEqual(queue.acquired, 3)
+        self.house.shared.detach_from(lambda node, _: node is queue)
+        self.assertEqual((queue.acquired, len(self.house.shared.suspended)), (0, 0))
 
 
 class ResumeTests(ConsumerCase):
@@ -273,6 +275,14 @@ class ResumeTests(ConsumerCase):
         ((tag, resumed, _, body),) = self.sent()
         self.assertEqual((resumed, body), (False, b"4"))
         self.assertNotIn(tag, self.tags)
+
+    def test_strange_tags(self) -> None:
+        """E-02: tags in the map that go round the counter do no harm."""
+        self.client.fill([b"4", b"5", b"6", b"7"])
+        self.again()
+        self.receive(unsettled={self.tags[1]: None, b"\xff" * 4: None}, credit=9)
+        sent = self.sent()
+        self.assertEqual(len({tag for tag, *_ in sent}), 7)
 
     def test_incomplete(self) -> None:
         """§2.7.3: to an incomplete map nothing new is sent, and silence says nothing."""

@@ -170,8 +170,9 @@ class BookTests(SynchronousTestCase):
             self.add(policy, terms=Retention(Symbol(policy), 10))
         self.clock.advance(12)
         self.assertEqual(self.names(), {"session-end", "connection-close"})
-        self.links.session_ended("another session")
-        self.links.session_ended("session")
+        self.links.session_ended("connection", "another session")
+        self.links.session_ended("another connection", "session")
+        self.links.session_ended("connection", "session")
         self.clock.advance(12)
         self.assertEqual(self.names(), {"connection-close"})
         self.links.connection_lost("connection")
@@ -201,6 +202,27 @@ class BookTests(SynchronousTestCase):
         self.add("old", count=2)
         self.add("new", count=3)
         self.assertEqual(self.names(), {"new"})
+
+    def test_rows(self) -> None:
+        """An operator sees who keeps what, and for how long."""
+        self.book()
+        self.add("x", count=2, terms=Retention(spec.EXPIRE_LINK_DETACH, 30))
+        self.add("y", terms=Retention(spec.EXPIRE_CONNECTION_CLOSE, 30))
+        self.clock.advance(10)
+        first, second = self.links.rows()
+        self.assertEqual((first["name"], first["kind"], first["deliveries"]), ("x", "publisher", 2))
+        self.assertEqual((first["expires-in"], second["expires-in"]), (20, -1))
+
+    def test_again_and_again(self) -> None:
+        """A link that comes and goes leaves one timer, and nothing in the indexes."""
+        self.book()
+        for _ in range(100):
+            link = self.add("x")
+            self.clock.advance(1)
+            self.links.take(link.key)
+        self.assertLessEqual(len(self.clock.getDelayedCalls()), 1)
+        self.clock.advance(100)
+        self.assertEqual((self.links._due, self.links._of, self.links._on), ([], {}, {}))
 
     def test_stop(self) -> None:
         """Stopped, it has no timer."""
