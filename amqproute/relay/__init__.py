@@ -20,8 +20,39 @@ brake).
 SASL EXTERNAL, open, attach to ``amqp$transfer``. `peer.PeerSession` is what stands on the engine
 then: it sends entries and brings the peer's outcomes back, per read one batch and one commit.
 
-What a failure means is decided in one table, `verdict`: whether it is about the message, the
-host, or the destination, and what happens then. `schedule` says when to try again. Both are pure.
+Who decides what about a destination:
+
+=============  ===================================================================================
+`window`       how many messages may be without an outcome; slow start, shrinking, death
+`share`        its turn among the others, octets in flight, the rate an operator allows
+`starts`       when it may begin to connect: so many a second, over all destinations
+`attempt`      one attempt at a time
+`backoff`      failures and the next attempt, persisted; what the log is told of them
+`ledger`       the fate of its entries, the commits, the floor
+`watch`        an open connection: unused, stuck, or not the right place any more
+`suspects`     which message makes the peer end connections
+=============  ===================================================================================
+
+What a failure means is decided in one table, `failures` (``docs/failures.md``), which `verdict`
+looks things up in: whether it is about the message, the link, the host, or the destination, and
+what happens then. `schedule` says when to try again; `reasons` with which code a message is given
+up.
+
+Order
+=====
+
+One link for each hop, so messages go in the order of their priority and arrival. What was in
+doubt when a connection was lost goes first on the next one, in its old place. Only a message that
+the peer gave back (*released*) is passed by others while it waits.
+
+Waking
+======
+
+A destination that waits is tried at once when its peer calls in: that is proof that it is up. The
+DNS is asked anew, an attempt that hangs is given up for it, and if the peer cannot be reached
+nevertheless the back-off stays what it was. A destination whose DNS answer has run out is looked
+up again while its connection stands; if the connection leads to none of the places named, it is
+drained and made anew.
 
 Once and only once
 ==================
@@ -32,6 +63,10 @@ after a broken connection or a crash is answered `accepted` and not kept twice. 
 receipt once we say that we shall never send that id again: the *floor*, the lowest id whose
 removal from our store is not yet on the disk.
 
+A peer of another make is asked to keep what is unsettled for a while when a connection is lost,
+and is told which deliveries are in doubt when the link is made again (part 2 §2.6.13). What it
+has an outcome for is not sent again; what it says nothing about is, so it may be there twice.
+
 Why so
 ======
 
@@ -41,6 +76,14 @@ Why so
   once. A single rejected message never slows a destination down.
 * A released message waits alone and lets others pass; only when as many wait as the window is
   wide does the destination as a whole back off, so memory stays bounded.
+* Nobody's backlog delays anybody else: each destination gives the reactor back after a few
+  milliseconds of sending, and little of a dead one's backlog stays in memory.
+* A peer that calls us all the time and cannot be called, perhaps for a firewall, is neither hit
+  by each of its calls nor punished for them.
+
+Limits: window and rate hold for a hop, not for a host that many domains share. The window is
+forgotten with the destination, a minute after its last message. A candidate is left only when it
+is lost or the DNS drops it; that a better one has come back is noticed with the next connection.
 """
 
 __all__: list[str] = []
