@@ -198,6 +198,33 @@ class CommandTests(DistributedCase):
         other.receiver("q", credit=10)
         self.assertEqual(sorted(other.bodies()), [b"1", b"2"])
 
+    def test_link_suspended(self) -> None:
+        """A consumer's link that is detached, and may come back, while the branch is resolved."""
+        queue = self.house.broker.nodes["r"]
+        for verb, held in (("commit", (1, 1)), ("rollback", (2, 2))):
+            self.app = self.house.client(ANN).ready(f"application-{verb}")
+            self.app.sender("q", 0)
+            self.app.fill([b"1", b"2"], "r")
+            source = spec.Source(address="r", expiry_policy=spec.EXPIRE_LINK_DETACH, timeout=60)
+            self.app.receiver("r", 1, credit=10, source=source)
+            self.assertEqual(len(self.app.bodies()), 2)
+            self.count = 0
+            self.work()
+            self.manager.code("end")
+            self.manager.code("prepare")
+            self.app.send(spec.Detach(handle=1, closed=False))
+            self.assertEqual((queue.depth, queue.acquired), (2, 2))
+            self.assertEqual(self.manager.code(verb), "OK")
+            self.assertEqual((queue.depth, queue.acquired), held)
+            self.app.run(61)
+            self.assertEqual((queue.available, queue.acquired), (held[0], 0))
+            other = self.house.client(BOB).ready(f"other-{verb}")
+            other.receiver("r", credit=10)
+            self.assertEqual(len(other.bodies()), held[0])
+            other.dispose(0, 1)
+            for client in (other, self.app):
+                client.hang_up()
+
     def test_manager_gone(self) -> None:
         """The manager comes back on another connection, and asks what there is."""
         self.work()
