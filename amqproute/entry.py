@@ -49,6 +49,7 @@ class Entry:
     """
 
     __slots__ = (
+        "__weakref__",
         "arrived_ms",
         "attempted",
         "barred",

@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of a queue stands in the store only: refilled, scanned and cleared out, a page at a time."""
+"""What of a queue stands in the store only: refilled, scanned and cleared out, a page at a time.
+
+Refill loads the head of a line into memory, for whoever takes what comes. A scan is for those who
+select: a page is read once and shown to every feed that has come as far as where it begins. Who is
+behind is read for first, so that the others wait for it and all go on together; but every
+`FRONT_EVERY` pages the one in front is, so that it gets on however many come after it. A feed that
+wants nothing at the moment takes part as long as it may keep what it finds (`broker.feed`).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from amqproute.broker.consumers import Consumers
-from amqproute.broker.feed import Feed
+from amqproute.broker.feed import Chosen
 from amqproute.broker.levels import Levels
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.line import Line
@@ -19,6 +26,11 @@ from amqproute.entry import Entry
 
 RELOAD_SECONDS: Final = 1.0
 """After what time a page that could not be read is asked for again."""
+SCAN_TESTS: Final = 5000
+"""How often, at most, filters are asked for one page: so long nothing else is done."""
+LEAST_SCANNED: Final = 20
+FRONT_EVERY: Final = 4
+"""How many pages are read for one that is read for who is in front."""
 
 
 class Backlog:
@@ -28,7 +40,6 @@ class Backlog:
         levels: the queue's lines.
         consumers: its consumers.
         clock: for another try when the store could not be read.
-        now_ms: the wall clock, ms since the epoch.
         loaded: called with the entries of a page that is in memory now.
         dispatch: called when there may be something to hand out.
         tell_failed: called with a failure of the store, for the log.
@@ -41,10 +52,9 @@ class Backlog:
         "_dispatch",
         "_levels",
         "_loaded",
-        "_now_ms",
         "_over",
+        "_pages",
         "_tell_failed",
-        "arrivals",
     )
 
     def __init__(
@@ -52,7 +62,6 @@ class Backlog:
         levels: Levels,
         consumers: Consumers,
         clock: IReactorTime,
-        now_ms: Callable[[], int],
         loaded: Callable[[list[Entry]], None],
         dispatch: Callable[[], None],
         tell_failed: Callable[[Failure], None],
@@ -60,13 +69,12 @@ class Backlog:
         self._levels = levels
         self._consumers = consumers
         self._clock = clock
-        self._now_ms = now_ms
         self._loaded = loaded
         self._dispatch = dispatch
         self._tell_failed = tell_failed
         self._call: IDelayedCall | None = None
         self._over = False
-        self.arrivals = 0
+        self._pages = 0
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -115,49 +123,43 @@ class Backlog:
     # -- scan ----------------------------------------------------------------------------------
 
     def scan(self) -> bool:
-        """Let a feed with room look at the paged part; True if one does."""
-        for feed in self._consumers.feeds.values():
-            if feed or feed.consumer.capacity() <= 0:
+        """Have the paged part looked at for feeds with room; True if it is."""
+        hungry = [
+            feed
+            for feed in self._consumers.feeds.values()
+            if not feed and feed.consumer.capacity() > 0
+        ]
+        if not hungry:
+            return False
+        for line in self._levels.lines:
+            positions = [at for feed in hungry if (at := feed.scan_from(line)) is not None]
+            if not positions:
                 continue
-            for line in self._levels.lines:
-                after = feed.scan_from(line)
-                if after is None or self._is_scanned(feed, line):
-                    continue
-                if not line.is_busy:
-                    scanned = line.load(after)
-                    scanned.addCallback(self._scanned, line, feed)
-                    scanned.addErrback(self.failed, line)
-                return True
+            if not line.is_busy:
+                self._pages += 1
+                after = min(positions) if self._pages % FRONT_EVERY else max(positions)
+                tests = len({feed.selects for feed in self._consumers.feeds.values()})
+                scanned = line.load(after, max(LEAST_SCANNED, SCAN_TESTS // tests))
+                scanned.addCallback(self._scanned, line, after, line.tail)
+                scanned.addErrback(self.failed, line)
+            return True
         return False
 
-    def _is_scanned(self, feed: Feed, line: Line) -> bool:
-        """The feed has come to the end, and nothing has been paged since."""
-        return feed.ends.get(line) == (line.paged, self.arrivals)
-
-    def _scanned(self, rows: Sequence[Any], line: Line, feed: Feed) -> None:
+    def _scanned(self, rows: Sequence[Any], line: Line, after: int, tail: int) -> None:
         entries = line.scanned(rows)
-        if self._over or self._consumers.feeds.get(feed.consumer) is not feed:
-            self._dispatch()
-            return
-        room = feed.consumer.capacity()
-        now_ms = self._now_ms()
-        found: list[Entry] = []
-        stopped = False
-        for entry in entries:
-            if len(found) >= room:
-                stopped = True
-                break
-            if feed.scanned(line, entry) and not 0 < entry.expires_ms <= now_ms:
-                found.append(entry)
-                if not feed.copies:
-                    line.pluck_paged(entry)
-                    self._consumers.acquired += 1
-        if rows and not stopped:
-            feed.reached(line, rows[-1].id)
-        if not rows:
-            feed.ends[line] = (line.paged, self.arrivals)
-        if found:
-            feed.consumer.deliver(found)
+        if not self._over:
+            last = rows[-1].id if rows else tail
+            chosen = Chosen(entries)
+            for feed in self._consumers.feeds.values():
+                at = feed.scan_from(line)
+                if at is None or not after <= at < last:
+                    continue
+                room = feed.consumer.capacity()
+                if feed.has_enough(room):
+                    continue
+                feed.look(line, chosen.by(feed.selects), last, room)
+            for entry in entries:
+                entry.message.forget()
         self._dispatch()
 
     # -- clearing out --------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from amqproute.broker.expiry import Expiry
-from amqproute.broker.feed import Feed, Selects
+from amqproute.broker.feed import Ahead, Chosen, Feed, Selects
 from amqproute.broker.levels import Levels
 from amqproute.broker.line import Line
 from amqproute.entry import Entry
@@ -51,6 +51,7 @@ class Consumers:
     """
 
     __slots__ = (
+        "_ahead",
         "_expiry",
         "_levels",
         "_now_ms",
@@ -69,6 +70,7 @@ class Consumers:
         self._now_ms = now_ms
         self._rotation: deque[Any] = deque()
         self._standby: deque[tuple[Any, Selects | None]] = deque()
+        self._ahead = Ahead()
         self.feeds: dict[Any, Feed] = {}
         self.acquired = 0
         self.movers = 0
@@ -117,7 +119,7 @@ class Consumers:
                 return
             self.movers += 1
         if selects is not None or copies:
-            feed = Feed(consumer, selects, copies)
+            feed = Feed(consumer, selects, copies, self._ahead)
             if copies and self.notes_needs:
                 feed.needed = set()
             feed.join(self._levels.lines, [*(entry.id for entry in self.held()), *elsewhere])
@@ -127,6 +129,8 @@ class Consumers:
     def detach(self, consumer: Any) -> bool:
         """Remove one; True if another one has taken its place."""
         feed = self.feeds.pop(consumer, None)
+        if feed is not None:
+            feed.leave()
         if consumer not in self._rotation:
             self._standby = deque(each for each in self._standby if each[0] is not consumer)
             return False
@@ -265,11 +269,22 @@ class Consumers:
 
     # -- what they are told --------------------------------------------------------------------
 
-    def offer(self, line: Line, entries: Iterable[Entry]) -> None:
+    def arrived(self, line: Line, entry: Entry) -> None:
+        """Line up an entry, and have the feeds examine it."""
+        before_id = max(line.tail, line.cursor)
+        if line.arrived(entry, len(entry.message.encoded)):
+            for feed in self.feeds.values():
+                feed.arrived(line, entry)
+        else:
+            for feed in self.feeds.values():
+                feed.paged(line, entry, before_id)
+
+    def offer(self, line: Line, entries: Sequence[Entry]) -> None:
         """Have the feeds examine entries that have been loaded."""
-        for feed in self.feeds.values():
-            for entry in entries:
-                feed.offer(line, entry)
+        if entries and self.feeds:
+            chosen = Chosen(entries)
+            for feed in self.feeds.values():
+                feed.offer(line, chosen)
 
     def offer_again(self, entry: Entry) -> None:
         """Have the feeds examine an entry that has come back."""

@@ -7,11 +7,15 @@ anything (L-23 to L-28). A `Feed` is that head. Each entry is examined once for 
 
 * those in memory when the consumer attaches, and every one that arrives or is loaded later, are
   *offered*; what the filter selects waits in a heap, by priority and id;
-* those that stand in the store only are *scanned*, a page at a time, from the feed's own cursor
-  on, and only while the consumer has room and nothing waits.
+* those that stand in the store only are *scanned*, a page at a time, while somebody has room and
+  nothing that waits for it. A page is shown to every feed that has come as far as this
+  (`broker.backlog`).
 
-So a consumer that selects one message of a million reads the million once, in pages, and from
-then on looks at new arrivals only.
+What a scan finds beyond the room there is waits in the heap, too, up to `AHEAD_MESSAGES`; it
+still belongs to everybody. A feed that has enough of it stops, and goes on from there later.
+
+So a consumer that selects one message of a million has the million looked through once, whatever
+its credit, and from then on looks at new arrivals only; many such consumers share the reading.
 
 An entry that somebody else has taken is passed over. When it comes back it is offered again: to
 consumers always, to browsers if they have not been shown it.
@@ -20,13 +24,55 @@ consumers always, to browsers if they have not been shown it.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from amqproute.broker.line import Line
 from amqproute.entry import Entry
 
 Selects = Callable[[Entry], bool]
+
+AHEAD_MESSAGES: Final = 500
+"""Entries in the store that one feed may keep in memory because it wants them."""
+AHEAD_BYTES: Final = 8 * 1024 * 1024
+"""Bytes of such entries that all feeds of a queue together may keep without having room for them;
+one that several of them want counts for each."""
+
+
+class Chosen:
+    """What each filter selects of some entries; of filters that are equal one is asked.
+
+    Args:
+        entries: in order.
+    """
+
+    __slots__ = ("_by", "entries")
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.entries = entries
+        self._by: dict[Selects, Sequence[Entry]] = {}
+
+    def by(self, selects: Selects | None) -> Sequence[Entry]:
+        """Return those that a filter selects."""
+        if selects is None:
+            return self.entries
+        found = self._by.get(selects)
+        if found is None:
+            found = self._by[selects] = [each for each in self.entries if selects(each)]
+        return found
+
+
+class Ahead:
+    """What the feeds of one queue keep of the paged part.
+
+    Attributes:
+        bytes: of the messages.
+    """
+
+    __slots__ = ("bytes",)
+
+    def __init__(self) -> None:
+        self.bytes = 0
 
 
 class Feed:
@@ -36,32 +82,37 @@ class Feed:
         consumer: whose.
         selects: its filter, or None for everything.
         copies: it browses: it is shown entries and takes none.
+        shared: what all feeds of the queue keep.
 
     Attributes:
         passed: browsers: ids that somebody else held when their turn came.
         needed: browsers of a queue that archives what nobody needs (Q-23): ids that were
             selected and are not confirmed; else None.
-        ends: how a line looked when a scan came to its end.
     """
 
     __slots__ = (
+        "_ahead",
+        "_beyond",
         "_cursors",
+        "_shared",
         "_waiting",
         "consumer",
         "copies",
-        "ends",
         "needed",
         "passed",
         "selects",
     )
 
-    def __init__(self, consumer: Any, selects: Selects | None, copies: bool) -> None:
+    def __init__(self, consumer: Any, selects: Selects | None, copies: bool, shared: Ahead) -> None:
         self.consumer = consumer
         self.selects = selects
         self.copies = copies
         self.passed: set[int] = set()
         self.needed: set[int] | None = None
-        self.ends: dict[Line, tuple[int, int]] = {}
+        self._shared = shared
+        self._ahead: dict[int, int] = {}
+        # Browsers: ids behind the cursor that have been examined because they came back.
+        self._beyond: set[int] = set()
         self._cursors: dict[Line, int] = {}
         self._waiting: list[tuple[int, int, Entry]] = []
 
@@ -87,11 +138,33 @@ class Feed:
             last = line.resident[-1].id if line.resident else 0
             self._cursors[line] = max(last, line.cursor)
 
-    def offer(self, line: Line, entry: Entry) -> None:
-        """Examine an entry that has arrived, or was loaded."""
-        if entry.id > self._cursors.get(line, 0):
-            self._cursors[line] = entry.id
-            self._examine(line, entry)
+    def arrived(self, line: Line, entry: Entry) -> None:
+        """Examine an entry that has arrived in memory."""
+        if not line.is_paging:
+            self._cursors[line] = max(entry.id, self._cursors.get(line, 0))
+        self._examine(line, entry)
+
+    def paged(self, line: Line, entry: Entry, before_id: int) -> None:
+        """Examine an entry that has arrived in the store, unless there is something before it.
+
+        Args:
+            line: where.
+            entry: it.
+            before_id: the end of the line before it came.
+        """
+        if self._position(line) >= before_id:
+            is_wanted = self.selects is None or self.selects(entry)
+            self.look(line, (entry,) if is_wanted else (), entry.id, 0)
+
+    def offer(self, line: Line, chosen: Chosen) -> None:
+        """Examine entries that were loaded, if they have not been when they stood in the store."""
+        position = self._cursors.get(line, 0)
+        last_id = chosen.entries[-1].id
+        if position < last_id:
+            for entry in chosen.by(self.selects):
+                if entry.id > position:
+                    self._wait_for(line, entry)
+            self._cursors[line] = last_id
 
     def offer_again(self, line: Line, entry: Entry) -> None:
         """Examine an entry that has come back."""
@@ -100,14 +173,19 @@ class Feed:
         elif entry.id in self.passed:
             self.passed.discard(entry.id)
             self._examine(line, entry)
-        elif entry.id > self._cursors.get(line, 0):
-            self.offer(line, entry)
+        elif entry.id > self._position(line) and entry.id not in self._beyond:
+            # It was taken out of the paged part, and no scan will find it there.
+            self._beyond.add(entry.id)
+            self._examine(line, entry)
 
     def _examine(self, line: Line, entry: Entry) -> None:
         if self.selects is None or self.selects(entry):
-            heapq.heappush(self._waiting, (-line.level, entry.id, entry))
-            if self.needed is not None:
-                self.needed.add(entry.id)
+            self._wait_for(line, entry)
+
+    def _wait_for(self, line: Line, entry: Entry) -> None:
+        heapq.heappush(self._waiting, (-line.level, entry.id, entry))
+        if self.needed is not None:
+            self.needed.add(entry.id)
 
     def needs(self, entry: Entry) -> bool:
         """Tell whether the consumer wants an entry that is in memory, or has not confirmed it."""
@@ -131,6 +209,8 @@ class Feed:
         """Return the next entry that can be had, or None."""
         while self._waiting:
             entry = heapq.heappop(self._waiting)[2]
+            if self._ahead:
+                self._shared.bytes -= self._ahead.pop(entry.id, 0)
             if entry.taken:
                 if self.copies:
                     self.passed.add(entry.id)
@@ -140,26 +220,57 @@ class Feed:
             return entry
         return None
 
+    # -- the paged part ------------------------------------------------------------------------
+
+    def _position(self, line: Line) -> int:
+        return max(self._cursors.get(line, 0), line.cursor)
+
     def scan_from(self, line: Line) -> int | None:
-        """Return the id after which the paged part has to be scanned, or None if it has been."""
-        return max(self._cursors.get(line, 0), line.cursor) if line.paged else None
+        """Return the id after which the paged part is to be looked at; None if all of it was."""
+        position = self._position(line)
+        return position if line.paged and position < line.tail else None
 
-    def scanned(self, line: Line, entry: Entry) -> bool:
-        """Note that a paged entry was examined; True if it is selected."""
-        self._cursors[line] = entry.id
-        is_selected = self.selects is None or self.selects(entry)
-        if is_selected and self.needed is not None:
-            self.needed.add(entry.id)
-        return is_selected
+    def has_enough(self, room: int) -> bool:
+        """Tell whether it may keep no more of the paged part than it has.
 
-    def reached(self, line: Line, entry_id: int) -> None:
-        """Note how far a scan has come."""
-        self._cursors[line] = max(self._cursors.get(line, 0), entry_id)
+        Args:
+            room: so many it may keep in any case: they will be taken at once.
+        """
+        ahead = len(self._ahead)
+        return ahead >= room and (ahead >= AHEAD_MESSAGES or self._shared.bytes >= AHEAD_BYTES)
+
+    def look(self, line: Line, wanted: Iterable[Entry], last_id: int, room: int) -> None:
+        """Take note of paged entries, beginning where it has got to, until it has enough.
+
+        Args:
+            line: where.
+            wanted: all that it selects of those after its position up to ``last_id``.
+            last_id: how far this gets it.
+            room: see `has_enough`.
+        """
+        position = self._position(line)
+        for entry in wanted:
+            if entry.id <= position:
+                continue
+            if self.has_enough(room):
+                self._cursors[line] = entry.id - 1
+                return
+            line.found(entry)
+            self._ahead[entry.id] = size = len(entry.message.encoded)
+            self._shared.bytes += size
+            self._wait_for(line, entry)
+        self._cursors[line] = max(position, last_id)
+
+    def leave(self) -> None:
+        """The consumer goes: nothing is kept for it any more."""
+        self._shared.bytes -= sum(self._ahead.values())
+        self._ahead.clear()
 
     def gone(self, ids: Iterable[int]) -> None:
         """Forget entries that will not come back."""
-        if self.passed or self.needed:
+        if self.passed or self.needed or self._beyond:
             gone = set(ids)
             self.passed -= gone
+            self._beyond -= gone
             if self.needed:
                 self.needed -= gone

@@ -12,7 +12,11 @@ package docstring for when entries are paged and why the order holds.
 A consumer with a filter takes entries out of the middle. One that stood in the resident deque
 leaves its *seat* there: the entry stays in the deque marked as taken, is passed over, and has its
 old place again when it comes back. One that was found among the paged ones is *plucked*: its id
-is remembered, so that the row is not loaded a second time.
+is remembered until the row is gone, so that it is not loaded a second time.
+
+Consumers with a filter look ahead into the paged part. What they have found there, and nobody has
+taken, is still paged; the line knows these entries (weakly), so that a row which is read again is
+the same entry to everybody.
 
 One thing at a time is done with the paged part (`is_busy`): refill, scan, sweep or clearing out.
 A row can therefore never be handed out twice.
@@ -24,6 +28,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
+from weakref import WeakValueDictionary
 
 from twisted.internet.defer import Deferred
 
@@ -50,6 +55,7 @@ class Line:
         resident_bytes: bytes of the messages available in memory.
         paged: entries that stand in the store only.
         paged_bytes: their bytes.
+        tail: the highest id that stands, or stood, in the store only.
         paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
         cursor: the highest id that is or was in memory, once the line pages.
         is_paging: new entries go to the store only.
@@ -58,6 +64,7 @@ class Line:
     """
 
     __slots__ = (
+        "_ahead",
         "_budget",
         "_pending_bytes",
         "_pending_from",
@@ -77,6 +84,7 @@ class Line:
         "resident",
         "resident_bytes",
         "returned",
+        "tail",
     )
 
     def __init__(self, key: str, level: int, store: Any, budget: MemoryBudget) -> None:
@@ -89,6 +97,7 @@ class Line:
         self.paged_bytes = 0
         self.paged_expiry_ms = 0
         self.cursor = 0
+        self.tail = 0
         self.is_paging = False
         self.is_busy = False
         self.pending = 0
@@ -97,6 +106,7 @@ class Line:
         self._pending_from = 0
         self._seats = 0
         self._plucked: set[int] = set()
+        self._ahead: WeakValueDictionary[int, Entry] = WeakValueDictionary()
         self._store = store
         self._budget = budget
 
@@ -149,6 +159,7 @@ class Line:
         self.paged_bytes = size_bytes
         self.is_paging = count > 0
         self.paged_expiry_ms = 1 if count else 0
+        self.tail = self._store.next_id() if count else 0
 
     def hold(self, entry_id: int, size: int) -> None:
         """Keep an entry in the store out of everybody's hands: a prepared branch has it."""
@@ -193,15 +204,18 @@ class Line:
             self.remember(size)
             return True
         self._pending_paged -= 1
-        if entry.id <= self.cursor:
-            # A batch that was begun later was committed, and loaded, first: nobody would read
-            # this row any more.
+        if entry.id <= self.cursor or entry.id < self.tail:
+            # A batch that was begun later was committed, and perhaps loaded, first: not everybody
+            # would read this row any more.
+            if entry.id > self.cursor:
+                self._plucked.add(entry.id)
             entry.taken = False
             insort(self.returned, entry)
             self.remember(size)
             return True
         self.paged += 1
         self.paged_bytes += size
+        self.tail = entry.id
         expires_ms = entry.expires_ms
         if expires_ms and (not self.paged_expiry_ms or expires_ms < self.paged_expiry_ms):
             self.paged_expiry_ms = expires_ms
@@ -263,8 +277,12 @@ class Line:
         return entries
 
     def pluck(self, entry: Entry) -> None:
-        """Take one entry, wherever in memory it is."""
+        """Take one entry, wherever it is."""
         entry.taken = True
+        if self.is_paging and entry.id > self.cursor and entry.id not in self._plucked:
+            self._plucked.add(entry.id)
+            self._unpage(1, len(entry.message.encoded))
+            return
         self.forget(len(entry.message.encoded))
         index = bisect_left(self.returned, entry)
         if index < len(self.returned) and self.returned[index] is entry:
@@ -280,6 +298,19 @@ class Line:
         self._seats += 1
         if self._seats > 64 and self._seats > len(self.resident) // 2:
             self._compact()
+
+    @property
+    def has_plucked(self) -> bool:
+        """Ids of plucked entries are remembered."""
+        return bool(self._plucked)
+
+    def plucked(self, entries: Sequence[Entry]) -> list[int]:
+        """Return the ids of those entries that were plucked out of the paged part."""
+        return [entry.id for entry in entries if entry.line is self and entry.id in self._plucked]
+
+    def rows_gone(self, ids: Sequence[int]) -> None:
+        """The rows of plucked entries are not in the store any more: nobody can load them."""
+        self._plucked.difference_update(ids)
 
     def _drop_seat(self, entry: Entry) -> None:
         if entry.has_seat:
@@ -321,12 +352,11 @@ class Line:
             and self.resident_bytes < limits.resident_bytes
         )
 
-    def load(self, after_id: int) -> Deferred[Sequence[Any]]:
-        """Ask for the next page; the line is busy until `page`."""
+    def load(self, after_id: int, most: int | None = None) -> Deferred[Sequence[Any]]:
+        """Ask for the next page; the line is busy until it is handed back in."""
         self.is_busy = True
-        rows: Deferred[Sequence[Any]] = self._store.load(
-            self.key, after_id, LOAD_MESSAGES, LOAD_BYTES
-        )
+        limit = LOAD_MESSAGES if most is None else min(most, LOAD_MESSAGES)
+        rows: Deferred[Sequence[Any]] = self._store.load(self.key, after_id, limit, LOAD_BYTES)
         return rows
 
     def refilled(self, rows: Sequence[Any]) -> list[Entry]:
@@ -353,15 +383,16 @@ class Line:
             self.entry(row) for row in rows if row.id > self.cursor and row.id not in self._plucked
         ]
 
-    def pluck_paged(self, entry: Entry) -> None:
-        """Take an entry that a scan has found."""
-        entry.taken = True
-        self._plucked.add(entry.id)
-        self._unpage(1, len(entry.message.encoded))
+    def found(self, entry: Entry) -> None:
+        """Know an entry of the paged part that somebody wants, as long as they want it."""
+        entry.taken = False
+        self._ahead[entry.id] = entry
 
     def cleared(self, rows: Sequence[Any]) -> list[Entry]:
         """Take a page that was loaded after the cursor off the line; return its entries."""
         entries = self.scanned(rows)
+        for entry in entries:
+            entry.taken = True
         if rows:
             self.cursor = rows[-1].id
             self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
@@ -378,6 +409,9 @@ class Line:
     def swept(self, rows: Sequence[Any], now_ms: int) -> list[Entry]:
         """Take paged entries that have expired off the line; return them."""
         entries = self.scanned(rows)
+        for entry in entries:
+            entry.taken = True
+            self._plucked.add(entry.id)
         # Full page: there may be more. Otherwise look again in a while: later arrivals that
         # expire earlier lower the mark themselves.
         self.paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
@@ -392,7 +426,11 @@ class Line:
             self.leave_paging()
 
     def entry(self, row: Any) -> Entry:
-        """Make an entry of a row of the store."""
+        """Make an entry of a row of the store, or find the one there is."""
+        if self._ahead:
+            known = self._ahead.get(row.id)
+            if known is not None:
+                return known
         message = Message(row.encoded, row.rest)
         entry = Entry(
             row.id,

@@ -146,7 +146,6 @@ class Queue:
             self._levels,
             self._consumers,
             clock,
-            now_ms,
             self._loaded,
             self.dispatch,
             self._load_failed,
@@ -457,7 +456,6 @@ class Queue:
         if self._once is not None:
             entries = self._without_duplicates(entries, self._once)
         self.tally.enqueued += len(entries)
-        self._backlog.arrivals += len(entries)
         earliest = 0
         feeds = self._consumers.feeds
         fleeting: list[Entry] = []
@@ -468,9 +466,10 @@ class Queue:
             elif expires_ms and (not earliest or expires_ms < earliest):
                 earliest = expires_ms
             line = entry.line
-            if line.arrived(entry, len(entry.message.encoded)) and feeds:
-                for feed in feeds.values():
-                    feed.offer(line, entry)
+            if not feeds:
+                line.arrived(entry, len(entry.message.encoded))
+            else:
+                self._consumers.arrived(line, entry)
         if earliest:
             self._expiry.watch(earliest)
         self.dispatch()

@@ -13,6 +13,7 @@ from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
+from amqproute.broker.line import Line
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
 from amqproute.values import DeadLetterReason
@@ -74,6 +75,9 @@ class Removal:
         ids = [entry.id for entry in entries if entry.stored]
         if ids:
             batch.transaction.dequeue(ids)
+        for line in self._levels.lines:
+            if line.has_plucked and (plucked := line.plucked(entries)):
+                batch.join(_Departed(line, plucked))
         self._gone(entries)
 
     def dead_letter(
@@ -153,3 +157,20 @@ class Removal:
         """Let go of everything: nobody is attached."""
         if self._levels.available or self._deferral:
             self.clear_out(self.let_go_unreachable).addErrback(self._failed)
+
+
+class _Departed:
+    """Told by a batch when the rows of plucked entries are gone from the store."""
+
+    __slots__ = ("_ids", "_line")
+
+    def __init__(self, line: Line, ids: Sequence[int]) -> None:
+        self._line = line
+        self._ids = ids
+
+    def arrived(self, _: object) -> None:
+        """The batch was committed."""
+        self._line.rows_gone(self._ids)
+
+    def not_arrived(self, _: object) -> None:
+        """It was not: they are still there."""

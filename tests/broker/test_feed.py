@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.broker import backlog as backlog_module
+from amqproute.broker import feed as feed_module
 from amqproute.broker import line as line_module
 from amqproute.broker.levels import level_of
+from amqproute.broker.selection import Selection
 from amqproute.entry import Entry
+from amqproute.filters.registry import SELECTOR, read_filters
 from amqproute.wire.amqp10 import spec
-from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put
+from amqproute.wire.amqp10.types import Described, Symbol
+from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
+
+ACCEPTED = spec.Accepted()
+RELEASED = spec.Released()
 
 
 def bodies(*numbers: int) -> list[bytes]:
@@ -382,3 +390,253 @@ class BrowserTests(FeedTestCase):
         consumer = self.taker(9)
         self.put(1, 2)
         self.assertEqual(consumer.seen, bodies(1, 2))
+
+
+def every(step: int, rest: int = 0) -> Callable[[Entry], bool]:
+    """A filter of its own: one number of so many."""
+    return lambda entry: int(body_of(entry)) % step == rest
+
+
+class ScanTests(FeedTestCase):
+    """Many look for something in one long backlog (Q-31)."""
+
+    kept = 10
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.rows_read = 0
+        self.pages = 0
+        self.patch(line_module, "LOAD_MESSAGES", 50)
+        load = self.store.load
+
+        def counted(*arguments: Any) -> Any:
+            self.pages += 1
+            return load(*arguments).addCallback(note)
+
+        def note(rows: Any) -> Any:
+            self.rows_read += len(rows)
+            return rows
+
+        self.patch(self.store, "load", counted)
+
+    def long_turn(self) -> None:
+        """Let everything happen."""
+        while any(call.getTime() <= self.clock.seconds() for call in self.clock.calls):
+            self.clock.advance(0)
+
+    @property
+    def line(self) -> Any:
+        """The line of the usual priority."""
+        return self.queue._levels.usual
+
+    def test_one_reading(self) -> None:
+        """However many select, a row is read once; each gets what it selects, in order."""
+        self.put(*range(2000))
+        takers = [Taker(self.queue, 1000, selects=every(20, rest)) for rest in range(20)]
+        self.queue.dispatch()
+        self.long_turn()
+        for rest, taker in enumerate(takers):
+            self.assertEqual(taker.seen, bodies(*range(rest, 2000, 20)))
+        self.assertLessEqual(self.rows_read, 2000)
+        self.assertEmpty()
+
+    def assertEmpty(self) -> None:
+        """All is taken: nothing is remembered once it is settled."""
+        for taker in list(self.queue._consumers):
+            self.settle(taker, list(taker.held), ACCEPTED)
+        self.assertEqual((self.queue.depth, self.queue.paged_bytes), (0, 0))
+        self.assertFalse(self.line.has_plucked)
+        self.assertEqual(self.queue._consumers._ahead.bytes, 0)
+        self.assertEqual(self.store.rows("q"), [])
+
+    def test_credit_for_one(self) -> None:
+        """Who takes one at a time has nothing read twice."""
+        self.put(*range(3000))
+        taker = self.taker(0, every(10))
+        for _ in range(300):
+            taker.take(1)
+            self.long_turn()
+            self.settle(taker, list(taker.held), ACCEPTED)
+        self.assertEqual(taker.seen, bodies(*range(0, 3000, 10)))
+        self.assertLessEqual(self.rows_read, 3000)
+
+    def test_arrivals_are_not_read(self) -> None:
+        """Who has come to the end looks at what arrives, not at the store."""
+        self.put(*range(100))
+        taker = self.taker(100, every(10))
+        self.long_turn()
+        pages = self.pages
+        for number in range(100, 200):
+            self.put(number)
+        self.assertEqual(taker.seen, bodies(*range(0, 200, 10)))
+        self.assertEqual(self.pages, pages)
+
+    def test_bounds(self) -> None:
+        """Who has enough stops there, and goes on later; nothing is lost or out of order."""
+        for name, most in (("AHEAD_MESSAGES", 3), ("AHEAD_BYTES", 40)):
+            self.patch(feed_module, name, most)
+            self.put(*range(500))
+            slow, fast = self.taker(1, every(2)), self.taker(1000, every(2, 1))
+            self.long_turn()
+            self.assertEqual(fast.seen, bodies(*range(1, 500, 2)))
+            self.assertEqual(slow.seen, bodies(0))
+            self.assertLessEqual(len(self.queue._consumers.feeds[slow]._ahead), 3)
+            for number in range(2, 500, 2):
+                slow.take(1)
+                self.long_turn()
+                self.assertEqual(slow.seen[-1], b"%d" % number)
+            self.assertEmpty()
+            self.queue.detach(slow)
+            self.queue.detach(fast)
+
+    def test_same_thing(self) -> None:
+        """What two have found goes to one; the other gets it if it comes back."""
+        self.put(*range(40))
+        first, second = self.taker(1, every(10)), self.taker(1, every(10))
+        self.long_turn()
+        self.assertEqual((first.seen, second.seen), (bodies(0), bodies(10)))
+        second.take(10)
+        self.assertEqual(second.seen, bodies(10, 20, 30))
+        first.take(10)
+        self.long_turn()
+        self.assertEqual(first.seen, bodies(0))
+        second.room = 0
+        self.settle(second, list(second.held), RELEASED)
+        self.assertEqual(first.seen, bodies(0, 10, 20, 30))
+        self.settle(first, list(first.held), ACCEPTED)
+        self.assertEqual(self.queue.depth, 36)
+
+    def test_taken_from_the_head(self) -> None:
+        """What somebody has found is still everybody's."""
+        self.put(*range(100))
+        waiting = self.taker(1, every(30))
+        self.long_turn()
+        plain = self.taker(1000)
+        self.long_turn()
+        self.assertEqual(plain.seen, bodies(*range(1, 100)))
+        waiting.take(10)
+        self.long_turn()
+        self.assertEqual(waiting.seen, bodies(0))
+        self.assertEmpty()
+
+    def test_expired(self) -> None:
+        """What has expired since it was found is not delivered, nor counted twice."""
+        made = [message(b"%d" % number, ttl=1000 if number % 2 else 9000) for number in range(40)]
+        put(self.broker, self.queue, *made)
+        turn(self.clock)
+        taker = self.taker(1, every(10, 1))
+        other = self.taker(0, every(10, 2))
+        self.long_turn()
+        self.clock.advance(2)
+        self.long_turn()
+        self.assertEqual((self.queue.available, self.queue.tally.expired), (20, 19))
+        taker.take(10)
+        other.take(10)
+        self.long_turn()
+        self.assertEqual((taker.seen, other.seen), (bodies(1), bodies(2, 12, 22, 32)))
+        self.clock.advance(10)
+        self.long_turn()
+        self.assertEqual(self.queue.depth, 5)
+        self.assertEmpty_but(5)
+
+    def assertEmpty_but(self, held: int) -> None:
+        """Nothing is in the store but what consumers hold in memory."""
+        self.assertEqual((self.queue.acquired, self.queue.available), (held, 0))
+        self.assertEqual(self.queue.paged_bytes, 0)
+
+    def test_purged(self) -> None:
+        """What has been purged since it was found is not delivered."""
+        self.put(*range(40))
+        taker = self.taker(1, every(10))
+        self.long_turn()
+        purged = self.queue.purge()
+        self.long_turn()
+        self.assertEqual(self.successResultOf(purged), 39)
+        taker.take(10)
+        self.long_turn()
+        self.assertEqual(taker.seen, bodies(0))
+        self.assertEmpty()
+
+    def test_front_gets_on(self) -> None:
+        """However many come anew, who is in front gets to the end."""
+        self.put(*range(1000))
+        front = self.taker(1, lambda entry: body_of(entry) == b"999")
+        for _ in range(100):
+            Taker(self.queue, 1, selects=lambda _: False)
+            self.queue.dispatch()
+            self.clock.advance(0)
+        self.assertEqual(front.seen, bodies(999))
+
+    def test_short_turns(self) -> None:
+        """With many filters pages are short, so that others get their turn between them."""
+        self.patch(backlog_module, "SCAN_TESTS", 100)
+        self.put(*range(200))
+        takers = [Taker(self.queue, 1, selects=every(1000, -rest)) for rest in range(10)]
+        self.queue.dispatch()
+        self.long_turn()
+        self.assertEqual(len(takers), 10)
+        self.assertGreaterEqual(self.pages, (190 - 50) // backlog_module.LEAST_SCANNED)
+
+    def test_equal_filters(self) -> None:
+        """Filters that are equal are asked once for all."""
+        asked: list[int] = []
+        filters = read_filters(
+            {Symbol("s"): Described(Symbol(SELECTOR), "priority = 4")}, own_container="a"
+        )
+        made = [Selection(filters), Selection(filters)]
+        matches = filters.matches
+
+        def counted(message: Any, origin: Any) -> bool:
+            asked.append(1)
+            return matches(message, origin)
+
+        for each in made:
+            each._matches = counted  # type: ignore[method-assign]
+        self.put(*range(50))
+        for each in made:
+            Taker(self.queue, 0, selects=each).room = 100
+        asked.clear()
+        self.queue.dispatch()
+        self.long_turn()
+        self.assertEqual(len(asked), 40)  # the others are in memory
+        self.assertEqual(made[0], made[1])
+        self.assertNotEqual(made[0], Selection(filters, 5))
+        local = {Symbol("n"): Described(Symbol("apache.org:no-local-filter:list"), [])}
+        mine = Selection(read_filters(local, own_container="a"))
+        self.assertNotEqual(mine, Selection(read_filters(local, own_container="b")))
+        self.assertEqual(mine, mine)
+
+    def test_out_of_turn(self) -> None:
+        """A batch that was begun earlier is committed later: nobody misses its entries."""
+        self.put(*range(20))
+        taker, browser = self.taker(100, every(1)), self.taker(100, every(1), True)
+        early, late = self.broker.begin(), self.broker.begin()
+        self.queue.put(message(b"20"), early, ORIGIN)
+        self.queue.put(message(b"21"), late, ORIGIN)
+        for batch in (late, early):
+            batch.commit()
+            turn(self.clock)
+        self.assertEqual(sorted(taker.seen), sorted(bodies(*range(22))))
+        self.assertEqual(len(browser.seen), len(set(browser.seen)))
+        self.settle(taker, list(taker.held), ACCEPTED)
+        self.assertEqual((self.queue.depth, self.store.rows("q")), (0, []))
+
+    def test_browser_behind(self) -> None:
+        """What comes back behind the place a browser has got to hides nothing before it."""
+        self.put(*range(40))
+        browser = self.taker(15, copies=True)
+        taker = self.taker(1, lambda entry: body_of(entry) == b"35")
+        self.long_turn()
+        self.assertEqual((len(browser.seen), taker.seen), (15, bodies(35)))
+        for _ in range(2):
+            self.settle(taker, list(taker.held), RELEASED)
+            taker.take(1)
+            self.long_turn()
+        browser.take(100)
+        self.long_turn()
+        self.assertEqual(sorted(map(int, browser.seen)), [each for each in range(40) if each != 35])
+        self.settle(taker, list(taker.held), RELEASED)
+        self.queue.detach(taker)
+        browser.take(100)
+        self.long_turn()
+        self.assertEqual(sorted(map(int, browser.seen)), list(range(40)))
