@@ -65,12 +65,14 @@ class Marks:
         origin: the domain it claims to come from.
         return_to: where it wants to go back to.
         fault: what a client that sends it is told that it has done wrong; None for nothing.
+        path_fault: the same where the fault is a demand for a path that nobody can meet.
         is_of_brokers: it has annotations that only brokers make.
     """
 
     origin: object = ABSENT
     return_to: object = ABSENT
     fault: str | None = None
+    path_fault: str | None = None
     is_of_brokers: bool = False
 
 
@@ -90,16 +92,17 @@ def marks_of(section: bytes) -> Marks:
 
 def _read(section: bytes) -> Marks:
     annotations = annotations_of(section)
-    fault = None
+    fault = path_fault = None
     if REPORT in annotations:
         fault = check_wishes(annotations[REPORT])
     if SECURE_PATH in annotations and annotations[SECURE_PATH] not in SECURITY_LEVELS[1:]:
         wanted = ", ".join(SECURITY_LEVELS[1:])
-        fault = f"{SECURE_PATH} is {str(annotations[SECURE_PATH])[:64]!r}, none of {wanted}"
+        path_fault = f"{SECURE_PATH} is {str(annotations[SECURE_PATH])[:64]!r}, none of {wanted}"
     return Marks(
         annotations.get(ORIGIN, ABSENT),
         annotations.get(RETURN_TO, ABSENT),
-        fault,
+        path_fault or fault,
+        path_fault,
         any(mark in annotations for mark in OF_BROKERS),
     )
 
@@ -153,6 +156,8 @@ class Provenance:
 
     def _from_peer(self, message: Message, marks: Marks, origin: Origin) -> Message:
         principal = origin.principal
+        if marks.path_fault is not None:
+            raise NotAllowed(marks.path_fault, info={"code": "policy.path"})
         if marks.return_to is not ABSENT and not self._may_return_to(marks.return_to, origin):
             domain = str(marks.return_to).rpartition("@")[2]
             if not self.speaks_for(principal, domain):

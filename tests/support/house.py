@@ -258,6 +258,8 @@ class Network:
         errors: by domain, what resolving it raises.
         silent: domains whose lookup never comes back.
         dead: domains that refuse connections.
+        holes: hosts that never answer.
+        levels: by domain, what connections to it reach; ``none`` where nothing is said.
         wires: every connection between houses.
     """
 
@@ -267,9 +269,12 @@ class Network:
         self.errors: dict[str, ResolveError] = {}
         self.silent: set[str] = set()
         self.dead: set[str] = set()
+        self.holes: set[str] = set()
+        self.levels: dict[str, str] = {}
         self.wires: list[Wire] = []
         self.lookups: list[str] = []
         self.forgotten: list[str] = []
+        self.tried: list[str] = []
         self.connects = 0
 
     async def resolve(self, domain: str) -> Resolution:
@@ -308,12 +313,17 @@ class _Connector:
         """Stand in for the connector."""
         network = self.network
         network.connects += 1
+        network.tried.append(candidate.host)
+        if candidate.host in network.holes:
+            return Deferred()
         house = network.houses.get(candidate.host)
         if house is None or candidate.host in network.dead:
             words = f"{candidate.host}: connection refused"
             return fail(ConnectError("connect.refused", words, (words,)))
         principal = Principal("peer", self.caller.domain, frozenset({self.caller.domain}))
-        wire = Wire(network.clock, make(TransportFacts(domain)), house.accept(principal))
+        level = network.levels.get(candidate.host, "none")
+        facts = TransportFacts(domain, level=level)
+        wire = Wire(network.clock, make(facts), house.accept(principal))
         network.wires.append(wire)
         return succeed(wire)
 
