@@ -163,7 +163,7 @@ def read_node(options: Mapping[str, Any]) -> Node:
         raise ConfigError(
             [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
         ) from None
-    lines = {("nodes", 0, key): 1 for key in data}
+    lines: dict[Location, int] = {("nodes", 0, key): 1 for key in data}
     place = _Place(config.with_source(Source(None, lines)))
     problems = [
         f"{problem.key.removeprefix('nodes[0].')}: {problem.message}"

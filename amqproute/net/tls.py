@@ -56,7 +56,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.errors import TlsError
-from amqproute.net import identity
+from amqproute.net import dane, identity
 from amqproute.net.revocation import NO_REVOCATIONS, Revocations, read_revocations
 from amqproute.net.trust import Demand, Method, Shown, judge
 
@@ -541,6 +541,7 @@ class CertificateFacts:
         not_before: first moment of validity.
         not_after: last moment of validity.
         fingerprint: SHA-256 over the certificate, lower case hexadecimal.
+        key_fingerprint: SHA-256 over its key (SubjectPublicKeyInfo), likewise.
     """
 
     subject: str
@@ -550,6 +551,7 @@ class CertificateFacts:
     not_before: datetime.datetime
     not_after: datetime.datetime
     fingerprint: str
+    key_fingerprint: str
 
     def __str__(self) -> str:
         return (
@@ -568,6 +570,7 @@ def describe(certificate: x509.Certificate) -> CertificateFacts:
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
         fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        key_fingerprint=dane.record_of(certificate).data.hex(),
     )
 
 

@@ -120,4 +120,5 @@ def _plain(facts: CertificateFacts) -> dict[str, Any]:
         "not-after": facts.not_after.isoformat(),
         "days-left": left.days,
         "sha-256": facts.fingerprint,
+        "key-sha-256": facts.key_fingerprint,
     }
