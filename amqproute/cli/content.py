@@ -17,7 +17,16 @@ from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, Timestamp, UByte, UInt
 
-__all__ = ["Draft", "body_of", "decode_reply", "encode_request", "outcome_words", "plain", "shown"]
+__all__ = [
+    "Draft",
+    "body_of",
+    "decode_reply",
+    "encode_commands",
+    "encode_request",
+    "outcome_words",
+    "plain",
+    "shown",
+]
 
 RETURN_TO = Symbol("x-opt-return-to")
 
@@ -91,6 +100,12 @@ def encode_request(
             sections.encode_section(spec.SECTION_AMQP_VALUE, dict(body)),
         )
     )
+
+
+def encode_commands(message_id: str, reply_to: str, text: str) -> bytes:
+    """Encode a batch of commands to ``$management``, a command on each line."""
+    properties = codec.encode(spec.Properties(message_id=message_id, reply_to=reply_to))
+    return properties + sections.encode_section(spec.SECTION_AMQP_VALUE, text)
 
 
 def decode_reply(encoded: bytes) -> tuple[Mapping[str, Any], Any]:

@@ -12,8 +12,10 @@ import click
 from amqproute import __version__
 from amqproute.cli import render
 from amqproute.cli.bench import bench
+from amqproute.cli.commands.batches import batch
 from amqproute.cli.commands.certificates import certs
 from amqproute.cli.commands.daemon import check, serve
+from amqproute.cli.commands.links import connection, link
 from amqproute.cli.commands.lookup import dns, explain, resolve
 from amqproute.cli.commands.messages import receive, send
 from amqproute.cli.commands.queues import queue
@@ -112,6 +114,9 @@ COMMANDS: Sequence[click.Command] = (
     explain,
     resolve,
     queue,
+    batch,
+    connection,
+    link,
     transaction,
     user,
     certs,

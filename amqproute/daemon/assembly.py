@@ -60,7 +60,7 @@ from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
-from amqproute.frontends.overview import detach_named, link_rows
+from amqproute.frontends.overview import detach_named, link_rows, suspended_row
 from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
 from amqproute.net.connector import Connector, Pace
@@ -744,7 +744,8 @@ class House:
 
     def _link_rows(self) -> list[dict[str, Any]]:
         assert self.shared is not None
-        return [row for frontend in self.shared.frontends for row in link_rows(frontend)]
+        attached = [row for each in self.shared.frontends for row in link_rows(each)]
+        return attached + [suspended_row(row) for row in self.shared.suspended.rows()]
 
     def _close_link(self, name: str) -> None:
         assert self.shared is not None

@@ -69,6 +69,7 @@ class Frontend:
         self.now_ms = shared.now_ms
         self.facts = facts
         self.principal: Principal = ANONYMOUS_PRINCIPAL
+        self.since_ms = shared.now_ms()
         self.is_paused = False
         self.transactions = Transactions(
             shared.transactions, self._timed_out, lambda: self.principal
@@ -127,12 +128,18 @@ class Frontend:
 
     def row(self) -> dict[str, Any]:
         """Return what an operator wants to know, for the management node."""
+        attached = self.links.attached
         return {
             "name": self.facts.remote,
             "principal": str(self.principal),
             "container": self.connection.remote_container_id or "",
             "tls": self.facts.tls_version or "",
+            "since-ms": self.since_ms,
+            "age-ms": max(0, self.now_ms() - self.since_ms),
             "links": len(self.links),
+            "credit-in": sum(link.credit for link in attached if link.role == "receiver"),
+            "credit-out": sum(link.credit for link in attached if link.role == "sender"),
+            "unsettled": sum(len(link.unsettled) for link in attached),
             "transactions": len(self.transactions),
             "deliveries-in": self.connection.deliveries_in,
             "deliveries-out": self.connection.deliveries_out,

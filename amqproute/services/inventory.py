@@ -230,7 +230,10 @@ class Changes:
         for words in self._words:
             self.log.info("{who}: {what}", who=self.by, what=words)
         for done in self._done:
-            done()
+            try:
+                done()
+            except Exception:  # it is durable and answered; the batch's messages have to go on
+                self.log.failure("what {who} asked for is not done to its end", who=self.by)
 
     def not_arrived(self, _: object) -> None:
         """The store did not take it (see `Batch.join`)."""

@@ -384,7 +384,8 @@ class ManagementService:
         assert self._inventory is not None
         if name in self._inventory.links:
             return None
-        count = sum(row["name"] == name for row in self._overview.client_links())
+        links = [row for row in self._overview.client_links() if row["name"] == name]
+        count = sum(row["kind"] != "suspended" for row in links)
         if not count or any(each.name == name for each in self._broker.bindings):
             return None
         changes.did(f"DELETE link {name}", done=partial(self._close_link, name))

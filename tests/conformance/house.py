@@ -37,6 +37,7 @@ from amqproute.daemon.assembly import described
 from amqproute.errors import ConnectError, ResolveError, StoreError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.frontends.overview import detach_named, link_rows
 from amqproute.frontends.terminus import Termini
 from amqproute.net.pump import EngineProtocol
 from amqproute.relay.agent import Agent
@@ -421,7 +422,15 @@ class House:
         self.transfer = TransferService(self.broker, self.relay, rules)
         self.broker.services[TRANSFER] = self.transfer
         self.management = ManagementService(
-            self.broker, policy.allows, world.now_ms, inventory=self.inventory
+            self.broker,
+            policy.allows,
+            world.now_ms,
+            inventory=self.inventory,
+            connections=lambda: [each.row() for each in self.shared.frontends],
+            links=lambda: [row for each in self.shared.frontends for row in link_rows(each)],
+            close_link=lambda name: [
+                detach_named(each, name) for each in tuple(self.shared.frontends)
+            ].clear(),
         )
         for each in (MANAGEMENT, *SYNONYMS):
             self.broker.services[each] = self.management

@@ -135,6 +135,41 @@ class QueueCommandTests(ManagementCase):
         self.assertTrue(lines[0].startswith("QUEUE\tTOTAL\t5\t10\t20"))
         self.assertTrue(lines[-1].startswith("TOTAL\t"))
 
+    def test_batch(self) -> None:
+        """A file of commands: all or none, with the line that is wrong."""
+        text = "create queue x\ncreate queue y\n# and\ncreate link x-y x y\n"
+        done = self.amqproute("batch", code=1, stdin=text + "delete queue nowhere\n")
+        self.assertIn("management.404: 5: there is no queue", done.stderr)
+        self.assertIn("nothing was done", done.stderr)
+        self.amqproute("queue", "show", "x", code=1)
+        done = self.amqproute("batch", stdin=text + "query link x-y\n")
+        self.assertEqual([line[:6] for line in done.stdout.splitlines()[:3]],
+                         ["1: 201", "2: 201", "3: 201"])  # fmt: skip
+        self.publish("x")
+        until(lambda: self.depth("y") == 3, "moved along the link")
+        self.assertIn("expected", self.amqproute("batch", code=2, stdin="explode").stderr)
+        self.amqproute("link", "close", "x-y")
+        self.amqproute("batch", stdin="delete queue x\ndelete queue y with if-unused=true")
+
+    def test_links(self) -> None:
+        """Who is connected, what its links stand at; an operator closes one."""
+        with Wire(self.daemon.plain, container="client.example") as wire:
+            link = wire.attach("sender", "orders", name="to-orders")
+            (row,) = (r for r in self.shown("link", "ls")["links"] if r["name"] == "to-orders")
+            self.assertEqual((row["direction"], row["address"]), ("in", "orders"))
+            self.assertGreater(row["credit"], 0)
+            rows = self.shown("connection", "ls")["connections"]
+            (row,) = (each for each in rows if each["container"] == "client.example")
+            self.assertEqual((row["principal"], row["links"]), ("anonymous", 1))
+            self.assertGreater(row["credit-in"], 0)
+            lines = self.amqproute("link", "ls", "--node", "orders").stdout.splitlines()
+            self.assertTrue(lines[1].startswith("to-orders\tin\torders\tanonymous\t"))
+            self.assertIn("client.example", self.amqproute("connection", "ls").stdout)
+            self.amqproute("link", "close", "to-orders")
+            error = wire.wait(lambda each: getattr(each, "link", None) is link).error
+            self.assertEqual(error.condition, "amqp:link:detach-forced")
+        self.amqproute("link", "close", "nobody", code=1)
+
     def test_unreachable(self) -> None:
         """No daemon: exit code 3."""
         done = self.amqproute("queue", "ls", "--url", "unix:/nowhere/at/all", code=3)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``batch``: several changes of the running daemon at once, all of them or none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import click
+
+from amqproute.cli import content, render
+from amqproute.cli.client import Client
+from amqproute.cli.commands.asking import MANAGEMENT, in_touch
+from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.refusal import NEGATIVE, USAGE, ClientError
+
+__all__ = ["batch"]
+
+
+@click.command()
+@click.argument("file", type=click.File(encoding="utf-8"), default="-")
+@access_options
+@json_option
+def batch(
+    file: IO[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Carry out the commands in FILE, or on standard input: all of them, or none.
+
+    One command on a line; lines that begin with # are skipped. OPTIONS is key=value, with commas
+    between them; the keys are those under `nodes` in the configuration.
+
+    \b
+        create [or assert] queue|topic NAME [with OPTIONS]
+        create [or assert] link NAME SOURCE DESTINATION [with filter="color = 'red'"]
+        create [or assert] alias NAME NODE
+        assert|update|delete queue|topic|link NAME [with OPTIONS]
+        rename queue|topic|link|alias NAME NEW-NAME
+        purge queue NAME
+        query TYPE [NAME] [with OPTIONS]
+    """
+    text = file.read()
+
+    async def work(client: Client) -> tuple[Mapping[str, Any], Any]:
+        reply = await client.request(
+            MANAGEMENT,
+            lambda message_id, reply_to: content.encode_commands(message_id, reply_to, text),
+        )
+        return content.decode_reply(reply)
+
+    properties, body = in_touch(Access(url, config, trust), work)
+    status = int(properties.get("statusCode") or 0)
+    facts = content.plain(body) if isinstance(body, dict) else {}
+    if as_json:
+        render.json_text(facts)
+    elif facts.get("committed"):
+        for row in facts["results"]:
+            click.echo(f"{row['index'] + 1}: {row['status']} {row['description']}")
+            for each in row["attributes"].get("entities", ()):
+                click.echo("   " + "  ".join(f"{key}={value}" for key, value in each.items()))
+    if not facts.get("committed"):
+        words = str(properties.get("statusDescription", "no words"))
+        step = "nothing was done; correct the command and send the batch again"
+        raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)

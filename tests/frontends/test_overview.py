@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Links as operators see them, and their end by an operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.frontends.overview import link_rows
+from amqproute.wire.amqp10 import codec, spec
+from tests.conformance.house import Client, World, condition, section, section_of
+
+
+class OverviewTests(SynchronousTestCase):
+    """G-13, G-17."""
+
+    def setUp(self) -> None:
+        self.house = World().house()
+        self.client = self.house.client().ready("worker")
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """Return the rows of the client's links, by name."""
+        frontend = next(
+            each for each in self.house.frontends if each.connection.remote_container_id == "worker"
+        )
+        return {row["name"]: row for row in link_rows(frontend)}
+
+    def ask(self, text: str) -> list[dict[str, Any]]:
+        """Send commands by a client of its own; return their results."""
+        operator = self.house.client().ready("operator")
+        source = spec.Source(dynamic=True)
+        address = operator.receiver(None, source=source, credit=1).source.address
+        operator.sender("$management", handle=1)
+        asked = codec.encode(spec.Properties(message_id="m", reply_to=address))
+        operator.publish(0, asked + section(spec.SECTION_AMQP_VALUE, text), handle=1)
+        operator.run()
+        (reply,) = operator.messages()
+        results: list[dict[str, Any]] = section_of(reply, spec.SECTION_AMQP_VALUE)["results"]
+        operator.hang_up()
+        return results
+
+    def test_rows(self) -> None:
+        """Both directions, with credit and what is unsettled."""
+        self.client.fill([b"1", b"2", b"3"])
+        self.client.sender("q", handle=0, name="in")
+        self.client.receiver("q", handle=1, name="out", credit=2)
+        rows = self.rows()
+        self.assertEqual((rows["in"]["direction"], rows["in"]["address"]), ("in", "q"))
+        self.assertEqual(rows["in"]["credit"], self.client.house.shared.limits.link_credit)
+        out = rows["out"]
+        self.assertEqual((out["direction"], out["node"], out["credit"]), ("out", "q", 0))
+        self.assertEqual((out["unsettled"], out["deliveries"], out["copies"]), (2, 2, False))
+        self.assertEqual((out["container"], out["principal"]), ("worker", "anonymous"))
+        whole = {each.row()["container"]: each.row() for each in self.house.frontends}["worker"]
+        self.assertEqual((whole["unsettled"], whole["links"], whole["credit-out"]), (2, 2, 0))
+
+    def test_query(self) -> None:
+        """`query link` shows them beside the bindings."""
+        self.client.sender("q", name="in")
+        (result,) = self.ask("query link with kind=link, container=worker")
+        (row,) = result["attributes"]["entities"]
+        self.assertEqual((row["name"], row["is-waiting"]), ("in", False))
+
+    def test_closed_by_an_operator(self) -> None:
+        """`delete link` detaches them; what they held is there for others."""
+        self.client.fill([b"1"])
+        self.client.receiver("q", name="out", credit=1)
+        (result,) = self.ask("delete link out")
+        self.assertEqual((result["status"], result["attributes"]["links"]), (200, 1))
+        self.client.run()
+        self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:link:detach-forced")
+        self.assertEqual(self.rows(), {})
+        other: Client = self.house.client().ready("other")
+        other.receiver("q", credit=1)
+        self.assertEqual(other.bodies(), [b"1"])
+        self.assertEqual(self.ask("delete link out")[0]["status"], 404)
+        self.assertEqual(self.ask("rename link out in")[0]["status"], 404)
