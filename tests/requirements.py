@@ -715,6 +715,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_resume_model.PublisherTests.test_model",
         "tests.frontends.test_suspended.RestartTests.test_confirmed",
         "tests.frontends.test_suspended.RestartTests.test_restart",
+        "tests.integration.test_exactly_once.ExactlyOnceTests.test_kill",
     ),
     "P-17": ("tests.frontends.test_queues.OptionTests.test_delivery_modes",),
     "P-18": (

@@ -10,6 +10,8 @@ order and turns them into verbs of the broker; it never touches the transport.
 * An attach is answered by `attaching.Attaching`; `terminus.Termini` resolves it: address to node,
   access rules, what is in force. The answer may have to wait for the DNS (is there a domain
   beta.example?), with a deadline. `links.Links` knows which links there are, and ends them.
+* A link that is detached and not closed is suspended: what it leaves unsettled stays in
+  `suspended.SuspendedLinks` until it comes back, or its time is over.
 * `inbound.Inbound` is a link that a client sends on. All messages of one read, on all links, go
   into *one* batch; when it is committed, one disposition per run of delivery-ids says so.
 * `outbound.Outbound` is a link that a client receives on, and an `IConsumer` of its source.
