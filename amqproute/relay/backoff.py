@@ -83,7 +83,7 @@ class BackOff:
         died = self.window.is_dead and not was_dead
         if died or self.failures == 1 or before not in ("", verdict.code):
             (self.log.warn if died else self.log.info)(
-                "{destination} {what} ({failures} failed attempts): {error}; {waiting} messages "
+                "{destination} {what} ({failures} attempts): {error}; {waiting} messages "
                 "wait, next attempt in {delay:.0f} s",
                 destination=self._key,
                 what="is dead" if self.window.is_dead else "cannot be reached",

@@ -107,7 +107,9 @@ class Share:
         if (self._messages_left <= 0 or self._bytes_left <= 0) and self._turn is None:
             self._turn = self._clock.callLater(0, self._next_turn)
         if self._limiter is not None:
-            self._limiter.spend(count, octets, self._clock.seconds())
+            # In all, not only what is in memory: the line is what may be thin.
+            whole = sum([entry.message.size for entry in entries])
+            self._limiter.spend(count, whole, self._clock.seconds())
 
     def _next_turn(self) -> None:
         self._turn = None

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.internet.task import Clock
+
 from amqproute import conditions
 from amqproute.broker.levels import line_key
 from amqproute.broker.limits import QueueLimits
@@ -356,6 +358,53 @@ class FairnessTests(SchedulerCase):
             [Message(row.encoded).body_values()[0] for row in rows],
             [b"high 1", b"high 2", b"1", b"2", b"3", b"low"],
         )
+
+
+class NeighborTests(SchedulerCase):
+    """What the dead, the silent and the slow cost the others: nothing."""
+
+    COUNT = 20
+
+    def latencies(self, are_ill: bool) -> list[float]:
+        """Send to many for a while; return how long each message to the healthy ones took."""
+        self.clock = Clock()
+        self.network = Network(self.clock)
+        self.alpha = self.house("alpha.example", node("dead"))
+        names = [f"d{number:02}.example" for number in range(self.COUNT)]
+        houses = {name: self.beta(name) for name in names}
+        if are_ill:
+            self.network.dead.add(names[0])
+            self.network.holes.add(names[1])
+            houses[names[2]].broker.nodes["orders"].limits = QueueLimits(capacity=3)
+        healthy = [houses[name] for name in names[3:]]
+        seen = dict.fromkeys(names, 0)
+        begun: list[float] = []
+        took = []
+        for _ in range(120):
+            begun.append(self.clock.seconds())
+            for name in names:
+                self.put(*[b"x"] * (20 if name in names[:3] else 1), to=name)
+            for _ in range(10):
+                self.clock.advance(0.05)
+                for house in healthy:
+                    there = house.depth("orders")
+                    for number in range(seen[house.domain], there):
+                        took.append(self.clock.seconds() - begun[number])
+                    seen[house.domain] = there
+        self.assertEqual(len(took), 120 * len(healthy))
+        return sorted(took)
+
+    def test_neighbors(self) -> None:
+        """One dead, one black hole and one slow: the others notice nothing."""
+        well = self.latencies(False)
+        ill = self.latencies(True)
+        at = int(0.99 * len(well))
+        self.assertLessEqual(ill[at], well[at] * 1.1)
+        dead = self.alpha.relay.destinations["d00.example"]
+        self.assertEqual(self.network.tried.count("d00.example"), dead.failures)
+        self.assertLess(dead.failures, 9)
+        self.assertGreater(dead.queue.depth, 2000)
+        self.assertLess(self.network.tried.count("d01.example"), 3)
 
 
 class StuckTests(SchedulerCase):

@@ -29,7 +29,7 @@ from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
 from amqproute.services.transfer import AliasTarget, TransferRules, TransferService
 from amqproute.values import Local, NextHop, Origin, Principal, RouteRule
-from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10 import codec, sections, spec
 from tests.support.fakes import KeptStore, make_broker, message, node, settle_down
 
 ANN = Principal("user", "ann")
@@ -402,6 +402,28 @@ class ReceiptTests(TransferCase):
         self.stream = self.receipts.stream(BETA, "s", self.forgotten.append)
         self.put("q", self.origin(7))
         self.assertEqual(self.depth("q"), 1)
+
+    def test_message_ids(self) -> None:
+        """A peer of another make is known by the message-ids, where that is wanted."""
+        self.receipts.suppresses = lambda _: True
+        known = self.receipts.by_message_id(BETA)
+
+        def put(message_id: str | None) -> None:
+            properties = codec.encode(spec.Properties(to="q", message_id=message_id))
+            body = sections.encode_section(spec.SECTION_DATA, b"x")
+            batch = self.broker.begin()
+            self.service.put(Message(properties + body), batch, peer(known, b"any tag"))
+            batch.commit()
+            settle_down(self.clock)
+
+        for message_id in ("a", "b", "a", None, None):
+            put(message_id)
+        self.assertEqual((self.depth("q"), self.service.tally.duplicates), (4, 1))
+        self.receipts = Receipts(lambda _: True)
+        self.receipts.recovered(self.store.recovery().received)
+        known = self.receipts.by_message_id(BETA)
+        put("b")
+        self.assertEqual(self.depth("q"), 4)
 
     def test_refused_messages_leave_no_receipt(self) -> None:
         """What was refused is looked at again when it comes again."""
