@@ -29,7 +29,7 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded
-from amqproute.filters.registry import SELECTOR, FilterSet, read_filters
+from amqproute.filters.registry import SELECTOR, TOPIC, FilterSet, read_filters
 from amqproute.interfaces import IConsumer
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
@@ -56,6 +56,7 @@ class BindingDeclaration:
         selector: which messages; None for all.
         mode: ``copy`` for topics, ``move`` for queues; None for what fits.
         label: what operators call it; empty for a description of the way.
+        subject: which messages, by their subject; ``*`` is one word of it, ``#`` any number.
     """
 
     source: str
@@ -63,14 +64,16 @@ class BindingDeclaration:
     selector: str | None = None
     mode: Mode | None = None
     label: str = ""
+    subject: str | None = None
 
     @property
     def name(self) -> str:
         """What operators call it."""
         if self.label:
             return self.label
+        about = f" ({self.subject})" if self.subject is not None else ""
         condition = f" [{self.selector}]" if self.selector else ""
-        return f"{self.source} -> {self.target}{condition}"
+        return f"{self.source} -> {self.target}{about}{condition}"
 
     def renamed(self, name: str, new_name: str) -> BindingDeclaration:
         """Return the same between nodes of which one has got another name."""
@@ -81,15 +84,17 @@ class BindingDeclaration:
         )
 
     def filters(self, now_ms: Callable[[], int]) -> FilterSet:
-        """Compile the selector.
+        """Compile the selector and the subject.
 
         Raises:
             InvalidField: it is none.
         """
-        if not self.selector:
-            return read_filters(None, own_container="")
-        value = Described(Symbol(SELECTOR), self.selector)
-        return read_filters({Symbol("selector"): value}, own_container="", now_ms=now_ms)
+        wanted = {}
+        if self.subject is not None:  # first: it costs less than a selector
+            wanted[Symbol("subject")] = Described(Symbol(TOPIC), self.subject)
+        if self.selector:
+            wanted[Symbol("selector")] = Described(Symbol(SELECTOR), self.selector)
+        return read_filters(wanted, own_container="", now_ms=now_ms)
 
 
 @implementer(IConsumer)

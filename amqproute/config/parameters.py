@@ -365,6 +365,12 @@ class Binding(Settings):
         max_length=4096,
         description="A selector over the messages, as in color = 'red' AND size > 3. null: all.",
     )
+    subject: str | None = Field(
+        default=None,
+        max_length=255,
+        description="Only messages with this subject; * stands for one of its words, # for any "
+        "number, as in orders.*.eu or orders.# (words have dots between them). null: all.",
+    )
     mode: Literal["copy", "move"] | None = Field(
         default=None,
         description="copy from a topic, move from a queue; it may be left out.",

@@ -900,7 +900,9 @@ def _options(node: Node) -> QueueOptions:
 
 def binding_declaration(binding: Binding) -> BindingDeclaration:
     """Return a binding of the configuration in the broker's words."""
-    return BindingDeclaration(binding.source, binding.target, binding.filter, binding.mode)
+    return BindingDeclaration(
+        binding.source, binding.target, binding.filter, binding.mode, subject=binding.subject
+    )
 
 
 def _is_domain(name: str) -> bool:

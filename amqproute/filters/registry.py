@@ -27,6 +27,7 @@ from amqproute.filters.properties import (
     properties_filter,
 )
 from amqproute.filters.selector import Clock, compile_selector
+from amqproute.filters.subject import SubjectFilter
 from amqproute.message import Message
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
 
@@ -36,12 +37,16 @@ MAX_FILTERS: Final = 8
 SELECTOR: Final = "apache.org:selector-filter:string"
 NO_LOCAL: Final = "apache.org:no-local-filter:list"
 SQL: Final = "amqp:sql-filter"
+DIRECT: Final = "apache.org:legacy-amqp-direct-binding:string"
+TOPIC: Final = "apache.org:legacy-amqp-topic-binding:string"
 
 CODES: Final[Mapping[int, str]] = MappingProxyType(
     {
         0x120: SQL,
         0x173: PROPERTIES,
         0x174: APPLICATION_PROPERTIES,
+        0x0000468C00000000: DIRECT,
+        0x0000468C00000001: TOPIC,
         0x0000468C00000003: NO_LOCAL,
         0x0000468C00000004: SELECTOR,
     }
@@ -234,6 +239,15 @@ def _selector(dialect: Dialect) -> Maker:
     return make
 
 
+def _subject(has_wildcards: bool) -> Maker:
+    def make(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
+        if not isinstance(value, str):
+            raise _refusal(name, "a subject is a string")
+        return SubjectFilter(str(value), has_wildcards)
+
+    return make
+
+
 def _no_local(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
     # Its value says nothing: the registered form is a list, JMS clients send a string.
     return NoLocal(own_container)
@@ -260,6 +274,8 @@ _MAKERS: Final[Mapping[str, Maker]] = MappingProxyType(
         SELECTOR: _selector(Dialect.SELECTOR),
         SQL: _selector(Dialect.FILTEX),
         NO_LOCAL: _no_local,
+        DIRECT: _subject(False),
+        TOPIC: _subject(True),
         PROPERTIES: _properties,
         APPLICATION_PROPERTIES: _application,
     }

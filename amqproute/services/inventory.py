@@ -977,6 +977,7 @@ def _link(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
         options.get("filter"),
         options.get("mode"),
         name,
+        options.get("subject"),
     )
 
 
@@ -986,6 +987,7 @@ def _shown(link: BindingDeclaration) -> dict[str, Any]:
         "source": link.source,
         "target": link.target,
         "filter": link.selector,
+        "subject": link.subject,
         "mode": link.mode,
     }
 

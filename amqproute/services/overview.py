@@ -109,6 +109,7 @@ class Overview:
                 "source": declaration.source,
                 "target": declaration.target,
                 "filter": declaration.selector,
+                "subject": declaration.subject,
                 "mode": binding.mode,
                 "moved": binding.moved,
                 "refused": binding.refused,

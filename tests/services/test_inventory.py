@@ -423,6 +423,27 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.broker.bindings, {})
         self.assertEqual(self.notes(), {"node": ["a"]})
 
+    def test_exchanges(self) -> None:
+        """N-07: a topic with bindings by subject does what an exchange of AMQP 0-9-1 did."""
+        self.do(
+            "create topic exchange\ncreate queue eu\ncreate queue all\ncreate queue exact\n"
+            "create link a exchange eu with subject=orders.*.eu\n"
+            "create link b exchange all with subject=orders.#\n"
+            "create link c exchange exact with subject=orders.1.us\n"
+        )
+        batch = self.broker.begin()
+        for subject in ("orders.1.eu", "orders.1.us", "orders", "invoices.1.eu"):
+            properties = codec.encode(spec.Properties(subject=subject))
+            body = sections.encode_section(spec.SECTION_DATA, b"x")
+            self.broker.target("exchange").put(Message(properties + body), batch, ORIGIN)
+        batch.commit()
+        self.clock.advance(0)
+        depths = [self.broker.nodes[name].depth for name in ("eu", "all", "exact")]
+        self.assertEqual(depths, [1, 3, 1])
+        self.restart()
+        self.assertEqual(self.statuses("assert link a with subject=orders.*.eu"), [200])
+        self.do("update link a with subject=null")
+
     def test_links_refused(self) -> None:
         """No such node, a circle, the wrong mode, an unknown option."""
         self.do("create queue a\ncreate link l orders a")

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters over the subject, as the bindings of AMQP 0-9-1 exchanges are (N-07).
+
+``apache.org:legacy-amqp-direct-binding:string`` wants one subject. The other kind,
+``apache.org:legacy-amqp-topic-binding:string``, has a pattern of words with dots between them, in
+which ``*`` stands for one word and ``#`` for any number of them, none too. With these on bindings
+a topic node does what a direct, topic or fanout exchange did; ``routing-key`` is the subject.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from amqproute.errors import InvalidField
+from amqproute.message import Message
+
+LONGEST: Final = 255
+"""Octets of a subject that a filter asks for: a routing key had no more."""
+
+ONE: Final = "*"
+ANY: Final = "#"
+
+
+class SubjectFilter:
+    """Selects messages by their subject; a message without one has the empty subject.
+
+    Attributes:
+        pattern: as given.
+        needs: ``properties``.
+    """
+
+    __slots__ = ("_words", "pattern")
+
+    needs: Final = frozenset(("properties",))
+
+    def __init__(self, pattern: str, has_wildcards: bool) -> None:
+        if len(pattern.encode()) > LONGEST:
+            raise InvalidField(f"a filter for subjects of over {LONGEST} octets")
+        self.pattern = pattern
+        words = pattern.split(".")
+        wild = has_wildcards and (ONE in words or ANY in words)
+        self._words: Sequence[str] | None = words if wild else None
+
+    def matches(self, message: Message, origin: str | None = None) -> bool:
+        """Tell whether the subject is the one that is wanted."""
+        subject = message.properties.subject or ""
+        if self._words is None:
+            return subject == self.pattern
+        return _fits(self._words, subject.split("."))
+
+    def __repr__(self) -> str:
+        return f"<SubjectFilter {self.pattern}>"
+
+
+def subject_filter(pattern: str) -> SubjectFilter:
+    """Return the filter for a subject, or for a pattern if it has wildcards."""
+    return SubjectFilter(pattern, True)
+
+
+def _fits(pattern: Sequence[str], words: Sequence[str]) -> bool:
+    """Match words with a pattern; only the last ``#`` seen is ever reconsidered."""
+    at = behind = 0
+    any_at, any_behind = -1, 0
+    while behind < len(words):
+        if at < len(pattern) and pattern[at] == ANY:
+            any_at, any_behind = at, behind
+            at += 1
+        elif at < len(pattern) and pattern[at] in (ONE, words[behind]):
+            at += 1
+            behind += 1
+        elif any_at >= 0:
+            any_behind += 1
+            at, behind = any_at + 1, any_behind
+        else:
+            return False
+    return all(word == ANY for word in pattern[at:])
