@@ -235,6 +235,8 @@ class Origin:
         stream: for a relaying peer, the receipts of its stream; None otherwise.
         tag: the delivery-tag of the message being put.
         is_dead_letter: it has left a queue undelivered; its life does not end a second time.
+        replies: for `services.replies`: node to the alias that replies find it by.
+        gone_at: when the link ended, by the clock of the house; None while it is there.
     """
 
     principal: Principal
@@ -243,6 +245,8 @@ class Origin:
     stream: Any = None
     tag: bytes = b""
     is_dead_letter: bool = False
+    replies: dict[str, str] | None = None
+    gone_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

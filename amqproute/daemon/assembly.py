@@ -29,6 +29,7 @@ from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.branch_record import NOTES as BRANCH_NOTES
+from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.branch_record import holds_of
 from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
@@ -343,6 +344,7 @@ class House:
         await self._identify(recovery.notes.get(OWN_NOTES, {}))
         config = self.config
         branches = recovery.notes.get(BRANCH_NOTES, {})
+        recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
         self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches))
         self.inventory.recovered(recovery.notes)
         self.receipts.recovered(recovery.received)
@@ -483,6 +485,7 @@ class House:
         self.branches = Branches(
             self.shared.transactions,
             self.broker,
+            self.store,
             now_ms,
             self.shared.termini.node_for,
             self.relay.admit,

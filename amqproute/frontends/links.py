@@ -196,6 +196,7 @@ class Links:
         elif isinstance(context, Coordinator):
             context.gone()
         elif isinstance(context, Inbound):
+            context.origin.gone_at = self._shared.seconds()
             target = context.target
             if isinstance(target, Queue | Topic):
                 target.publishers.leave(context)

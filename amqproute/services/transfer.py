@@ -27,6 +27,7 @@ from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of
 from amqproute.routing import trail
 from amqproute.routing.table import Router
 from amqproute.services.provenance import Provenance
+from amqproute.services.replies import ReplyPaths
 from amqproute.values import Local, NextHop, Origin, Principal
 
 
@@ -71,6 +72,9 @@ class TransferService:
         broker: the local nodes.
         hops: the relay queues, an `IHops`.
         rules: see `TransferRules`.
+
+    Attributes:
+        replies: writes reply addresses that lead back; None where they are left as they are.
     """
 
     name = TRANSFER_NODE
@@ -80,6 +84,7 @@ class TransferService:
         self.hops = hops
         self._check_trail = _trail_check(rules.own_id, rules.max_hops)
         self.rules = rules
+        self.replies: ReplyPaths | None = None
         self.provenance = self._make_provenance(rules)
         self.tally = TransferTally()
 
@@ -122,9 +127,13 @@ class TransferService:
             raise PreconditionFailed("`to` names no node")
         if is_reserved(node):  # spelled so that it did not begin like one
             raise NotAllowed(f"messages for the service {node!r} are not transferred")
-        verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
-        if not self.rules.allows(origin.principal, verb, node):
-            raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
+        asked = self.replies.node_of(node) if self.replies is not None else None
+        if asked is not None:
+            node = asked  # who has the alias was asked, and may answer
+        else:
+            verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
+            if not self.rules.allows(origin.principal, verb, node):
+                raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
         self.keep(self._broker.target(node), message, batch, origin)
         if not batch.is_rehearsal:
             self.tally.local += 1
@@ -192,7 +201,10 @@ class TransferService:
             Unresolved: the hop has to be asked about first.
             AmqpError: there is proof that the hop does not exist, or a mail loop.
         """
-        self.keep(self.hops.target(hop), message, batch, origin)
+        target = self.hops.target(hop)
+        if self.replies is not None and not origin.is_peer:
+            message = self.replies.leaving(message, batch, origin)
+        self.keep(target, message, batch, origin)
         if not batch.is_rehearsal:
             self.tally.relayed += 1
 
