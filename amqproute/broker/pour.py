@@ -15,6 +15,7 @@ from typing import Any, Final
 from twisted.python.failure import Failure
 
 from amqproute.entry import Entry
+from amqproute.errors import StoreError
 from amqproute.wire.amqp10.outbox import OutgoingParts
 
 __all__ = ["PART_BYTES", "Pour"]
@@ -108,9 +109,14 @@ class Pour:
 
     def _has_read(self, part: bytes) -> None:
         self._is_reading = False
-        if not self.is_over:
-            self._next = [part]
-            self.go()
+        if self.is_over:
+            return
+        if not part and self.outgoing.missing:
+            short = StoreError("the rest of the message is shorter than it was")
+            self._has_failed(Failure(short))  # type: ignore[no-untyped-call] # Twisted's
+            return
+        self._next = [part]
+        self.go()
 
     def _has_failed(self, failure: Failure) -> None:
         self._is_reading = False

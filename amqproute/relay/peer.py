@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from amqproute.address import TRANSFER_NODE, from_compatibility
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, NotAllowed
+from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
 from amqproute.interfaces import IConnectionUser
 from amqproute.message import (
     LONGEST_REMEMBERED,
@@ -25,6 +25,7 @@ from amqproute.message import (
     header_of,
 )
 from amqproute.relay import verdict
+from amqproute.relay.large import LargeLink
 from amqproute.relay.verdict import Verdict
 from amqproute.routing import trail
 from amqproute.values import (
@@ -132,6 +133,14 @@ class PeerSession:
         self._verdict: Verdict | None = None
         self._answers: list[tuple[Sequence[Delivery], Any]] = []
         self._offered: frozenset[bytes] = frozenset()
+        self._large = LargeLink(
+            self._attach_large,
+            lambda: self.link,
+            self._head_of,
+            lambda: self.is_paused,
+            self.flush,
+            self._decided,
+        )
         self.in_doubt: list[Entry] = []
         self._handlers: dict[type, Callable[[Any], None]] = {
             ev.TlsAgreed: _nothing,
@@ -158,21 +167,23 @@ class PeerSession:
     @property
     def in_flight(self) -> int:
         """Deliveries without an outcome."""
-        return len(self.link.unsettled) if self.link is not None else 0
+        return self._large.in_flight + (len(self.link.unsettled) if self.link is not None else 0)
 
     def holds(self) -> list[Entry]:
         """Return the entries without an outcome."""
         if self.link is None:
             return []
-        return [delivery.context for delivery in self.link.unsettled.values()]
+        deliveries = [*self.link.unsettled.values(), *self._large.deliveries()]
+        return [*(delivery.context for delivery in deliveries), *self._large.waiting]
 
     @property
     def lowest_in_flight(self) -> int | None:
         """The lowest entry id without an outcome, or None."""
-        if self.link is None or not self.link.unsettled:
+        if self.link is None:
             return None
-        held = self.link.unsettled.values()
-        return min((each.context.id for each in held if each.context is not None), default=None)
+        held = [*self.link.unsettled.values(), *self._large.deliveries()]
+        entries = [each.context for each in held if each.context is not None]
+        return min((entry.id for entry in (*entries, *self._large.waiting)), default=None)
 
     @property
     def oldest_in_flight(self) -> object:
@@ -182,7 +193,7 @@ class PeerSession:
         """
         link = self.link
         if link is None or not link.unsettled:
-            return None
+            return self._large.progress
         oldest = next(iter(link.unsettled))
         return (oldest, self.connection.frames_out if self.is_paused else 0)
 
@@ -226,6 +237,10 @@ class PeerSession:
                     del kept[tag]
                     resume = True
                 prefix, start = prefix_of(entry, now_ms)
+                if message.rest is not None:
+                    self._check_size(message.size)
+                    self._large.add(entry)
+                    continue
                 send(
                     (prefix, message.encoded[start:] if start else message.encoded),
                     tag,
@@ -240,6 +255,43 @@ class PeerSession:
             message.forget()
         self.flush()
         return refused
+
+    # -- very large messages -------------------------------------------------------------------
+
+    def _check_size(self, size: int) -> None:
+        """Refuse what the peer does not take; what goes before the message is not counted."""
+        most = self.link.max_message_size if self.link is not None else 0
+        if 0 < most < size:
+            raise MessageSizeExceeded(f"the message has {size} octets, the peer takes {most}")
+
+    def _head_of(self, entry: Entry) -> tuple[bytes, ...]:
+        prefix, start = self._prefix(entry, self._now_ms())
+        return prefix, entry.message.encoded[start:]
+
+    def _attach_large(self) -> Link | None:
+        first = self.link
+        if first is None or self.connection.state is not State.OPEN:
+            return None
+        properties: Mapping[str, Any] | None = None
+        if self.keeps_receipts:
+            # The first link is at work: what is in flight there may come again.
+            floor = min([self._floor(), *filter(None, [self.lowest_in_flight])])
+            properties = {STREAM: self._stream, FLOOR: floor}
+        assert isinstance(first.target, spec.Target)
+        return self.connection.begin().attach(
+            f"{first.name}/large",
+            "sender",
+            source=spec.Source(address=self.hop.key),
+            target=spec.Target(address=None if self._target == ANONYMOUS else self._target),
+            snd_settle_mode=spec.SENDER_UNSETTLED,
+            rcv_settle_mode=spec.RECEIVER_FIRST,
+            properties=properties,
+        )
+
+    def _decided(self, entry: Entry, state: Any) -> None:
+        """An outcome that is ours, not the peer's."""
+        self._outcomes([entry], verdict.for_outcome(state), state)
+        self._commit()
 
     def _resume(self, entry: Entry, tag: bytes) -> bool:
         """Act on what the peer has kept of a delivery of an earlier link (part 2 §2.6.13).
@@ -297,7 +349,7 @@ class PeerSession:
         link = self.link
         if answers and link is not None and link.is_active:
             for deliveries, state in answers:
-                link.session.settle(deliveries, state, True)
+                deliveries[0].link.session.settle(deliveries, state, True)
             self.flush()
 
     def close(self, why: Verdict = CLOSED) -> None:
@@ -341,6 +393,7 @@ class PeerSession:
         """See `IConnectionUser.writable`."""
         self.is_paused = False
         self._room()
+        self._large.go()
 
     def lost(self, reason: Failure) -> None:
         """See `IConnectionUser.lost`."""
@@ -395,6 +448,10 @@ class PeerSession:
     def _link_attached(self, event: ev.LinkAttached) -> None:
         if not event.is_answer:
             return
+        if event.link is not self.link:
+            if event.link is self._large.link and event.attach.target is not None:
+                self._large.attached(is_refused=False)
+            return
         if event.attach.target is None:
             self._is_refused = True  # the detach that follows says why
             return
@@ -412,7 +469,10 @@ class PeerSession:
         self._attached(self)
 
     def _link_detached(self, event: ev.LinkDetached) -> None:
-        if event.link is not self.link:
+        if event.link is not self.link and event.link is not self._large.link:
+            return
+        if event.link is not self.link and event.link.target is None:
+            self._large.attached(is_refused=True)
             return
         if not self._is_attached and self._fall_back():
             return
@@ -452,10 +512,13 @@ class PeerSession:
         if self._is_over:
             return
         self._is_over = True
-        if deliveries is None:
-            deliveries = list(self.link.unsettled.values()) if self.link is not None else ()
+        held = dict.fromkeys(deliveries or ())
+        if self.link is not None:
+            held |= dict.fromkeys([*self.link.unsettled.values(), *self._large.deliveries()])
+        waiting = self._large.end()
         # Without a context: the outcome is here, only our settling of it has not gone out.
-        self.in_doubt = [each.context for each in deliveries if each.context is not None]
+        self.in_doubt = [each.context for each in held if each.context is not None]
+        self.in_doubt += waiting
         self._ended(self, self._verdict or verdict.for_code("peer.lost", ""))
 
     # -- outcomes --------------------------------------------------------------------------------
@@ -476,9 +539,11 @@ class PeerSession:
             self._answers.append((event.deliveries, state))
         if entries:
             self._outcomes(entries, verdict.for_outcome(state), state)
+        self._large.go()
 
     def _flowed(self, event: object) -> None:
         self._room()
+        self._large.go()
 
 
 def _prefix_maker(
