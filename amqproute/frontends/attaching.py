@@ -280,14 +280,14 @@ class Attaching:
         suspended = self._shared.suspended
         key = self._links.key(link)
         kept = suspended.find(key)
-        taken = kept.held if kept is not None and isinstance(kept.held, Taken) else Taken()
+        taken = kept.held if kept is not None and isinstance(kept.held, Taken) else Taken(key)
         if taken.is_pending:
             self._join_when_known(link, attach, taken)
             return
         suspended.take(key)
         if found.dynamic:
             self._links.adopt(found.node, link)
-        taken.make_durable(key if found.terminus.durable else None)
+        taken.is_durable = bool(found.terminus.durable)
         origin = self._origin(attach)
         inbound = Inbound(
             self._frontend, link, found.node, origin, self._shared.limits.link_credit, taken

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -44,6 +44,7 @@ RELEASED = spec.Released()
 OUTCOMES = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 TXN_ID = Symbol("txn-id")
 """Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
+_T = TypeVar("_T")
 _TAG_OCTETS = 4
 _TAG = struct.Struct(">I").pack
 
@@ -63,6 +64,20 @@ class _Again:
     entry: Entry | None
     outcome: Any = None
     resumes: bool = True
+
+
+def _by_outcome(pairs: Iterable[tuple[Any, _T]]) -> list[tuple[Any, list[_T]]]:
+    """Join what has the same outcome; accepted, of which there are thousands, is one group."""
+    groups: list[tuple[Any, list[_T]]] = []
+    accepted: list[_T] = []
+    for outcome, each in pairs:
+        if type(outcome) is not spec.Accepted:
+            groups.append((outcome, [each]))
+        else:
+            if not accepted:
+                groups.append((outcome, accepted))
+            accepted.append(each)
+    return groups
 
 
 @implementer(IConsumer)
@@ -306,7 +321,7 @@ class Outbound:
             theirs: the receiver's unsettled map.
             is_complete: what is not in that map is not known to the receiver.
         """
-        decided: list[tuple[Entry, Any]] = []
+        decided: list[tuple[Any, Entry]] = []
         wrong = None
         self._tags = parked.last_tag
         entries, parked.entries = parked.entries, {}
@@ -320,14 +335,14 @@ class Outbound:
                     self._left[tag] = entry
             elif isinstance(state, self._agreed):
                 self._again.append(_Again(tag, None, state))
-                decided.append((entry, state))
+                decided.append((state, entry))
             else:
                 if isinstance(state, OUTCOMES):
                     wrong = state
                 self._again.append(_Again(tag, entry))
-        for entry, outcome in decided:
-            self.forget([entry])
-            self._frontend.settle(self, [entry], outcome)
+        for outcome, decisions in _by_outcome(decided):
+            self.forget(decisions)
+            self._frontend.settle(self, decisions, outcome)
         if wrong is not None:
             words = f"the outcome {wrong.symbol} was not agreed at attach"
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
@@ -351,6 +366,7 @@ class Outbound:
         link = self.link
         frontend = self._frontend
         now_ms = frontend.now_ms()
+        answers: list[tuple[Any, Delivery]] = []
         while self._again and not (frontend.is_paused or frontend.is_stopping):
             if not link.is_active or min(link.credit, link.session.remote_incoming_window) <= 0:
                 break
@@ -359,11 +375,10 @@ class Outbound:
             each = self._again.popleft()
             entry = each.entry
             if entry is None:
-                # It is settled by us when what the receiver has decided is on the disk.
                 state = told(each.outcome)
                 delivery = link.send((b"",), each.tag, state=state, resume=True)
                 delivery.local_state = each.outcome
-                frontend.settle(self, (), each.outcome, [delivery])
+                answers.append((each.outcome, delivery))
                 continue
             parts = entry.message.for_delivery(
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
@@ -376,6 +391,9 @@ class Outbound:
             except MessageSizeExceeded:
                 self.forget([entry])
                 self._too_large(entry)
+        for outcome, deliveries in _by_outcome(answers):
+            # Settled by us as well, when what the receiver has decided is on the disk.
+            frontend.settle(self, (), outcome, deliveries)
         frontend.flush()
 
     def _held(self, deliveries: Sequence[Delivery]) -> dict[bytes, Entry]:

@@ -167,29 +167,26 @@ class Taken:
     It is handed on from one attachment of the link to the next.
 
     Args:
-        link: names the terminus in the store; None if it is not durable.
+        link: names the terminus in the store.
 
     Attributes:
+        is_durable: what comes from now on is kept in the store.
         outcomes: by delivery-tag.
         is_pending: the link is gone, and something that came on it waits for the disk or the DNS.
     """
 
-    __slots__ = ("_link", "_noted", "_tell", "is_pending", "outcomes")
+    __slots__ = ("_link", "_noted", "_tell", "is_durable", "is_pending", "outcomes")
 
-    def __init__(self, link: Key | None = None) -> None:
+    def __init__(self, link: Key = ("", "", "", "")) -> None:
         self._link = link
         self._noted: set[bytes] = set()
         self._tell: list[Callable[[], None]] = []
+        self.is_durable = False
         self.is_pending = False
         self.outcomes: dict[bytes, Any] = {}
 
     def __len__(self) -> int:
         return len(self.outcomes)
-
-    @property
-    def is_durable(self) -> bool:
-        """Whether what is known stands in the store."""
-        return self._link is not None
 
     @property
     def octets(self) -> int:
@@ -207,15 +204,10 @@ class Taken:
         for tell in telling:
             tell()
 
-    def make_durable(self, link: Key | None) -> None:
-        """Keep what comes from now on in the store, or (with None) in memory only."""
-        self._link = link
-
     def note(self, tag: bytes, batch: Batch) -> None:
         """Have it on the disk, with the message, that the message of this tag was accepted."""
-        if self._link is not None:
-            batch.transaction.note(NOTES, note_key(self._link, tag), _ACCEPTED)
-            self._noted.add(tag)
+        batch.transaction.note(NOTES, note_key(self._link, tag), _ACCEPTED)
+        self._noted.add(tag)
 
     def unnote(self, tags: Iterable[bytes]) -> None:
         """The commit with these has failed."""
@@ -236,7 +228,7 @@ class Taken:
         noted = self._noted
         for tag in tags:
             self.outcomes.pop(tag, None)
-            if tag in noted and self._link is not None:
+            if tag in noted:
                 noted.discard(tag)
                 begin().transaction.note(NOTES, note_key(self._link, tag), None)
 

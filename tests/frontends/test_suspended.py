@@ -331,6 +331,24 @@ class RestartTests(InboundCase):
         self.assertEqual(self.house.depth("q"), 2)
         self.assertEqual(self.notes(), {})
 
+    def test_downgraded(self) -> None:
+        """What stands in the store goes with its settlement, also of a link that asks for less."""
+        link = self.client.sender("q", properties=EXACTLY_ONCE)
+        self.run_now()
+        self.hush()
+        self.client.send(link, message(b"1"))
+        self.run_now()
+        self.lose()
+        self.client = self.house.client()
+        self.run_now()
+        link = self.client.sender("q", unsettled={b"0": None})
+        self.run_now()
+        self.assertEqual(link.remote_attach.unsettled, {b"0": spec.Accepted()})
+        link.send((b"",), b"0", resume=True, settled=True, state=spec.Accepted())
+        self.client.flush()
+        self.run_now()
+        self.assertEqual(self.notes(), {})
+
     def test_closed(self) -> None:
         """A link that is closed leaves nothing behind, not even what was under way."""
         link = self.client.sender("q", properties=EXACTLY_ONCE)
