@@ -699,7 +699,7 @@ class Limits(Settings):
     )
     resume_timeout: Seconds = Field(
         default=3600.0,
-        ge=0,
+        ge=1,
         le=604800,
         description="The longest that a link which is detached, and not closed, may come back. Its "
         "client may ask for less. Until then the messages that it had not settled are kept for it.",
