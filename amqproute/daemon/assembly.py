@@ -55,7 +55,7 @@ from amqproute.daemon.federation import (
     make_resolver,
     peer_policy,
 )
-from amqproute.daemon.reporting import make_reporter, proved_domain, report_terms
+from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
@@ -80,6 +80,7 @@ from amqproute.services import dtx, relay_operations
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
 from amqproute.services.inventory import Configured, Described, Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
+from amqproute.services.replies import REPLY_NOTES, ReplyPaths
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
@@ -173,6 +174,13 @@ class House:
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
         self.delays: DelayWatch | None = None
+        self.replies = ReplyPaths(
+            self.broker,
+            reactor,
+            lambda: own_domain(self.config),
+            lambda principal, verb, node: self._policy.allows(principal, verb, node),
+            lambda: str(uuid.uuid4()),
+        )
         self.branches: Branches | None = None
         self.shared: Shared | None = None
         self._total = ConnectionCount(limits.max_connections)
@@ -398,6 +406,7 @@ class House:
         if self.delays is not None:
             self.delays.recovered(recovery.notes.get(DELAY_NOTES, {}))
             self.delays.start()
+        self.replies.recovered(recovery.notes.get(REPLY_NOTES, {}))
         self.relay.start()
 
     def _qualified(self, name: str) -> str:
@@ -461,6 +470,7 @@ class House:
             lambda: transfer.rules.router,
             report_terms(self.config, self.container_id),
         )
+        self._use_replies(transfer)
         self.delays = DelayWatch(
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
         )
@@ -501,6 +511,13 @@ class House:
         coordinator = dtx.DtxCoordinator(self.broker, self.branches, allows)
         self.broker.services[dtx.DTX_COORDINATOR] = coordinator
         dtx.register(self.broker.services[MANAGEMENT], self.branches)
+
+    def _use_replies(self, transfer: TransferService) -> None:
+        """Make reply aliases, or not; those that there are lead back in any case."""
+        relay = self.config.relay
+        self.replies.grace_seconds = relay.reply_grace
+        self.replies.is_making = relay.reply_aliases
+        transfer.replies = self.replies
 
     def _return_target(self, address: str) -> Any:
         """Where a message goes back to: a node here, or a relay queue, without asking the DNS."""
@@ -613,6 +630,7 @@ class House:
         elif self.contexts is not contexts:
             changed.append("tls")  # listeners and connectors with TLS, or none
         self.transfer.reload(rules)
+        self._use_replies(self.transfer)
         if self.delays is not None:
             self.delays.reporter.terms = report_terms(config, self.container_id)
             self.delays.after_seconds = config.reports.delay_after
@@ -721,6 +739,7 @@ class House:
             self.branches.stop()
         if self.delays is not None:
             self.delays.stop()
+        self.replies.stop()
         if self.shared is not None:
             self.shared.suspended.stop()
         self.broker.stop()

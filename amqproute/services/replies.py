@@ -79,6 +79,9 @@ class ReplyPaths:
         allows: (principal, verb, node) to bool: the access rules.
         new_token: gives an unguessable text.
         grace_seconds: how long an alias outlives its link.
+
+    Attributes:
+        is_making: new aliases are made; those that there are lead back in any case.
     """
 
     log = Logger()
@@ -94,6 +97,7 @@ class ReplyPaths:
     ) -> None:
         self.aliases: dict[str, Alias] = {}
         self.grace_seconds = grace_seconds
+        self.is_making = True
         self._broker = broker
         self._clock = clock
         self._domain = domain
@@ -119,6 +123,8 @@ class ReplyPaths:
 
     def leaving(self, message: Message, batch: Any, origin: Origin) -> Message:
         """Return a client's message as it leaves for another domain."""
+        if not self.is_making:
+            return message
         address = message.reply_to
         domain = self._domain()
         if not isinstance(address, str) or not address or not domain:
