@@ -159,6 +159,7 @@ class Branch:
         transaction: what it contains; None for a recovered one that nobody has asked to resolve
             yet, and for one that is resolved.
         record: the record it was recovered from.
+        rows: ids of the rows of its posted messages, once it is prepared.
         leftover: what of that record its transaction has not got.
         reserved: places kept free for it once it is prepared, by queue.
         command: what it waits for the store with: no other command is taken meanwhile.
@@ -171,6 +172,7 @@ class Branch:
         "owner",
         "record",
         "reserved",
+        "rows",
         "since_ms",
         "state",
         "suspended",
@@ -187,6 +189,7 @@ class Branch:
         self.suspended = 0
         self.transaction: Transaction | None = None
         self.record: Record | None = None
+        self.rows: list[int] = []
         self.leftover: Leftover | None = None
         self.reserved: dict[Queue, int] = {}
         self.command: str | None = None

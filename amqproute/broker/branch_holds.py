@@ -17,6 +17,25 @@ from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
 from amqproute.entry import Entry
 
 
+async def load_rows(store: Any, key: str, ids: Sequence[int]) -> list[Any]:
+    """Read these rows, ascending; those that are in the store no more are left out.
+
+    Raises:
+        StoreError: they cannot be read.
+    """
+    wanted = set(ids)
+    found: list[Any] = []
+    after = 0
+    for one in ids:
+        if one <= after:
+            continue  # it was in, or missing from, a page that is read already
+        limit = min(LOAD_MESSAGES, ids[-1] - one + 1)
+        rows = await store.load(key, one - 1, limit, LOAD_BYTES)
+        found += [row for row in rows if row.id in wanted]
+        after = rows[-1].id if rows else ids[-1]
+    return found
+
+
 class BranchHolds:
     """Entries and places of one queue.
 
@@ -74,19 +93,10 @@ class BranchHolds:
             StoreError: they cannot be read.
         """
         line = next(each for each in self._levels.lines if each.key == key)
-        wanted = set(ids)
-        found: list[Entry] = []
-        after = 0
-        for one in ids:
-            if one <= after:
-                continue  # it was in, or missing from, a page that is read already
-            limit = min(LOAD_MESSAGES, ids[-1] - one + 1)
-            rows = await self._store.load(key, one - 1, limit, LOAD_BYTES)
-            found += [line.entry(row) for row in rows if row.id in wanted]
-            after = rows[-1].id if rows else ids[-1]
+        found = [line.entry(row) for row in await load_rows(self._store, key, ids)]
         for entry in found:
             entry.taken = True
         return found
 
 
-__all__ = ["BranchHolds"]
+__all__ = ["BranchHolds", "load_rows"]

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A branch as it stands in the store: a note of the kind `NOTES`, under the branch's key.
 
-A prepared one holds the posted messages, whole, and of each retired entry the line it stands in,
-its id and its outcome; the rows of these entries stay where they are. One that an operator has
-decided holds the decision only. What was taken from, or posted to, memory alone is not in it: a
-restart ends such messages, in a branch or not.
+A prepared one says of each posted message where it goes, and of each retired entry the line it
+stands in, its id and its outcome. The posted messages themselves are rows of a queue of their own,
+`ROWS`, which is no node; the rows of the retired entries stay where they are. One that an operator
+has decided holds the decision only. What was taken from, or posted to, memory alone is not in it:
+a restart ends such messages, in a branch or not.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from amqproute.broker.batch import Batch
 from amqproute.broker.branch import Branch, State, XaError, Xid
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import Posting, Transaction
@@ -21,6 +23,8 @@ from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 
 NOTES: Final = "branch"
+ROWS: Final = "amqp$branch"
+"""The queue in the store on which the messages stand that prepared branches have posted."""
 FORMAT: Final = 1
 """First element of every record; another one is another release's."""
 _KINDS: Final = ("user", "peer", "uid", "anonymous")
@@ -32,14 +36,14 @@ class StoredPosting:
 
     Attributes:
         target: name of the target; of a queue, that of its rows.
-        encoded: the message.
+        row: the id of the message's row.
         principal: who posted it.
         container_id: the container it came from.
         tag: its delivery-tag.
     """
 
     target: str
-    encoded: bytes
+    row: int
     principal: Principal
     container_id: str
     tag: bytes
@@ -73,6 +77,7 @@ class Record:
         since_ms: when.
         postings: what it will put.
         retirements: what it holds.
+        places: how many places it keeps free, by the name of a queue's rows.
     """
 
     owner: str
@@ -81,6 +86,7 @@ class Record:
     since_ms: int
     postings: list[StoredPosting] = field(default_factory=list)
     retirements: list[StoredRetirement] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return it as the octets of an AMQP list."""
@@ -92,7 +98,7 @@ class Record:
                 self.state.value,
                 self.since_ms,
                 [
-                    [each.target, each.encoded, each.principal.kind, each.principal.name,
+                    [each.target, each.row, each.principal.kind, each.principal.name,
                      sorted(each.principal.names), each.container_id, each.tag]
                     for each in self.postings
                 ],
@@ -100,6 +106,7 @@ class Record:
                     [each.line, each.entry_id, each.size, codec.encode(each.outcome)]
                     for each in self.retirements
                 ],
+                self.places,
             ]
         )  # fmt: skip
         return encoded
@@ -113,7 +120,7 @@ class Record:
         """
         value, _ = codec.decode(encoded)
         try:
-            number, owner, xid, state, since_ms, postings, retirements = value
+            number, owner, xid, state, since_ms, postings, retirements, places = value
             if number != FORMAT:
                 raise DecodeError(f"the record of a branch has format {number}, not {FORMAT}")
             return cls(
@@ -123,14 +130,15 @@ class Record:
                 int(since_ms),
                 [_posting(*each) for each in postings],
                 [_retirement(*each) for each in retirements],
+                {rows: int(count) for rows, count in places.items()},
             )
-        except (TypeError, ValueError, XaError) as error:
+        except (AttributeError, TypeError, ValueError, XaError) as error:
             raise DecodeError(f"the record of a branch is damaged: {error}") from None
 
 
 def _posting(
     target: str,
-    encoded: bytes,
+    row: int,
     kind: Any,
     name: str,
     names: Iterable[str],
@@ -140,34 +148,39 @@ def _posting(
     if kind not in _KINDS:
         raise ValueError(f"nobody is a {kind!r}")
     principal = Principal(kind, name, frozenset(names))
-    return StoredPosting(target, encoded, principal, container_id, tag)
+    return StoredPosting(target, int(row), principal, container_id, tag)
 
 
 def _retirement(line: str, entry_id: int, size: int, outcome: bytes) -> StoredRetirement:
     return StoredRetirement(line, int(entry_id), int(size), spec.decode_composite(outcome, 0)[0])
 
 
-def record_of(branch: Branch, transaction: Transaction, lasts: Callable[[Posting], bool]) -> Record:
+def record_of(
+    branch: Branch,
+    transaction: Transaction,
+    batch: Batch,
+    next_id: Callable[[], int],
+    lasts: Callable[[Posting], bool],
+) -> Record:
     """Return what has to be kept of a branch that is being prepared.
 
     Args:
         branch: the branch.
         transaction: what it contains.
+        batch: gets rows for the posted messages.
+        next_id: gives ids for them.
         lasts: whether a posting's target outlives a restart.
     """
     record = Record(branch.owner, branch.xid, State.PREPARED, branch.since_ms)
+    record.places = {queue.rows: count for queue, count in branch.reserved.items()}
     for posting in transaction.postings:
         if lasts(posting):
-            target, origin = posting.target, posting.origin
+            target, origin, message = posting.target, posting.origin, posting.message
             name = target.rows if isinstance(target, Queue) else target.name
+            row = next_id()
+            batch.transaction.enqueue(ROWS, row, message.encoded, batch.now_ms, 0, 0, message.rest)
             record.postings.append(
-                StoredPosting(
-                    name,
-                    posting.message.encoded,
-                    origin.principal,
-                    origin.container_id,
-                    posting.tag,
-                )
+                StoredPosting(name, row, origin.principal, origin.container_id, posting.tag)
             )
     for each in transaction.retirements:
         entry = each.entry
@@ -192,4 +205,4 @@ def holds_of(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, int]]]:
     return held
 
 
-__all__ = ["NOTES", "Record", "StoredPosting", "StoredRetirement", "holds_of", "record_of"]
+__all__ = ["NOTES", "ROWS", "Record", "StoredPosting", "StoredRetirement", "holds_of", "record_of"]

@@ -6,8 +6,9 @@ which is looked up when it is needed; `_Sender` for whoever waited to be told; `
 consumer that held the entries of a queue. From there on one and the same code acts for branches
 of this run of the daemon and for those of an earlier one.
 
-Until then the entries stay in the store, and their lines know their ids and do not hand them out
-(`Queue.hold`); they are read when the branch is to be resolved.
+Until then all stays in the store: the posted messages are on no queue, and of the entries that were
+taken the lines know the ids and do not hand them out (`branch_holds`). They are read when the
+branch is to be resolved.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amqproute.broker.batch import Batch
-from amqproute.broker.branch_record import Record, StoredPosting
+from amqproute.broker.branch_holds import load_rows
+from amqproute.broker.branch_record import ROWS, Record
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import Posting, Retirement, Transaction
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, NotFound, Unresolved
+from amqproute.errors import NotFound, StoreError
 from amqproute.message import Message
 from amqproute.values import Origin, Principal
 
@@ -78,18 +80,21 @@ class _Keeper:
         self.queue.release([each.entry for each in retirements])
 
 
-def _postings(record: Record, broker: Broker, find: Find) -> list[Posting]:
+async def _postings(record: Record, broker: Broker, store: Any, find: Find) -> list[Posting]:
     sender = _Sender()
+    found = await load_rows(store, ROWS, [each.row for each in record.postings])
+    if len(found) < len(record.postings):
+        raise StoreError(f"{len(record.postings) - len(found)} of its messages are not there")
     return [
         Posting(
             sender,
             None,
             _Way(each.target, each.principal, broker, find),
-            Message(each.encoded),
+            Message(row.encoded, row.rest),
             Origin(each.principal, container_id=each.container_id),
             each.tag,
         )
-        for each in record.postings
+        for each, row in zip(record.postings, found, strict=True)
     ]
 
 
@@ -116,7 +121,13 @@ class Leftover:
 
 
 async def revive(
-    record: Record, transaction: Transaction, broker: Broker, find: Find, *, is_lenient: bool
+    record: Record,
+    transaction: Transaction,
+    broker: Broker,
+    store: Any,
+    find: Find,
+    *,
+    is_lenient: bool,
 ) -> Leftover:
     """Put into a new transaction what a record says.
 
@@ -124,6 +135,7 @@ async def revive(
         record: of a prepared branch.
         transaction: a new one.
         broker: the nodes.
+        store: the `IStore`.
         find: see there.
         is_lenient: entries of nodes that are not there may stay where they are: for a roll-back
             that is all there is to do.
@@ -133,7 +145,7 @@ async def revive(
 
     Raises:
         NotFound: entries belong to a node that the configuration does not name any more.
-        StoreError: they cannot be read.
+        StoreError: they, or the posted messages, cannot be read.
     """
     held: dict[str, dict[int, Any]] = {}
     for each in record.retirements:
@@ -157,45 +169,8 @@ async def revive(
             Retirement(transaction, keeper, None, entry, outcomes[entry.id], True)
             for entry in entries
         ]
-    transaction.restore(_postings(record, broker, find), retirements)
+    transaction.restore(await _postings(record, broker, store, find), retirements)
     return leftover
 
 
-class _Everything(dict[Queue, int]):
-    """Says of any queue that as much as you like is leaving it."""
-
-    def get(self, key: Queue, default: Any = None) -> int:
-        """See `Batch.leaving`."""
-        return 1 << 31
-
-
-def places(
-    postings: Sequence[StoredPosting], broker: Broker, find: Find, begin: Callable[[], Batch]
-) -> dict[Queue, int]:
-    """Return how many places a recovered branch will need, by queue, as far as that is known now.
-
-    What goes to a domain that nobody has asked the DNS about is not: it waits on a relay queue,
-    which has no capacity.
-    """
-    counts: dict[Queue, int] = {}
-    leaving = _Everything()
-    for each in postings:
-        batch = begin()
-        batch.is_rehearsal = batch.is_transactional = True
-        batch.leaving = leaving  # there was room for it, whoever has come since
-        origin = Origin(each.principal, container_id=each.container_id)
-        try:
-            _Way(each.target, each.principal, broker, find).put(
-                Message(each.encoded), batch, origin
-            )
-            for queue, entries in batch.arrivals.items():
-                counts[queue] = counts.get(queue, 0) + len(entries)
-        except (AmqpError, Unresolved):
-            # Told by the commit, when it is asked for.
-            pass
-        finally:
-            batch.abandon()
-    return counts
-
-
-__all__ = ["Find", "Leftover", "places", "revive"]
+__all__ = ["Find", "Leftover", "revive"]

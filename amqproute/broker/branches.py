@@ -43,7 +43,7 @@ from twisted.logger import Logger
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch import HEURISTIC, Branch, State, Xa, XaError, Xid
 from amqproute.broker.branch_record import NOTES, Record, record_of
-from amqproute.broker.branch_recovery import Find, places, revive
+from amqproute.broker.branch_recovery import Find, revive
 from amqproute.broker.broker import Broker
 from amqproute.broker.transaction import (
     Posting,
@@ -85,6 +85,7 @@ class Branches:
     Args:
         terms: of transactions; they get to know the branches.
         broker: the nodes.
+        store: the `IStore`.
         now_ms: the wall clock, ms since the epoch.
         find: finds the target of a name again, see `branch_recovery.Find`.
         admit: has a next hop looked up, see `IHops.admit`.
@@ -101,6 +102,7 @@ class Branches:
         self,
         terms: TransactionTerms,
         broker: Broker,
+        store: Any,
         now_ms: Callable[[], int],
         find: Find,
         admit: Callable[[Any], Deferred[Any]],
@@ -110,6 +112,7 @@ class Branches:
         self.allows = allows
         self.limits = limits = limits or BranchLimits()
         self._broker = broker
+        self._store = store
         self._clock = terms.clock
         self._now_ms = now_ms
         self._find = find
@@ -162,9 +165,14 @@ class Branches:
                 continue
             branch = Branch(record.xid, record.owner, record.state, record.since_ms)
             branch.record = record
+            branch.rows = [each.row for each in record.postings]
             self._known[record.owner, record.xid] = branch
             if record.state is State.PREPARED:
-                found = places(record.postings, self._broker, self._find, self._broker.begin)
+                found = {
+                    queue: count
+                    for rows, count in record.places.items()
+                    if (queue := self._broker.queue_of_rows(rows)) is not None
+                }
                 self._reserve(branch, found)
             self.log.warn(
                 "branch {key} is {state}, with {count} operations: it waits for its transaction "
@@ -327,7 +335,8 @@ class Branches:
             self._reserve(branch, found)
             branch.since_ms = self._now_ms()
             batch = self._broker.begin()
-            record = record_of(branch, transaction, self._lasts)
+            record = record_of(branch, transaction, batch, self._store.next_id, self._lasts)
+            branch.rows = [each.row for each in record.postings]
             batch.transaction.note(NOTES, branch.key, record.encode())
             await batch.commit()
         except AmqpError as error:
@@ -455,7 +464,12 @@ class Branches:
         value = None
         if left is not None:
             value = Record(branch.owner, branch.xid, left, self._now_ms()).encode()
-        return lambda batch: batch.transaction.note(NOTES, branch.key, value)
+
+        def note(batch: Batch) -> None:
+            batch.transaction.note(NOTES, branch.key, value)
+            batch.transaction.dequeue(branch.rows)
+
+        return note
 
     async def _commit(self, branch: Branch, left: State | None) -> None:
         is_prepared = branch.state is State.PREPARED
@@ -507,7 +521,12 @@ class Branches:
         transaction = self._book.declare(branch)
         try:
             branch.leftover = await revive(
-                record, transaction, self._broker, self._find, is_lenient=is_lenient
+                record,
+                transaction,
+                self._broker,
+                self._store,
+                self._find,
+                is_lenient=is_lenient,
             )
         except (AmqpError, StoreError):
             transaction.roll_back()
@@ -557,6 +576,7 @@ class Branches:
             branch.since_ms = self._now_ms()
             self._known[branch.owner, branch.xid] = branch
         branch.transaction = branch.record = branch.leftover = None
+        branch.rows = []
 
     def _drop(self, branch: Branch) -> None:
         """Roll a branch back of which nothing is in the store."""

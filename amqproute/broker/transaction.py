@@ -49,7 +49,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.broker.batch import Batch
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, NotAllowed, NotImplementedHere, ResourceLimitExceeded
+from amqproute.errors import AmqpError, NotAllowed, ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import spec
@@ -271,10 +271,6 @@ class Transaction:
         if getattr(target, "acts_at_once", False):
             raise NotAllowed(  # G-04
                 f"what {target.name} does cannot be rolled back: send it outside of a transaction"
-            )
-        if message.rest is not None and getattr(self.owner, "xid", None) is not None:
-            raise NotImplementedHere(
-                f"a message of {message.size} octets cannot be part of a distributed transaction"
             )
         rehearsal = self._begin(is_rehearsal=True)
         try:

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.branch import Xa, XaError, Xid
-from amqproute.broker.branch_record import NOTES, holds_of
+from amqproute.broker.branch_record import NOTES, ROWS, holds_of
 from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
@@ -110,6 +110,7 @@ class BranchCase(SynchronousTestCase):
         recovery = self.store.recovery()
         notes = recovery.notes.get(NOTES, {})
         subscriptions = recovery.notes.get(SUBSCRIPTIONS, {})
+        recovery.queues.pop(ROWS, None)
         self.broker.recovered(recovery.queues, subscriptions, holds_of(notes))
         self.broker.declare(nodes or self.nodes, {})
         self.terms = TransactionTerms(
@@ -119,7 +120,7 @@ class BranchCase(SynchronousTestCase):
             TransactionLimits(total_bytes=100_000),
         )
         self.branches = Branches(
-            self.terms, self.broker, wall(self.clock), self.find, self.admit,
+            self.terms, self.broker, self.store, wall(self.clock), self.find, self.admit,
             lambda principal: principal == ANN, self.limits,
         )  # fmt: skip
         self.branches.recovered(notes)

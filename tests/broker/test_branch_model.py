@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from amqproute.broker.branch import Xid
-from amqproute.broker.branch_record import NOTES
+from amqproute.broker.branch_record import NOTES, ROWS
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.wire.amqp10 import spec
@@ -190,6 +190,9 @@ class ModelTests(BranchCase):
         """Compare."""
         lasting = {xid for xid, work in self.works.items() if work.state not in ("active", "idle")}
         self.assertEqual(len(self.store.notes.get(NOTES, {})), len(lasting))
+        prepared = [work for work in self.works.values() if work.state == "prepared"]
+        rows = sum(len(work.posted) for work in prepared)
+        self.assertEqual(len(self.store.rows(ROWS)), rows)
         for name in ("q", "r"):
             queue = self.broker.nodes[name]
             held = [each for work in self.works.values() for each in work.taken if each[1] == name]

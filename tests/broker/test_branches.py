@@ -16,6 +16,7 @@ from amqproute.broker.options import Duplicates, QueueOptions
 from amqproute.broker.subscription import Definition
 from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
 from amqproute.filters.registry import NO_FILTERS
+from amqproute.message import Message
 from amqproute.values import NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from tests.broker.branch_rig import ANN, OWNER, XID, BranchCase, Link
@@ -226,6 +227,27 @@ class RestartTests(BranchCase):
         settle_down(self.clock)
         self.assertEqual((taker.bodies, found.queue.acquired), ([b"2"], 2))
         self.assertEqual((self.do("commit"), found.queue.acquired), ("OK", 1))
+
+    def test_very_large(self) -> None:
+        """The rest of a very large message stays where it is, and is named by rows throughout."""
+        draft = self.broker.draft(lambda _: None)
+        draft.append([b"\x00\x53\x75\xa0\x03abc"])
+        done = draft.finish()
+        settle_down(self.clock)
+        body = self.successResultOf(done)
+        head = message(b"").encoded[: message(b"").bare_from]
+        for verb, depth in (("rollback", 0), ("commit", 1)):
+            transaction = self.open()
+            link = Link(self.broker.nodes["q"])
+            delivery = SimpleNamespace(tag=b"t")
+            target = self.broker.nodes["r"]
+            transaction.post(link, delivery, target, Message(head, body), Origin(ANN))
+            self.do("end")
+            self.assertEqual(self.do("prepare"), "OK")
+            self.restart()
+            self.assertEqual((self.do(verb), self.broker.nodes["r"].depth), ("OK", depth))
+        (entry,) = Link(self.broker.nodes["r"]).entries
+        self.assertEqual((entry.message.encoded, entry.message.rest.size), (head, body.size))
 
     def test_held_once(self) -> None:
         """A queue that takes a message-id once knows those that branches hold."""

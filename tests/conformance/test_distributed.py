@@ -98,6 +98,7 @@ class DistributedCase(SynchronousTestCase):
         self.branches = Branches(
             house.shared.transactions,
             house.broker,
+            house.store,
             self.world.now_ms,
             house.shared.termini.node_for,
             house.relay.admit,
