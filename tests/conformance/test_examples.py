@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.auth.policy import Rule
 from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
+from amqproute.errors import ResolveError
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
@@ -218,6 +219,62 @@ class ExampleTests(SynchronousTestCase):
             self.assertEqual(list(annotations["x-opt-amqproute-trace"]), ["a.test"])
             self.assertTrue(header_of(each).durable)
 
+    def test_w13_wrong_certificate(self) -> None:
+        """W-13: a broker that does not prove the domain's name gets nothing."""
+        near = self.world.house("a.test", nodes=[])
+        stranger = self.world.house("c.test", nodes=["q"])
+        self.world.domains["b.test"] = ["amqp.c.test"]
+        client = near.client().ready()
+        client.sender("q@b.test")
+        client.publish(0, message(header=spec.Header(durable=True)))
+        self.world.advance(400)
+        client.run()
+        self.assertIsInstance(client.one(spec.Disposition).state, spec.Accepted)
+        self.assertIn(("amqp.c.test", "b.test"), self.world.connects)
+        self.assertEqual((stranger.depth(), stranger.frontends), (0, []))
+
+    def test_w14_relay_failover(self) -> None:
+        """W-14: the second SRV target after the first; a domain that takes nothing.
+
+        The kills of W-14 are in `tests.integration.test_crash` and `test_federation`.
+        """
+        near = self.world.house("a.test", nodes=[])
+        far = self.world.house("b.test", nodes=["q"])
+        self.world.domains["b.test"] = ["dead.b.test", "amqp.b.test"]
+        words = "the domain says that it takes no AMQP"
+        self.world.domains["closed.test"] = ResolveError("dns.no-service", words, permanent=True)
+        client = near.client().ready()
+        client.sender("q@b.test")
+        client.publish(0, message(b"x"))
+        self.world.advance(2)
+        self.assertEqual([host for host, _ in self.world.connects[:2]],
+                         ["dead.b.test", "amqp.b.test"])  # fmt: skip
+        self.assertEqual(far.depth(), 1)
+        client.sender("amqp$transfer", handle=1)
+        client.run()
+        client.all(spec.Disposition)
+        client.publish(1, message(to="q@closed.test"), handle=1)
+        client.run(1)
+        self.assertEqual(condition(client.one(spec.Disposition).state), "amqp:not-found")
+
+    def test_w14_connection_lost(self) -> None:
+        """W-14: the link breaks while the other broker writes: nothing lost, nothing twice."""
+        near = self.world.house("a.test", nodes=[])
+        far = self.world.house("b.test", nodes=["q"])
+        client = near.client().ready()
+        client.sender("q@b.test")
+        client.publish(0, message(b"0", header=spec.Header(durable=True)))
+        self.world.advance(1)
+        far.store.is_held = True
+        for number in range(1, 20):
+            client.publish(number, message(b"%d" % number, header=spec.Header(durable=True)))
+        self.world.cut_all()
+        far.store.let_go()
+        self.world.advance(400)
+        reader = far.client().ready()
+        reader.receiver(credit=50)
+        self.assertEqual(reader.bodies(), [b"%d" % number for number in range(20)])
+
     def test_w15_aliases_and_access(self) -> None:
         """W-15: a user who may use one alias, and a peer that is no open relay."""
         alice = Principal("user", "alice")
@@ -320,6 +377,25 @@ class ExampleTests(SynchronousTestCase):
         answer = client.one(spec.Disposition).state
         self.assertEqual(condition(answer), "amqp:not-allowed")
         self.assertNotIn("a", house.broker.nodes)
+
+    def test_w19_relayed_lifetime(self) -> None:
+        """W-19, T-30: what waited for the other broker arrives with less time to live."""
+        near = self.world.house("a.test", nodes=[])
+        far = self.world.house("b.test", nodes=["q"])
+        self.world.down.add("amqp.b.test")
+        client = near.client().ready()
+        client.sender("q@b.test")
+        for number, seconds in enumerate((10, 1000)):
+            header = spec.Header(durable=True, ttl=seconds * 1000)
+            client.publish(number, message(b"%d" % seconds, header=header))
+        self.world.advance(60)
+        self.world.down.clear()
+        self.world.advance(300)
+        reader = far.client().ready()
+        reader.receiver(credit=10)
+        (got,) = reader.messages()
+        self.assertEqual(body_of(got), b"1000")
+        self.assertLess(header_of(got).ttl, 940_000)
 
     def test_w21_routing_faults(self) -> None:
         """W-21: each fault, unsettled and pre-settled."""
