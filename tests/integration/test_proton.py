@@ -31,6 +31,7 @@ try:
         Described,
         Disposition,
         Endpoint,
+        Link,
         Message,
         SSLDomain,
         Terminus,
@@ -39,7 +40,16 @@ try:
         timestamp,
         ulong,
     )
-    from proton.reactor import AtMostOnce, Container, Copy, Filter, ReceiverOption, Selector
+    from proton.handlers import MessagingHandler
+    from proton.reactor import (
+        AtMostOnce,
+        Container,
+        Copy,
+        Filter,
+        ReceiverOption,
+        Selector,
+        SenderOption,
+    )
     from proton.utils import BlockingConnection, LinkDetached, SendException
 except ImportError:
     proton = None
@@ -55,6 +65,42 @@ if proton is not None:
             """Ask for it."""
             receiver.source.expiry_policy = Terminus.EXPIRE_WITH_CONNECTION
             receiver.source.timeout = 30
+
+    class ExactlyOnce(SenderOption):  # type: ignore[misc]
+        """The link property that asks for exactly-once."""
+
+        def apply(self, sender: Any) -> None:
+            """Ask for it."""
+            sender.properties = {symbol("delivery-mode"): symbol("exactly-once")}
+
+    class OncePublisher(MessagingHandler):  # type: ignore[misc]
+        """Sends three messages exactly once; Proton settles what is accepted."""
+
+        def __init__(self, url: str, node: str) -> None:
+            super().__init__()
+            self.url, self.node = url, node
+            self.sent = self.accepted = 0
+            self.mode: Any = None
+
+        def on_start(self, event: Any) -> None:
+            self.connection = event.container.connect(self.url, reconnect=False, heartbeat=None)
+            event.container.create_sender(
+                self.connection, self.node, name="once", options=ExactlyOnce()
+            )
+
+        def on_sendable(self, event: Any) -> None:
+            self.mode = event.sender.remote_rcv_settle_mode
+            while event.sender.credit and self.sent < 3:
+                event.sender.send(Message(body=self.sent, durable=True))
+                self.sent += 1
+
+        def on_accepted(self, event: Any) -> None:
+            self.accepted += 1
+            if self.accepted == 3:
+                event.sender.close()
+
+        def on_link_closed(self, event: Any) -> None:
+            self.connection.close()
 
 
 class ProtonTestCase(DaemonTestCase):
@@ -357,6 +403,14 @@ class SuspendedTests(ProtonTestCase):
         self.assert_empty()
         holder.close()
         self.assertEqual([m.body for m in self.receive(1)], [1])
+
+    def test_exactly_once(self) -> None:
+        """Proton settles second: it hears the outcome, and its settlement is the end (P-16)."""
+        publisher = OncePublisher(f"amqp://127.0.0.1:{self.daemon.plain}", self.node)
+        Container(publisher).run()
+        self.assertEqual((publisher.sent, publisher.accepted), (3, 3))
+        self.assertEqual(publisher.mode, Link.RCV_SECOND)
+        self.assertEqual([m.body for m in self.receive(3)], [0, 1, 2])
 
 
 class LinkTests(ProtonTestCase):
