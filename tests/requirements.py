@@ -3,10 +3,10 @@
 
 The ids are those of the project's list of requirements for AMQP 1.0: T the transfer service,
 A addresses, L containers, sessions and links, M messages, O outcomes, F credit, P publishing,
-D durability and lifetime, E errors, N nodes, S subscribing and consuming, Q queues, W the worked
-examples, X transactions, C distributed transactions, K conflicts between sources. A row has the dotted names of its tests; or,
-in words, why there is nothing to prove yet. `tests.test_requirements` holds this file to the tests
-that exist.
+D durability and lifetime, E errors, N nodes, G management, S subscribing and consuming, Q queues,
+W the worked examples, X transactions, C distributed transactions, K conflicts between sources. A
+row has the dotted names of its tests; or, in words, why there is nothing to prove yet.
+`tests.test_requirements` holds this file to the tests that exist.
 """
 
 from __future__ import annotations
@@ -870,12 +870,25 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "W-12": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "W-13": (
         "tests.conformance.test_examples.ExampleTests.test_w13_federated_transfer",
+        "tests.conformance.test_examples.ExampleTests.test_w13_wrong_certificate",
         "tests.integration.test_federation.FederationTests.test_transfer",
         "tests.integration.test_federation.FederationTests.test_wrong_certificate",
+    ),
+    "W-14": (
+        "tests.conformance.test_examples.ExampleTests.test_w14_connection_lost",
+        "tests.conformance.test_examples.ExampleTests.test_w14_relay_failover",
+        "tests.integration.test_crash.CrashTests.test_short",
+        "tests.integration.test_federation.FederationTests.test_killed_in_the_middle",
+        "tests.integration.test_federation.FederationTests.test_second_target",
     ),
     "W-15": (
         "tests.conformance.test_examples.ExampleTests.test_w15_aliases_and_access",
         "tests.integration.test_federation.FederationTests.test_alias_and_access",
+    ),
+    "W-16": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
+        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "tests.integration.test_management.ProtonTests.test_w16_management_batch",
     ),
     "W-17": (
         "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
@@ -885,7 +898,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
         "tests.integration.test_proton_topics.TopicTests.test_last_value",
     ),
-    "W-19": ("tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",),
+    "W-19": (
+        "tests.conformance.test_examples.ExampleTests.test_w19_relayed_lifetime",
+        "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
+    ),
     "W-20": ("tests.frontends.test_queues.ExampleTests.test_w20_link_limits",),
     "W-21": (
         "tests.conformance.test_examples.ExampleTests.test_w21_routing_faults",
@@ -1097,6 +1113,119 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_suspended.RestartTests.test_restart",
     ),
     "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
+    "G-01": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "tests.integration.test_management.ProtonTests.test_w16_management_batch",
+        "tests.services.test_management.ManagementTests.test_is_a_target",
+    ),
+    "G-02": (
+        "tests.services.test_commands.GrammarTests.test_bounds",
+        "tests.services.test_commands.GrammarTests.test_lines",
+        "tests.services.test_inventory.BatchTests.test_order",
+    ),
+    "G-03": (
+        "tests.services.test_inventory.BatchTests.test_no_room_for_the_reply",
+        "tests.services.test_inventory.BatchTests.test_nothing_before_the_commit",
+        "tests.services.test_inventory.BatchTests.test_one_fails",
+        "tests.services.test_inventory.BatchTests.test_store_fails",
+    ),
+    "G-04": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
+        "tests.frontends.test_transactions.PostingTests.test_management",
+    ),
+    "G-05": (
+        "tests.services.test_commands.GrammarTests.test_commands",
+        "tests.services.test_inventory.CommandTests.test_self_description",
+    ),
+    "G-06": (
+        "tests.services.test_inventory.CommandTests.test_create_queue",
+        "tests.services.test_inventory.CommandTests.test_create_refused",
+        "tests.services.test_inventory.CommandTests.test_or_assert",
+    ),
+    "G-07": (
+        "tests.integration.test_management.QueueCommandTests.test_life",
+        "tests.services.test_inventory.CommandTests.test_delete",
+        "tests.services.test_inventory.CommandTests.test_delete_and_crash",
+        "tests.services.test_inventory.CommandTests.test_delete_refused",
+        "tests.services.test_inventory.CommandTests.test_delete_topic",
+        "tests.services.test_inventory.CommandTests.test_delete_waits_for_consumers",
+    ),
+    "G-08": ("tests.services.test_inventory.CommandTests.test_assert",),
+    "G-09": ("tests.services.test_inventory.CommandTests.test_update",),
+    "G-10": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "tests.services.test_inventory.CommandTests.test_rename",
+        "tests.services.test_inventory.CommandTests.test_rename_refused",
+    ),
+    "G-11": (
+        "tests.services.test_inventory.CommandTests.test_query",
+        "tests.services.test_management.ManagementTests.test_query_can_be_restricted",
+        "tests.services.test_management.ManagementTests.test_query_queues",
+    ),
+    "G-12": (
+        "tests.services.test_inventory.CommandTests.test_links",
+        "tests.services.test_inventory.CommandTests.test_links_refused",
+    ),
+    "G-13": (
+        "tests.frontends.test_overview.OverviewTests.test_closed_by_an_operator",
+        "tests.integration.test_management.QueueCommandTests.test_links",
+        "tests.services.test_inventory.CommandTests.test_links",
+    ),
+    "G-14": ("tests.services.test_inventory.CommandTests.test_links",),
+    "G-15": ("tests.services.test_inventory.CommandTests.test_links",),
+    "G-16": (
+        "tests.frontends.test_overview.OverviewTests.test_closed_by_an_operator",
+        "tests.services.test_inventory.CommandTests.test_links",
+    ),
+    "G-17": (
+        "tests.frontends.test_overview.OverviewTests.test_query",
+        "tests.frontends.test_overview.OverviewTests.test_rows",
+        "tests.services.test_inventory.CommandTests.test_query",
+    ),
+    "G-18": (
+        "tests.integration.test_management.ProtonTests.test_w16_management_batch",
+        "tests.services.test_commands.GrammarTests.test_any_name",
+        "tests.services.test_commands.GrammarTests.test_any_text",
+        "tests.services.test_commands.GrammarTests.test_commands",
+        "tests.services.test_commands.GrammarTests.test_quotes",
+        "tests.services.test_commands.GrammarTests.test_refused",
+        "tests.services.test_commands.MapTests.test_read",
+        "tests.services.test_inventory.CommandTests.test_create_maps",
+        "tests.services.test_inventory.CommandTests.test_create_structured",
+    ),
+    "G-19": (
+        "tests.services.test_management.ManagementTests.test_reply_belongs_to_the_request",
+        "tests.services.test_management.ManagementTests.test_without_message_id_the_correlation_id_is_copied",
+    ),
+    "G-20": (
+        "tests.services.test_inventory.BatchTests.test_bad_line",
+        "tests.services.test_inventory.CommandTests.test_most_nodes",
+        "tests.services.test_management.ManagementTests.test_failures_are_answered",
+    ),
+    "G-21": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "tests.services.test_management.ManagementTests.test_a_broken_request_is_rejected_alone",
+        "tests.services.test_management.ManagementTests.test_failures_are_answered",
+        "tests.services.test_management.ManagementTests.test_reply_to_has_to_be_usable",
+    ),
+    "G-22": (
+        "tests.integration.test_management.QueueCommandTests.test_life",
+        "tests.services.test_inventory.CommandTests.test_purge",
+    ),
+    "G-23": (
+        "tests.services.test_inventory.CommandTests.test_self_description",
+        "tests.services.test_management.ManagementTests.test_read",
+    ),
+    "G-24": (
+        "tests.services.test_inventory.CommandTests.test_rename",
+        "tests.services.test_inventory.LifeTests.test_declared_later",
+    ),
+    "G-25": ("tests.services.test_inventory.CommandTests.test_rights",),
+    "G-26": ("tests.services.test_inventory.CommandTests.test_aliases",),
+    "G-27": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "tests.services.test_inventory.BatchTests.test_order",
+    ),
     "N-01": (
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
         "tests.frontends.test_topics.AttachTests.test_defaults",
@@ -1113,7 +1242,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_topic.DurableTests.test_outcomes",
         "tests.broker.test_topic.SubscriberTests.test_outcomes",
     ),
-    "N-07": "an authoring note: what should be expressible stands in the rows N-01, N-02 and T-09",
+    "N-07": (
+        "tests.filters.test_subject.SubjectTests.test_descriptors",
+        "tests.filters.test_subject.SubjectTests.test_reference",
+        "tests.services.test_inventory.CommandTests.test_exchanges",
+    ),
     "N-08": (
         "tests.broker.test_topic.SubscriberTests.test_nobody",
         "tests.broker.test_topic.SubscriberTests.test_unroutable_reject",
@@ -1122,6 +1255,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_binding.DirectoryTests.test_deleted_node",
         "tests.broker.test_binding.DirectoryTests.test_reload",
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
+        "tests.services.test_inventory.CommandTests.test_delete",
+        "tests.services.test_inventory.CommandTests.test_links",
     ),
     "N-10": (
         "tests.broker.test_binding.DirectoryTests.test_refused",
@@ -1143,6 +1278,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_queues.OptionTests.test_visibility",
     ),
     "N-14": ("tests.frontends.test_queues.OptionTests.test_visibility",),
+    "N-15": "a definition: transient nodes are in memory and end with the process",
     "N-16": (
         "tests.frontends.test_queues.DynamicTests.test_after_the_connection",
         "tests.frontends.test_queues.DynamicTests.test_no_links",
@@ -1151,8 +1287,15 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "N-17": ("tests.frontends.test_queues.DynamicTests.test_exclusive",),
     "N-18": ("tests.frontends.test_queues.DynamicTests.test_options",),
+    "N-19": (
+        "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
+        "tests.frontends.test_queues.DynamicTests.test_options",
+    ),
+    "N-20": "a definition: what is not said has its default, see N-18",
     "N-21": ("tests.frontends.test_queues.DynamicTests.test_close",),
     "N-22": ("tests.frontends.test_queues.DynamicTests.test_close",),
+    "N-23": ("tests.frontends.test_queues.DynamicTests.test_close",),
+    "N-24": ("tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",),
     "N-25": (
         "tests.broker.test_topic.KeptTests.test_restart",
         "tests.broker.test_topic.NewcomerTests.test_for_each_key",
@@ -1160,6 +1303,9 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
         "tests.integration.test_proton_topics.TopicTests.test_last_value",
     ),
+    "N-26": "headings without text in the source: W-05, W-08 and W-09 stand for them",
+    "N-27": "a definition: queues, topics and services are the nodes of all tests",
+    "N-28": "glossary entries without text in the source: L-06 and Q-01 stand for them",
     "Q-03": (
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.broker.test_queue.OrderTests.test_first_in_first_out",
