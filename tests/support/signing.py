@@ -8,6 +8,7 @@ validator has to trust.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import dns.dnssec
@@ -63,6 +64,12 @@ class SignedTree:
         unsigned: origins that are not signed, and so have no DS record.
         wrong_ds: origins whose DS record is that of another key.
         expired: origins whose signatures are too old.
+        now: when it is signed.
+
+    Attributes:
+        anchors: what a validator has to trust.
+        anchor_text: the same as a file has it.
+        authority: serves the zones.
     """
 
     def __init__(
@@ -72,10 +79,13 @@ class SignedTree:
         unsigned: tuple[str, ...] = (),
         wrong_ds: tuple[str, ...] = (),
         expired: tuple[str, ...] = (),
+        now: float = NOW,
     ) -> None:
         origins = ["", "example", *(name for name in zones if name not in ("", "example"))]
         self.keys = {name: make_key(number) for number, name in enumerate(origins, 1)}
-        self.anchors: Anchors = parse_anchors(f". IN DS {ds_text('.', self.keys[''])}")
+        self.anchor_text = f". IN DS {ds_text('.', self.keys[''])}\n"
+        self.anchors: Anchors = parse_anchors(self.anchor_text)
+        self._now = now
         self.zones: dict[str, dns.zone.Zone] = {}
         for name in origins:
             text = HEAD.format(f"{name}.") + zones.get(name, "")
@@ -89,9 +99,33 @@ class SignedTree:
             if name in unsigned:
                 self.zones[name] = dns.zone.from_text(text, relativize=False, check_origin=False)
             else:
-                ends = NOW - 60 if name in expired else NOW + 24 * HOUR
-                self.zones[name] = sign(text, self.keys[name], ends=ends)
+                ends = now - 60 if name in expired else now + 24 * HOUR
+                self.zones[name] = self._sign(name, text, ends)
         self.authority = Authority(self.zones.values())
+
+    def replace(
+        self,
+        name: str,
+        records: str,
+        ttl: int = 300,
+        change: Callable[[dns.zone.Zone], object] = lambda _: None,
+    ) -> None:
+        """Sign and serve other records of a zone without children.
+
+        Args:
+            name: its origin.
+            records: those it has besides SOA and NS.
+            ttl: of them.
+            change: done to the zone after it was signed, before it is served.
+        """
+        text = HEAD.format(f"{name}.").replace("$TTL 300", f"$TTL {ttl}") + records
+        zone = self._sign(name, text, self._now + 24 * HOUR)
+        change(zone)
+        self.zones[name] = zone
+        self.authority.set_zone(zone)
+
+    def _sign(self, name: str, text: str, ends: float) -> dns.zone.Zone:
+        return sign(text, self.keys[name], begins=self._now - HOUR, ends=ends)
 
 
 def _parent(name: str, origins: list[str]) -> str:
