@@ -221,6 +221,28 @@ class TwoPhaseTests(CrashCase):
         self.assertEqual(self.manager().recover(), [])
         self.daemon.check()
 
+    def test_large(self) -> None:
+        """A message that is never in memory as a whole is kept like any other."""
+        body = random.Random(1).randbytes(5_000_000)
+        xid = [Int(1), b"large", b""]
+        manager = self.manager()
+        _, found = manager.ask("start", xid)
+        wire = Wire(self.daemon.plain, container="application.example")
+        self.wires.append(wire)
+        target = wire.attach("sender", "there")
+        state = spec.TransactionalState(txn_id=found["txn-id"])
+        sent = target.send((message(body, durable=True),), b"1", state=state)
+        wire.wait(lambda _: type(sent.state) is spec.TransactionalState)
+        self.assertEqual(manager.ask("end", xid)[0], 0)
+        self.assertEqual(manager.ask("prepare", xid)[0], 0)
+        self.crash()
+        self.assertEqual(self.held("there"), [])
+        self.assertEqual(self.manager().ask("commit", xid)[0], 0)
+        self.crash()
+        with Wire(self.daemon.plain) as wire:
+            (encoded,) = wire.consume("there", 1)
+        self.assertEqual(body_of(encoded), body)
+
     def test_stopped_in_between(self) -> None:
         """A polite stop is no different; nor is a start without the extension."""
         xid, bodies, moved = self.prepared()
