@@ -5,20 +5,33 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 from unittest import skipUnless
 
+import yaml
+
 import amqproute
-from tests.integration.support import Daemon, DaemonTestCase, Wire, message, until
+from tests.integration.support import (
+    Daemon,
+    DaemonTestCase,
+    Wire,
+    message,
+    new_directory,
+    until,
+)
 
 try:
     from proton import Message, symbol
     from proton.utils import BlockingConnection
 except ImportError:
     BlockingConnection = None
+
+
+ROOT = Path(amqproute.__file__).parent.parent
 
 
 def durable(body: bytes) -> bytes:
@@ -45,7 +58,7 @@ class ManagementCase(DaemonTestCase):
             text=True,
             input=stdin,
             timeout=30,
-            env={**os.environ, "PYTHONPATH": str(Path(amqproute.__file__).parent.parent)},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
@@ -174,6 +187,41 @@ class QueueCommandTests(ManagementCase):
         """No daemon: exit code 3."""
         done = self.amqproute("queue", "ls", "--url", "unix:/nowhere/at/all", code=3)
         self.assertIn("next: ", done.stderr)
+
+
+class ReadmeTests(DaemonTestCase):
+    """The chapter of the README about nodes: its configuration, and its commands as they stand."""
+
+    @classmethod
+    def chapter(cls) -> str:
+        """Return the chapter."""
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        return re.split(r"^## ", readme.partition("\n## Nodes\n")[2], flags=re.MULTILINE)[0]
+
+    @classmethod
+    def make(cls) -> Daemon:
+        (block,) = re.findall(r"```yaml\n(.*?)```", cls.chapter(), re.DOTALL)
+        return Daemon("alpha.example", changes=yaml.safe_load(block)).start()
+
+    def test_commands(self) -> None:
+        """Each of them works."""
+        directory = new_directory("readme")
+        command = directory / "amqproute"
+        command.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqproute "$@"\n')
+        command.chmod(0o755)
+        environment = {
+            **os.environ,
+            "PATH": f"{directory}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "AMQPROUTE_CONFIG": str(self.daemon.file),
+        }
+        blocks = re.findall(r"```sh\n(.*?)```", self.chapter(), re.DOTALL)
+        self.assertGreater(len(blocks), 3)
+        for block in blocks:
+            done = subprocess.run(
+                ["sh", "-ec", block], capture_output=True, text=True, env=environment, timeout=120
+            )
+            self.assertEqual(done.returncode, 0, f"{block}\n{done.stdout}\n{done.stderr}")
 
 
 @skipUnless(BlockingConnection, "python-qpid-proton is not installed")
