@@ -45,6 +45,7 @@ from amqproute.broker.branch import HEURISTIC, Branch, State, Xa, XaError, Xid
 from amqproute.broker.branch_record import NOTES, Record, record_of
 from amqproute.broker.branch_recovery import Find, revive
 from amqproute.broker.broker import Broker
+from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import (
     Posting,
     Stage,
@@ -331,6 +332,8 @@ class Branches:
                 transaction.conclude()
                 return Xa.RDONLY
             found = await self._with_ways(transaction.rehearse)
+            # What subscribers have in memory needs no place.
+            found = {queue: n for queue, n in found.items() if isinstance(queue, Queue)}
             transaction.prepared()
             self._reserve(branch, found)
             branch.since_ms = self._now_ms()

@@ -493,8 +493,9 @@ class Broker:
         return queue
 
     def queue_of_rows(self, rows: str) -> Queue | None:
-        """Return the node whose entries the store keeps under that name, whatever its own."""
-        return next((queue for queue in self.nodes.values() if queue.rows == rows), None)
+        """Return the queue whose entries the store keeps under that name, whatever its own."""
+        kept = (each.queue for topic in self.topics.values() for each in topic.durable.values())
+        return next((queue for queue in (*self.nodes.values(), *kept) if queue.rows == rows), None)
 
     def forget_held(self, key: str, ids: Container[int]) -> None:
         """These entries of a node that is not there are held no more."""

@@ -344,11 +344,11 @@ class Transaction:
             posting.origin.tag = posting.tag
             posting.target.put(posting.message, batch, posting.origin)
 
-    def rehearse(self) -> dict[Queue, int]:
+    def rehearse(self) -> dict[Any, int]:
         """Try whether all of it could be committed now.
 
         Returns:
-            How many messages would arrive, by queue.
+            How many messages would arrive, by queue or topic.
 
         Raises:
             AmqpError: it could not.

@@ -228,6 +228,26 @@ class RestartTests(BranchCase):
         self.assertEqual((taker.bodies, found.queue.acquired), ([b"2"], 2))
         self.assertEqual((self.do("commit"), found.queue.acquired), ("OK", 1))
 
+    def test_topic(self) -> None:
+        """What is posted to a topic is on its subscriptions when it is committed."""
+        nodes = (*self.nodes, topic("t", last_value=True))
+        for restarts in (False, True):
+            self.setUp()
+            self.start(*nodes)
+            definition = Definition("t", "c", f"s{restarts}", OWNER, "c")
+            self.broker.topics["t"].subscribe(definition, NO_FILTERS)
+            settle_down(self.clock)
+            transaction = self.open()
+            self.post(transaction, Link(self.broker.nodes["q"]), "t", b"1")
+            self.do("end")
+            self.assertEqual(self.do("prepare"), "OK")
+            if restarts:
+                self.restart(*nodes)
+            queue = self.broker.topics["t"].durable["c", f"s{restarts}"].queue
+            self.assertEqual((queue.depth, queue.holds.places), (0, 1))
+            self.assertEqual((self.do("commit"), queue.depth), ("OK", 1))
+            self.assertEqual(queue.holds.places, 0)
+
     def test_very_large(self) -> None:
         """The rest of a very large message stays where it is, and is named by rows throughout."""
         draft = self.broker.draft(lambda _: None)
