@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import settings
@@ -18,11 +20,21 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import line as line_module
+from amqproute.broker.transaction import Stage, Transactions, TransactionTerms
 from amqproute.wire.amqp10 import spec
-from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put
+from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
 
 KEPT = 3
+OUTCOMES: dict[str, Any] = {
+    "accepted": spec.Accepted(),
+    "rejected": spec.Rejected(),
+    "released": spec.Released(),
+    "failed": spec.Modified(delivery_failed=True),
+    "barred": spec.Modified(undeliverable_here=True),
+}
+ENDS = ("accepted", "rejected")
+"""Outcomes after which an entry is not on the queue any more."""
 GRAIN = 0.06
 """Expiry timers may be this late; the model therefore only ever looks later."""
 
@@ -203,6 +215,7 @@ class Link:
         copies: it browses.
         hands: what it holds, or has been shown and not settled.
         shown: browsers: what it has been shown and has not released.
+        barred: consumers: what it has said is undeliverable here.
     """
 
     def __init__(self, queue: Any, residue: int | None, copies: bool) -> None:
@@ -212,6 +225,7 @@ class Link:
         self.taker = Taker(queue, selects=selects, copies=copies)
         self.hands: dict[int, Any] = {}
         self.shown: set[int] = set()
+        self.barred: set[int] = set()
 
     def _selects(self, entry: Any) -> bool:
         return self.wants(int(body_of(entry)))
@@ -220,9 +234,36 @@ class Link:
         """Tell whether it selects a message."""
         return self.residue is None or number % 3 == self.residue
 
+    # -- as a transaction sees it ----------------------------------------------------------------
+
+    @property
+    def queue(self) -> Any:
+        """Which queue its entries are on."""
+        return self.taker.queue
+
+    def settle_within(self, entries: Any, outcome: Any, batch: Any) -> None:
+        """Outcomes act."""
+        self.taker.queue.settle(entries, outcome, batch, self.taker)
+
+    def retake(self, entries: Any) -> None:
+        """They could not be made durable."""
+        self.taker.queue.retake(entries)
+
+    def retired(self, retirements: Any) -> None:
+        """Committed: it does not hold these any more."""
+        for each in retirements:
+            self.taker.held.remove(each.entry)
+            del self.hands[int(body_of(each.entry))]
+
+    def restored(self, retirements: Any) -> None:
+        """Rolled back: it holds what it held."""
+
+    def concluded(self, deliveries: Any, is_committed: bool) -> None:
+        """A publisher is told."""
+
 
 class SharedMachine(RuleBasedStateMachine):
-    """Priorities, lives, filters and browsers: who has room has what is there for it."""
+    """Priorities, lives, filters, browsers, transactions: who has room has what is for it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -230,13 +271,21 @@ class SharedMachine(RuleBasedStateMachine):
         self.store = KeptStore(self.clock)
         self.numbers = 0
         self.there: dict[int, tuple[int, float | None]] = {}
+        self.deferred: dict[int, float] = {}
+        self.dead: set[int] = set()
         self.boot()
 
     def boot(self) -> None:
         """Build a broker over what the store has."""
-        self.broker = make_broker(self.clock, self.store, node("q", resident_messages=KEPT))
+        self.broker = make_broker(
+            self.clock, self.store, node("q", "dead", resident_messages=KEPT), node("dead")
+        )
         self.queue = self.broker.nodes["q"]
         self.links: list[Link] = []
+        self.deferred.clear()
+        ids = count(1)
+        terms = TransactionTerms(self.broker.begin, self.clock, lambda: b"%d" % next(ids))
+        self.transactions = Transactions(terms, lambda transaction: None)
 
     @rule(
         kinds=st.lists(
@@ -247,14 +296,64 @@ class SharedMachine(RuleBasedStateMachine):
     )
     def publish(self, kinds: list[tuple[int, int | None]]) -> None:
         """Put a batch of durable messages."""
-        made = []
-        for priority, life in kinds:
-            self.numbers += 1
-            dies = None if life is None else self.clock.seconds() + life
-            self.there[self.numbers] = (priority, dies)
-            ttl = None if life is None else life * 1000
-            made.append(message(b"%d" % self.numbers, priority=priority, ttl=ttl))
-        put(self.broker, self.queue, *made)
+        put(self.broker, self.queue, *[self.made(*each) for each in kinds])
+
+    def made(self, priority: int, life: int | None) -> Any:
+        """Make a message, and expect it to be there."""
+        self.numbers += 1
+        dies = None if life is None else self.clock.seconds() + life
+        self.there[self.numbers] = (priority, dies)
+        ttl = None if life is None else life * 1000
+        return message(b"%d" % self.numbers, priority=priority, ttl=ttl)
+
+    @rule(
+        kinds=st.lists(st.sampled_from([1, 4, 9]), max_size=3),
+        outcome=st.sampled_from(["accepted", "rejected", "released", "failed"]),
+        end=st.sampled_from(["commits", "commits", "rolls back", "fails"]),
+        data=st.data(),
+    )
+    def transact(self, kinds: list[int], outcome: str, end: str, data: st.DataObject) -> None:
+        """Messages and outcomes in a transaction, which is committed or not."""
+        transaction = self.transactions.declare(self)
+        before = dict(self.there)
+        for priority in kinds:
+            made = self.made(priority, None)
+            poster = Link.__new__(Link)
+            transaction.post(poster, SimpleNamespace(tag=b""), self.queue, made, ORIGIN)
+        for link in self.links:
+            if link.hands and not link.copies:
+                for number in data.draw(st.sets(st.sampled_from(sorted(link.hands)), max_size=3)):
+                    transaction.retire(link, object(), link.hands[number], OUTCOMES[outcome], False)
+        touched = [int(body_of(each.entry)) for each in transaction.retirements]
+        if end == "rolls back":
+            transaction.roll_back()
+        else:
+            self.store.is_failing = end == "fails"
+            transaction.commit().addErrback(lambda _: None)
+            self.clock.advance(0)
+            self.store.is_failing = False
+            turn(self.clock)
+        transaction.conclude()
+        if end != "commits" and transaction.stage is Stage.ROLLED_BACK:
+            self.there = before
+        elif outcome in ENDS:
+            for number in touched:
+                del self.there[number]
+            if outcome == "rejected":
+                self.dead.update(touched)
+
+    @precondition(lambda self: any(link.hands for link in self.links if not link.copies))
+    @rule(data=st.data(), seconds=st.sampled_from([0.5, 5.0]))
+    def defer(self, data: st.DataObject, seconds: float) -> None:
+        """Some of what a consumer holds has to wait."""
+        link = data.draw(
+            st.sampled_from([each for each in self.links if each.hands and not each.copies])
+        )
+        number = data.draw(st.sampled_from(sorted(link.hands)))
+        entry = link.hands.pop(number)
+        link.taker.held.remove(entry)
+        self.deferred[number] = self.clock.seconds() + seconds
+        self.queue.defer([entry], seconds)
 
     @precondition(lambda self: len(self.links) < 5)
     @rule(residue=st.sampled_from([None, 0, 1]), copies=st.booleans(), room=st.integers(0, 5))
@@ -280,7 +379,7 @@ class SharedMachine(RuleBasedStateMachine):
         data.draw(st.sampled_from(self.links)).taker.take(room)
 
     @precondition(lambda self: any(link.hands for link in self.links))
-    @rule(data=st.data(), outcome=st.sampled_from(["accepted", "released", "failed"]))
+    @rule(data=st.data(), outcome=st.sampled_from(sorted(OUTCOMES)))
     def settle(self, data: st.DataObject, outcome: str) -> None:
         """Settle some of what a link holds."""
         link = data.draw(st.sampled_from([link for link in self.links if link.hands]))
@@ -288,17 +387,17 @@ class SharedMachine(RuleBasedStateMachine):
             st.lists(st.sampled_from(sorted(link.hands)), min_size=1, max_size=4, unique=True)
         )
         entries = [link.hands.pop(number) for number in numbers]
-        if link.copies and outcome != "accepted":
-            link.shown.difference_update(numbers)
-        if not link.copies and outcome == "accepted":
+        if link.copies:
+            if outcome in ("released", "failed"):
+                link.shown.difference_update(numbers)
+        elif outcome in ENDS:
             for number in numbers:
                 del self.there[number]
-        states = {
-            "accepted": spec.Accepted(),
-            "released": spec.Released(),
-            "failed": spec.Modified(delivery_failed=True),
-        }
-        link.taker.settle(self.broker, entries, states[outcome])
+            if outcome == "rejected":
+                self.dead.update(numbers)
+        elif outcome == "barred":
+            link.barred.update(numbers)
+        link.taker.settle(self.broker, entries, OUTCOMES[outcome])
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 1.2, 40.0]))
     def wait(self, seconds: float) -> None:
@@ -325,11 +424,13 @@ class SharedMachine(RuleBasedStateMachine):
         for number, (_, dies) in list(self.there.items()):
             if dies is not None and dies <= now and number not in held:
                 del self.there[number]  # it is gone, or will be without having been seen
-        waiting = {number for number in self.there if number not in held}
+        self.deferred = {one: due for one, due in self.deferred.items() if due > now}
+        waiting = {one for one in self.there if one not in held and one not in self.deferred}
         assert self.queue.depth >= len(self.there)
         for link in self.links:
             if link.taker.room:
-                left = {number for number in waiting if link.wants(number)} - link.shown
+                left = {number for number in waiting if link.wants(number)}
+                left -= link.shown | link.barred
                 assert not left, (left, link.copies, link.residue)
 
     def look_at(self, link: Link) -> None:
@@ -341,6 +442,7 @@ class SharedMachine(RuleBasedStateMachine):
             assert number in self.there, f"{number} came after its end"
             assert link.wants(number), number
             assert number not in link.shown, f"{number} was shown twice"
+            assert number not in link.barred, f"{number} came where it is undeliverable"
             if not entry.attempted:  # what was given back may come out of order (Q-05)
                 priority = self.there[number][0]
                 assert last.get(priority, 0) < number, f"{number} came after {last}"
@@ -356,6 +458,7 @@ class SharedMachine(RuleBasedStateMachine):
             self.queue.detach(link.taker)
             if not link.copies:
                 link.taker.settle(self.broker, list(link.taker.held), spec.Released())
+        self.queue.undefer(everything=True)
         self.links = [Link(self.queue, None, False)]
         self.links[0].taker.take(10_000)
         self.agrees()
@@ -366,10 +469,21 @@ class SharedMachine(RuleBasedStateMachine):
             self.clock.advance(5)
             turn(self.clock, 10)
         assert self.queue.depth == 0, self.queue
+        self.bury()
         assert self.broker.budget.used_bytes == 0
         for line in self.queue._levels.lines:
             assert self.store.rows(line.key) == []
         self.broker.stop()
+
+    def bury(self) -> None:
+        """What was rejected is on the node for dead letters, beside what has expired."""
+        dead = Taker(self.broker.nodes["dead"], 10_000)
+        dead.queue.dispatch()
+        turn(self.clock)
+        assert set(map(int, dead.seen)) >= self.dead, (dead.seen, self.dead)
+        assert len(dead.seen) == len(set(dead.seen))
+        dead.settle(self.broker, list(dead.held), spec.Accepted())
+        turn(self.clock)
 
 
 class QueueModelTests(SynchronousTestCase):
