@@ -136,7 +136,12 @@ def for_failure(error: BaseException) -> Verdict:
             )
         return Verdict(verdict.scope, Action.DEFER, error.code, str(error))
     if isinstance(error, (ConnectError, TlsError)):
-        return for_code(error.code, str(error))
+        verdict = for_code(error.code, str(error))
+        if verdict.scope is Scope.DESTINATION:
+            # What the DNS says of one host, as with TLSA records that fail, is not the last word
+            # while there is another one.
+            return Verdict(Scope.HOST, Action.NEXT_HOST, verdict.code, verdict.words)
+        return verdict
     if isinstance(error, PeerFailure):
         return error.verdict
     return for_code("peer.failed", f"{type(error).__name__}: {error}")

@@ -22,7 +22,7 @@ from amqproute.wire.amqp10 import spec
 
 PACKAGE = Path(amqproute.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "failures.md"
-CODE = re.compile(r"(dns|connect|tls|sasl|auth|peer|link|session|connection)\.[a-z]+(-[a-z]+)*")
+CODE = re.compile(r"(dns|dane|connect|tls|sasl|auth|peer|link|session|connection)\.[a-z]+(-[a-z]+)*")
 
 
 def condition_constants() -> list[Condition]:
@@ -101,6 +101,13 @@ class TableTests(SynchronousTestCase):
             return
         for error in (ResolveError(code, "x", permanent=permanent), ConnectError(code, "x")):
             self.assertIsNot(verdict.for_failure(error).action, Action.REJECT)
+
+    def test_one_host(self) -> None:
+        """What the DNS says of one host alone passes it over, and the next one gets its turn."""
+        found = verdict.for_failure(ConnectError("dns.bogus", "x"))
+        self.assertEqual((found.scope, found.action), (Scope.HOST, Action.NEXT_HOST))
+        found = verdict.for_failure(ResolveError("dns.bogus", "x", permanent=False))
+        self.assertEqual((found.scope, found.action), (Scope.DESTINATION, Action.DEFER))
 
     def test_stale_proof(self) -> None:
         """A proof in which a stale answer had a part is none."""
