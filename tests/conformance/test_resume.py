@@ -390,6 +390,23 @@ class ResumeTests(ConsumerCase):
         answer = self.receive(unsettled=dict.fromkeys(self.tags))
         self.assertEqual(set(answer.unsettled), set(self.tags))
 
+    def test_acquired_and_rolled_back(self) -> None:
+        """X-20: what was acquired in a transaction is for all after its rollback, parked or not."""
+        target = spec.Coordinator(capabilities=(spec.TXN_LOCAL,))
+        self.client.send(attach("sender", "c", 5, None, target=target))
+        self.client.names()
+        self.client.publish(0, declare(), handle=5)
+        (declared,) = [each.state for each in self.client.all(spec.Disposition)]
+        self.client.fill([b"4"])
+        source = spec.Source(address="q", **STAYS)
+        self.client.receiver(None, 1, "y", source=source)
+        self.client.credit(1, 1, properties={Symbol("txn-id"): declared.txn_id})
+        self.assertEqual(self.client.bodies(), [b"4"])
+        self.client.send(spec.Detach(handle=1))
+        self.assertEqual(self.taken_elsewhere(), [])
+        self.client.publish(1, discharge(declared.txn_id, fail=True), handle=5)
+        self.assertEqual(self.taken_elsewhere(), [b"4"])
+
 
 def declare() -> bytes:
     """Encode the message that declares a transaction."""
