@@ -175,12 +175,14 @@ class Branches:
                     if (queue := self._broker.queue_of_rows(rows)) is not None
                 }
                 self._reserve(branch, found)
+        if self._known:
+            oldest = min(self._known.values(), key=lambda each: each.since_ms)
             self.log.warn(
-                "branch {key} is {state}, with {count} operations: it waits for its transaction "
-                "manager",
-                key=branch.key,
-                state=branch.state.value,
-                count=branch.operations,
+                "{count} branches of distributed transactions, {prepared} of them prepared, wait "
+                "for their transaction managers; the oldest is {key}: see `amqproute transaction ls`",
+                count=len(self._known),
+                prepared=len(self._waiting()),
+                key=oldest.key,
             )
         self._watch()
 
