@@ -617,17 +617,14 @@ class Broker:
         dropped = 0
         reporter = self.reporter
         for entry in entries:
-            told = returns = False
+            told = returned = False
             if reporter is None:
-                returns = True
+                returned = self._return(queue, entry, reason, error, batch)
             elif entry.message.mentions(RETURN_TO_OCTETS):
+                if reporter.returns(entry.message):
+                    returned = self._return(queue, entry, reason, error, batch)
                 told = reporter.failed(queue, entry, reason, error, batch)
-                returns = reporter.returns(entry.message)
-            if not (
-                (returns and self._return(queue, entry, reason, error, batch))
-                or self._bury(queue, entry, reason, error, batch)
-                or told
-            ):
+            if not (returned or self._bury(queue, entry, reason, error, batch) or told):
                 dropped += 1
         if dropped:
             self.log.info(

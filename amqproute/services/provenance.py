@@ -118,6 +118,7 @@ class Provenance:
         origins: (principal) to the domain patterns that a peer may hand over messages from,
             besides the names it proves.
         may_return_to: (address, origin) to bool: may the sender have messages returned there.
+        check_trail: raises `NotAllowed` for the annotations of a message that goes in a circle.
     """
 
     def __init__(
@@ -125,10 +126,12 @@ class Provenance:
         allows: Callable[[Principal, Verb, str], bool],
         origins: Callable[[Principal], Sequence[str]],
         may_return_to: Callable[[object, Origin], bool],
+        check_trail: Callable[[bytes], None] = lambda _: None,
     ) -> None:
         self._allows = allows
         self._origins = origins
         self._may_return_to = may_return_to
+        self._check_trail = check_trail
 
     def admitted(self, message: Message, origin: Origin) -> Message:
         """Return a message as it is taken from its sender.
@@ -165,6 +168,8 @@ class Provenance:
         if marks.origin is ABSENT:
             return message.with_annotations({ORIGIN: principal.name})
         if not self.speaks_for(principal, marks.origin):
+            # What comes back to where it began is a loop, and says so better than a forgery.
+            self._check_trail(message.annotation_bytes)
             raise _forged(principal, ORIGIN, marks.origin)
         return message
 

@@ -95,7 +95,12 @@ class TransferService:
         self.provenance = self._make_provenance(rules)
 
     def _make_provenance(self, rules: TransferRules) -> Provenance:
-        return Provenance(rules.allows, rules.origins, self.may_return_to)
+        return Provenance(
+            rules.allows,
+            rules.origins,
+            self.may_return_to,
+            lambda section: self._check_trail(section),
+        )
 
     def space(self) -> int:
         """Return how many more messages can be taken: relay queues page, so always many."""

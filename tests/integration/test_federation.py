@@ -101,12 +101,17 @@ BETA = ("beta.example", "second.example", "upgraded.example", "flaky.example", "
         "late-dns.example", "silent-dns.example")  # fmt: skip
 
 
+ELSEWHERE = ("test_request_response", "test_reports", "test_delivered")
+"""Nodes of tests in other modules, by their names: `tests.integration.test_replies`."""
+
+
 class World:
     """A name server, alpha, and beta with several domains."""
 
     def __init__(self) -> None:
         self.zone = Zone()
-        nodes = [{"name": name} for name in (*FederationTests.names(), "orders", "answers")]
+        names = (*FederationTests.names(), *ELSEWHERE, "orders", "answers")
+        nodes = [{"name": name} for name in names]
         port = self.zone.port
         self.beta = Daemon(
             BETA[0], domains=BETA[1:], nameserver=port, changes={"nodes": nodes},
@@ -205,7 +210,13 @@ class FederationTests(FederationTestCase):
         self.zone.point("late.example", late.tls)
         to = "orders@late.example"
         messages = [
-            message(b"%d" % n, to, subject=f"n\u00b0 {n}", message_id=f"id-{n}", reply_to="answers")
+            message(
+                b"%d" % n,
+                to,
+                subject=f"n\u00b0 {n}",
+                message_id=f"id-{n}",
+                reply_to="answers@alpha.example",
+            )
             for n in range(50)
         ]
         self.publish(to, messages)
