@@ -644,11 +644,11 @@ class Limits(Settings):
         description="The largest frame taken; it is announced to the other end. A message that "
         "fits into one frame costs about half of one that has to be cut.",
     )
-    max_message_size: Bytes = Field(
-        default=16 * MEBIBYTE,
+    max_message_size: Bytes | None = Field(
+        default=None,
         ge=1024,
-        le=1024 * MEBIBYTE,
-        description="The largest message taken; it is announced on each link.",
+        description="The largest message taken; it is announced on each link. Large ones stand on "
+        "the disk, not in memory. null: as large as the disk.",
     )
     max_connections: int = Field(
         default=10000,

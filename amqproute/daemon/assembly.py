@@ -101,8 +101,8 @@ STORE_FILE = "store.db"
 OWN_NOTES = "container"
 QUIET_SECONDS = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
-UNFINISHED_MESSAGES = 4
-"""Largest messages that one connection may have half sent at a time."""
+UNFINISHED_BYTES = 64 * 1024 * 1024
+"""Octets of deliveries that have begun and not ended, in the memory of one connection."""
 SWEEP_SECONDS = 6 * 3600.0
 """How often receipts that nobody will ask for are looked for."""
 CONSUMER_SECONDS = 3.0
@@ -311,8 +311,8 @@ class House:
                     handle_max=limits.max_links - 1,
                     idle_timeout=limits.idle_timeout,
                     handshake_timeout=limits.handshake_timeout,
-                    max_message_size=limits.max_message_size,
-                    max_partial=UNFINISHED_MESSAGES * limits.max_message_size,
+                    max_message_size=limits.max_message_size or 0,
+                    max_partial=UNFINISHED_BYTES,
                     incoming_window=limits.session_window,
                     offered_capabilities=(
                         "ANONYMOUS-RELAY",

@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
 
 LONGEST_STREAM: Final = 128
+SERVICE_BYTES: Final = 1024 * 1024
+"""Octets of a message to a service."""
 
 
 class Attaching:
@@ -289,6 +291,7 @@ class Attaching:
             self._links.adopt(found.node, link)
         taken.is_durable = bool(found.terminus.durable)
         origin = self._origin(attach)
+        acts_at_once = getattr(found.node, "acts_at_once", False)
         inbound = Inbound(
             self._frontend, link, found.node, origin, self._shared.limits.link_credit, taken
         )
@@ -297,14 +300,23 @@ class Attaching:
             target=found.terminus,
             properties={ERROR_MODE: error_mode(link), **found.properties},
             rcv_settle_mode=spec.RECEIVER_SECOND if found.exactly_once else None,
+            max_message_size=self._most_octets(link, acts_at_once),
             unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
         )
         link.context = inbound
-        link.takes_parts = not getattr(found.node, "acts_at_once", False)
+        link.takes_parts = not acts_at_once
         self._links.attached.add(link)
         if isinstance(found.node, Queue | Topic):
             found.node.publishers.join(inbound)
         inbound.grant()
+
+    def _most_octets(self, link: Link, acts_at_once: bool) -> int | None:
+        """Return the largest message a service takes, which has it in memory; None: the usual."""
+        if not acts_at_once:
+            return None
+        return min(
+            SERVICE_BYTES, link.session.connection.settings.max_message_size or SERVICE_BYTES
+        )
 
     def _join_when_known(self, link: Link, attach: spec.Attach, taken: Taken) -> None:
         """Answer when it is decided what becomes of what came on the link before it was lost."""

@@ -156,6 +156,7 @@ class Inbound:
                 if type(delivery.state) is spec.TransactionalState:
                     if not is_non_transacted(message):
                         self._post(delivery, delivery.state, message)
+                        delivery.rest = None
                         posted.append(delivery)
                         continue
                     self._take_out(delivery)
@@ -176,6 +177,8 @@ class Inbound:
                     self._doom_behind(delivery, deliveries, error)
                     break
             else:
+                # Deliveries are remembered here and there; that must not keep a file.
+                delivery.rest = None
                 taken.append(delivery)
         if posted:
             self._promise(posted)
@@ -293,7 +296,7 @@ class Inbound:
         """Whether a message that came in parts is complete by now; else it is held, or refused."""
         intake: Intake = delivery.rest
         if intake.body is not None:
-            delivery.rest = intake.body
+            delivery.rest = intake.take()
             return True
         if intake.failure is not None:
             self.failed([delivery], intake.failure)

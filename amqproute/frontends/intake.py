@@ -92,11 +92,6 @@ class Intake:
     def __repr__(self) -> str:
         return f"<Intake of {self.delivery!r} {self._draft!r}>"
 
-    @property
-    def is_settled(self) -> bool:
-        """The rest is on the disk, or never will be."""
-        return self.body is not None or self.failure is not None
-
     def begin(self, parts: list[bytes]) -> list[bytes]:
         """Take the first parts: put the sections before the body aside, and look at them.
 
@@ -175,10 +170,18 @@ class Intake:
         self._frontend.flush()
 
     def _finished(self, body: Any) -> None:
+        # The draft refers to us: a file must not wait for the garbage collector.
+        self._draft = None
         body.has_footer = self._walk.has_footer
         self.body = body
         self._ready(self)
 
     def _failed(self, failure: Failure) -> None:
+        self._draft = None
         self.failure = failure
         self._ready(self)
+
+    def take(self) -> Any:
+        """Hand the rest of the message over, and keep nothing of it."""
+        body, self.body = self.body, None
+        return body

@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
+from weakref import ref
 
 from twisted.internet.defer import Deferred
 
 from amqproute.errors import ResourceLimitExceeded, StoreError
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
+from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
@@ -109,6 +112,25 @@ class LargeRelayTests(HouseTestCase):
                     return row.rest
             self.step()
         raise AssertionError("it does not come")
+
+    def test_file_goes_at_once(self) -> None:
+        """Nobody has the rest of a message in hand when it has left: its file can go."""
+        gc.collect()
+        gc.disable()
+        self.addCleanup(gc.enable)
+        client, link = self.sender()
+        client.send(link, message(LARGE))
+        rest = ref(self.until_large_is_stored())
+        self.run_now()
+        self.assertEqual(self.alpha.depth("beta.example"), 0)
+        self.assertIsNone(rest())
+        taker = self.beta.client()
+        taker.receiver("orders", 10)
+        self.run_now()
+        rest = ref(self.beta.store.rows("orders")[0].rest)
+        taker.settle(taker.deliveries, spec.Accepted())
+        self.run_now()
+        self.assertIsNone(rest())
 
     def test_several(self) -> None:
         """Large ones go one after the other, all of them."""

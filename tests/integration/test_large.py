@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A very large message over two hops: memory, and what passes it by (M-05, M-08).
+
+``AMQPROUTE_LARGE_MIB=1024`` is the long form: a message of 1 GiB.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.cli.load import Connected, Management
+from amqproute.cli.pair import QUEUE, Pair
+from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
+
+MIB = 1024 * 1024
+LARGE = int(os.environ.get("AMQPROUTE_LARGE_MIB", "64")) * MIB
+MOST_MEMORY = 64 * MIB if LARGE >= 1024 * MIB else 32 * MIB
+"""What a daemon may need more than before."""
+PART = MIB
+PATIENCE = 60 + LARGE / (10 * MIB)
+
+
+def parts() -> Iterator[bytes]:
+    """Give the octets of the body: none of them twice in a row, the same each time."""
+    chance = random.Random(1)
+    whole = chance.randbytes(2 * PART)
+    for _ in range(LARGE // PART):
+        start = chance.randrange(PART)
+        yield whole[start : start + PART]
+
+
+def head(to: str) -> bytes:
+    """Return what precedes the octets of the body."""
+    sections = codec.encode(spec.Header(durable=True)) + codec.encode(spec.Properties(to=to))
+    return sections + b"\x00\x53\x75\xb0" + LARGE.to_bytes(4, "big")
+
+
+class LargeTests(SynchronousTestCase):
+    """Through alpha and beta, with mutual TLS between them."""
+
+    def test_two_hops(self) -> None:
+        """It arrives, in little memory, and small ones do not wait for it."""
+        pair = Pair()
+        with pair:
+            pair.start()
+            address = f"{QUEUE}@{pair.beta.domain}"
+            with (
+                Connected(pair.alpha.tcp, "large") as sending,
+                Connected(pair.alpha.tcp, "small") as aside,
+                Connected(pair.beta.unix, "look") as looking,
+                Connected(pair.beta.tcp, "taker") as taking,
+            ):
+                self.warm_up(aside, taking, address)
+                before = {daemon.name: daemon.peak_bytes for daemon in pair.daemons}
+                rows = Management(looking)
+                self.send_large(sending, address)
+                passed = self.pass_by(aside, rows, address)
+                self.wait_for(rows, passed + 1)
+                earlier, digest = self.take(taking, passed + 1)
+                # The order in which they came to beta.
+                self.assertGreater(earlier, 0)
+                expected = hashlib.sha256()
+                for part in parts():
+                    expected.update(part)
+                self.assertEqual(digest, expected.hexdigest())
+                more = {each.name: each.peak_bytes - before[each.name] for each in pair.daemons}
+                for name, octets in more.items():
+                    self.assertLess(octets, MOST_MEMORY, f"{name} took {octets / MIB:.1f} MiB")
+                print(f"\n{LARGE // MIB} MiB: {earlier} of {passed} passed, more memory {more}")
+            for daemon in pair.daemons:
+                self.wait_until_empty(pair, daemon)
+
+    def warm_up(self, aside: Connected, taking: Connected, address: str) -> None:
+        """Have everything loaded and connected before the memory is looked at."""
+        self.warm = taking.attach("receiver", QUEUE)
+        self.small = aside.attach("sender", address)
+        self.send_small(aside, 300, b"x" * 1024)
+        self.take(taking, 300)
+
+    def send_small(self, aside: Connected, count: int, body: bytes = b"small") -> None:
+        until = time.monotonic() + PATIENCE
+        sent = done = 0
+        encoded = codec.encode(spec.Header(durable=True)) + b"\x00\x53\x75\xb0"
+        encoded += len(body).to_bytes(4, "big") + body
+        while done < count:
+            self.assertLess(time.monotonic(), until)
+            while sent < count and self.small.credit:
+                self.small.send((encoded,), b"%d" % self.small.deliveries)
+                sent += 1
+            for event in aside.turn(0.5):
+                if isinstance(event, DeliveriesUpdated):
+                    done += len(event.deliveries)
+
+    def send_large(self, sending: Connected, address: str) -> None:
+        """Send it to alpha, in parts, and wait for its outcome."""
+        link = sending.attach("sender", address)
+        until = time.monotonic() + PATIENCE
+        while not link.credit:
+            sending.turn(0.5)
+        first = head(address)
+        outgoing = link.send_parts(len(first) + LARGE, b"large")
+        outgoing.append([first])
+        octets = parts()
+        while True:
+            self.assertLess(time.monotonic(), until)
+            congested = sending.is_congested or not outgoing.is_clear
+            if outgoing.missing and not congested:
+                outgoing.append([next(octets)])
+            wait = 0.5 if congested or not outgoing.missing else 0.0
+            for event in sending.turn(wait):
+                if isinstance(event, DeliveriesUpdated):
+                    self.assertIsInstance(event.state, spec.Accepted)
+                    return
+
+    def pass_by(self, aside: Connected, rows: Management, address: str) -> int:
+        """Send small ones while alpha relays the large one; return how many passed it."""
+        count = 0
+        for _ in range(5):
+            self.send_small(aside, 1)
+            count += 1
+            until = time.monotonic() + 5
+            while self.depth(rows) < count and time.monotonic() < until:
+                time.sleep(0.002)
+        return count
+
+    def depth(self, rows: Management) -> int:
+        return int(rows.row("queue", QUEUE).get("depth", 0))
+
+    def wait_for(self, rows: Management, depth: int) -> None:
+        until = time.monotonic() + PATIENCE
+        while self.depth(rows) < depth:
+            self.assertLess(time.monotonic(), until)
+            time.sleep(0.05)
+
+    def take(self, taking: Connected, count: int) -> tuple[int, str]:
+        """Take so many; return how many came before the large one, and the digest of its body."""
+        link = self.warm
+        link.takes_parts = True
+        link.flow(count)
+        digest = hashlib.sha256()
+        beginning = b""
+        taken = earlier = 0
+        until = time.monotonic() + PATIENCE
+        while taken < count:
+            self.assertLess(time.monotonic(), until)
+            for event in taking.turn(0.5):
+                if isinstance(event, DeliveriesReceived):
+                    taken += len(event.deliveries)
+                    link.session.settle(event.deliveries, spec.Accepted())
+                elif isinstance(event, PartsReceived):
+                    octets = b"".join(event.parts)
+                    link.session.took(len(octets))
+                    if not beginning:
+                        beginning = octets[:4096]
+                        earlier = taken
+                        octets = octets[beginning.index(b"\x00\x53\x75\xb0") + 8 :]
+                    digest.update(octets)
+                    if event.is_last:
+                        taken += 1
+                        link.session.settle([event.delivery], spec.Accepted())
+        taking.turn(0.05)
+        return earlier, digest.hexdigest()
+
+    def wait_until_empty(self, pair: Any, daemon: Any) -> None:
+        """Nothing is left of it on the disk."""
+        until = time.monotonic() + 20
+        while True:
+            bodies = pair.directory / daemon.name / "state" / "store.bodies"
+            left = [each.stat().st_size for each in bodies.iterdir()]
+            if sum(left) < LARGE // 2:
+                return
+            self.assertLess(time.monotonic(), until, left)
+            time.sleep(0.05)
