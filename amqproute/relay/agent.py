@@ -207,6 +207,8 @@ class Agent:
         connecting.addErrback(lambda failure: None if ready.called else ready.errback(failure))
         try:
             return await ready
+        except GeneratorExit:
+            raise  # nobody waits for it any more, and nothing may run: the house is gone
         except BaseException:
             # Failed, late or cancelled: nothing of this attempt may live on without an owner.
             connecting.cancel()

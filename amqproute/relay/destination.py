@@ -90,7 +90,7 @@ class Destination:
         self.remote_id = ""
         self.backoff = BackOff(hop.key, begin, now_ms, random, terms)
         self.window = self.backoff.window
-        self.ledger = Ledger(hop.key, queue, self, begin, random, terms)
+        self.ledger = Ledger(hop.key, queue, self, begin, random, terms, clock.seconds)
         self.tally = self.ledger.tally
         self._agent = agent
         self._clock = clock

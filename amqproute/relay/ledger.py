@@ -34,6 +34,9 @@ from amqproute.wire.amqp10 import spec
 FLOOR_EVERY = 1000
 """Messages settled after which the peer is told how far it may forget receipts."""
 
+COMPLAINT_SECONDS = 10.0
+"""Between two lines in the log about messages that the peer rejects."""
+
 
 class Ledger:
     """The fate of a destination's entries.
@@ -45,6 +48,7 @@ class Ledger:
         begin: makes batches.
         random: numbers from 0 to 1.
         terms: see `RelayTerms`.
+        seconds: the clock, so that the log is not told too often.
 
     Attributes:
         session: the open session, if there is one.
@@ -62,6 +66,7 @@ class Ledger:
         begin: Callable[[], Batch],
         random: Callable[[], float],
         terms: RelayTerms,
+        seconds: Callable[[], float],
     ) -> None:
         self.session: PeerSession | None = None
         self.suspects = Suspects()
@@ -74,6 +79,9 @@ class Ledger:
         self._terms = terms
         self._batch: Batch | None = None
         self._removals = Removals()
+        self._seconds = seconds
+        self._rejected = 0
+        self._quiet_until = 0.0
         self._retries: dict[int, int] = {}
 
     # -- what the peer decides (T-23) --------------------------------------------------------------
@@ -87,15 +95,25 @@ class Ledger:
             self.relayed(entries, state)
         elif action is Action.REJECT:
             self.refused(entries, reasons.rejection(self._key, verdict, state))
-            self.log.debug(
-                "{destination} rejected {count} messages: {condition}: {words}",
-                destination=self._key,
-                count=len(entries),
-                condition=verdict.condition or verdict.code,
-                words=verdict.words,
-            )
+            self._complain(len(entries), verdict)
         else:
             self._retry(entries, verdict)
+
+    def _complain(self, count: int, verdict: Verdict) -> None:
+        """Say that the peer rejects messages: now and then, however many they are."""
+        self._rejected += count
+        now = self._seconds()
+        if now < self._quiet_until:
+            return
+        self._quiet_until = now + COMPLAINT_SECONDS
+        count, self._rejected = self._rejected, 0
+        self.log.warn(
+            "{destination} rejected {count} messages: {condition}: {words}",
+            destination=self._key,
+            count=count,
+            condition=verdict.condition or verdict.code,
+            words=verdict.words,
+        )
 
     def relayed(self, entries: Sequence[Entry], state: Any) -> None:
         """The peer has taken responsibility for them."""
