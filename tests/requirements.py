@@ -845,6 +845,15 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_session.SessionTests.test_discarding",
         "tests.wire.amqp10.test_session.Life.test_we_end",
     ),
+    "E-12": (
+        "tests.broker.test_options.ConsumerTests.test_fail",
+        "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
+    ),
+    "E-13": ("tests.services.test_management.ManagementTests.test_failures_are_answered",),
+    "E-14": "a definition of a broker: its parts are the topics T, X and Q",
+    "E-15": "an aim; the tests in tests.integration speak to it with Qpid Proton",
+    "E-16": "a permission: federation is topic T, authentication T-19 and L-51",
+    "E-17": "an introduction without a requirement of its own",
     "W-01": ("tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",),
     "W-02": ("tests.conformance.test_transactions.ExampleTests.test_w02_publish",),
     "W-03": ("tests.conformance.test_transactions.ExampleTests.test_w03_accept",),
@@ -1277,6 +1286,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
     ),
     "N-12": (
+        "tests.conformance.test_bindings.AbroadTests.test_connection_lost",
+        "tests.conformance.test_bindings.AbroadTests.test_full",
         "tests.broker.test_binding.QueueTests.test_full",
         "tests.broker.test_binding.QueueTests.test_moves",
         "tests.broker.test_binding.QueueTests.test_store_fails",
@@ -1315,15 +1326,30 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "N-26": "headings without text in the source: W-05, W-08 and W-09 stand for them",
     "N-27": "a definition: queues, topics and services are the nodes of all tests",
     "N-28": "glossary entries without text in the source: L-06 and Q-01 stand for them",
+    "Q-01": ("tests.broker.test_queue.OrderTests.test_first_in_first_out",),
+    "Q-02": "a definition: the house of every test is one container with the queues it was given",
     "Q-03": (
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.broker.test_queue.OrderTests.test_first_in_first_out",
     ),
     "Q-04": ("tests.broker.test_feed.PriorityTests.test_overtaking",),
-    "Q-05": ("tests.broker.test_model.QueueModelTests.test_shared",),
+    "Q-05": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.broker.test_queue.OrderTests.test_released_goes_back_to_its_place",
+    ),
     "Q-06": (
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
+    ),
+    "Q-07": (
+        "tests.frontends.test_queues.DynamicTests.test_close",
+        "tests.services.test_inventory.CommandTests.test_create_queue",
+    ),
+    "Q-08": (
+        "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
+        "tests.broker.test_paging.PagingTests.test_memory_is_bounded",
+        "tests.broker.test_paging.PagingTests.test_restart",
+        "tests.store.test_crash.CutTests.test_cut",
     ),
     "Q-09": (
         "tests.broker.test_options.DuplicateTests.test_failed_commit",
@@ -1336,7 +1362,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_queues.DynamicTests.test_options",
         "tests.frontends.test_queues.DynamicTests.test_refused",
     ),
+    "Q-11": (
+        "tests.config.test_load.LoadsTests.test_refused",
+        "tests.services.test_inventory.CommandTests.test_create_refused",
+    ),
     "Q-12": ("tests.frontends.test_queues.DynamicTests.test_close",),
+    "Q-13": ("tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",),
+    "Q-14": "there is no such flag: a node is dynamic or declared, and nothing makes one the other",
     "Q-15": (
         "tests.broker.test_branches.CapacityTests.test_freed_within",
         "tests.frontends.test_inbound.CreditTests.test_full",
@@ -1373,7 +1405,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_options.LifeTests.test_paged",
         "tests.broker.test_options.LifeTests.test_restarted",
     ),
+    "Q-24": ("tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",),
+    "Q-25": (
+        "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
+        "tests.frontends.test_queues.DynamicTests.test_memory_only",
+    ),
     "Q-26": ("tests.broker.test_model.QueueModelTests.test_shared",),
+    "Q-27": ("tests.broker.test_options.DurabilityTests.test_held_by_a_link",),
     "Q-28": ("tests.broker.test_options.DuplicateTests.test_held_only",),
     "Q-29": ("tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",),
     "Q-30": (
@@ -1381,11 +1419,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
     ),
     "Q-31": (
+        "tests.broker.test_feed.ScanTests.test_one_reading",
+        "tests.broker.test_feed.ScanTests.test_credit_for_one",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
     ),
     "Q-32": ("tests.broker.test_model.QueueModelTests.test_shared",),
-    "Q-33": ("tests.broker.test_queue.OrderTests.test_first_in_first_out",),
+    "Q-33": ("tests.broker.test_queue.OutcomeTests.test_accepted",),
     "Q-34": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
     "Q-35": (
         "tests.broker.test_model.QueueModelTests.test_shared",
@@ -1396,6 +1436,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_topics.DurableTests.test_restart",
         "tests.integration.test_proton_topics.TopicTests.test_durable",
     ),
+    "Q-37": (
+        "tests.broker.test_binding.QueueTests.test_moves",
+        "tests.conformance.test_bindings.AbroadTests.test_queue",
+    ),
+    "Q-38": ("tests.conformance.test_link.RefusalTests.test_unknown_node",),
     "S-01": ("tests.frontends.test_topics.AttachTests.test_move",),
     "S-02": ("tests.frontends.test_topics.AttachTests.test_defaults",),
     "S-03": (
@@ -1427,6 +1472,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_topics.DurableTests.test_detached_and_back",
         "tests.frontends.test_topics.DurableTests.test_resumed",
     ),
+    "S-11": ("tests.frontends.test_topics.DeliveryTests.test_acknowledged",),
     "S-12": ("tests.frontends.test_queues.ExampleTests.test_w11_consuming",),
     "S-13": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "S-14": (
@@ -1461,6 +1507,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_topic.SubscriberTests.test_buffer",
         "tests.broker.test_topic.SubscriberTests.test_holds_publishers",
     ),
+    "S-22": ("tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",),
     "S-23": ("tests.frontends.test_queues.ExampleTests.test_w11_consuming",),
 }
 

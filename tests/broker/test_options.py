@@ -97,6 +97,31 @@ class DurabilityTests(OptionCase):
         self.boot()
         self.put(message(b"1"), message(b"2", durable=False))
         self.assertEqual(len(self.store.rows("q")), 1)
+        self.boot()
+        self.assertEqual(self.taker(9).seen, [b"1"])
+
+    def test_collects_with_nobody_there(self) -> None:
+        """Q-24, Q-08: without a consumer it goes on collecting, a mix of both, over restarts."""
+        self.boot()
+        for number in range(3):
+            self.put(message(b"d%d" % number), message(b"n%d" % number, durable=False))
+        self.assertEqual((self.queue.consumers, self.queue.depth), (0, 6))
+        self.boot()
+        self.put(message(b"d3"), message(b"n3", durable=False))
+        first, second = self.taker(2), self.taker(9)
+        self.assertEqual(first.seen + second.seen, [b"d0", b"d1", b"d2", b"d3", b"n3"])
+
+    def test_held_by_a_link(self) -> None:
+        """Q-27: what is acquired is known by the link that has it, and goes back with it alone."""
+        self.boot()
+        self.put(*[message(b"%d" % number) for number in range(4)])
+        first, second = self.taker(2), self.taker(2)
+        self.assertEqual([entry.id for entry in first.holds()], [1, 2])
+        self.queue.detach(first)
+        self.queue.release(first.holds())
+        second.take(9)
+        self.assertEqual(second.seen, [b"2", b"3", b"0", b"1"])
+        self.assertEqual((self.queue.acquired, self.queue.available), (4, 0))
 
     def test_forced(self) -> None:
         """Q-17: force-durable stores every entry, and finds it after a restart."""
