@@ -37,13 +37,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch import HEURISTIC, Branch, State, Xa, XaError, Xid
 from amqproute.broker.branch_record import NOTES, Record, record_of
 from amqproute.broker.branch_recovery import Find, revive
+from amqproute.broker.branch_watch import BranchWatch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import (
@@ -51,9 +51,9 @@ from amqproute.broker.transaction import (
     Stage,
     Transaction,
     TransactionLimits,
-    Transactions,
     TransactionTerms,
 )
+from amqproute.broker.transactions import Transactions
 from amqproute.errors import AmqpError, DecodeError, StoreError, Unresolved
 from amqproute.values import Principal
 
@@ -114,14 +114,13 @@ class Branches:
         self.limits = limits = limits or BranchLimits()
         self._broker = broker
         self._store = store
-        self._clock = terms.clock
         self._now_ms = now_ms
         self._find = find
         self._admit = admit
         self._known: dict[tuple[str, Xid], Branch] = {}
         self._working: dict[bytes, Branch] = {}
         self._timeouts: dict[str, float] = {}
-        self._warning: IDelayedCall | None = None
+        self._watch = BranchWatch(terms.clock, now_ms, limits.warn_seconds, self._waiting, self.log)
         bounds = TransactionLimits(
             timeout_seconds=limits.timeout_seconds,
             # Those that are being revived have one as well.
@@ -179,18 +178,17 @@ class Branches:
             oldest = min(self._known.values(), key=lambda each: each.since_ms)
             self.log.warn(
                 "{count} branches of distributed transactions, {prepared} of them prepared, wait "
-                "for their transaction managers; the oldest is {key}: see `amqproute transaction ls`",
+                "for their transaction managers; the oldest is {key}: see "
+                "`amqproute transaction ls`",
                 count=len(self._known),
                 prepared=len(self._waiting()),
                 key=oldest.key,
             )
-        self._watch()
+        self._watch.look()
 
     def stop(self) -> None:
         """Cancel the timers. What is not prepared ends here."""
-        if self._warning is not None:
-            self._warning.cancel()
-            self._warning = None
+        self._watch.stop()
         for branch in list(self._known.values()):
             if branch.command is None and branch.state not in (State.PREPARED, *HEURISTIC):
                 self._drop(branch)
@@ -353,7 +351,7 @@ class Branches:
         finally:
             branch.command = None
         branch.state = State.PREPARED
-        self._watch()
+        self._watch.look()
         return Xa.OK
 
     async def commit(self, owner: str, xid: Xid, *, one_phase: bool = False) -> Xa:
@@ -612,6 +610,9 @@ class Branches:
 
     # -- time ------------------------------------------------------------------------------------
 
+    def _waiting(self) -> list[Branch]:
+        return [each for each in self._known.values() if each.state is State.PREPARED]
+
     def _timed_out(self, transaction: Transaction) -> None:
         """Nothing has happened for too long; its manager is told so when it asks next."""
         branch: Branch = transaction.owner
@@ -624,30 +625,6 @@ class Branches:
         branch.transaction = None
         branch.state = State.TIMED_OUT
         transaction.conclude()
-
-    def _watch(self) -> None:
-        if self._warning is None and any(self._waiting()):
-            self._warning = self._clock.callLater(self.limits.warn_seconds, self._warn)
-
-    def _waiting(self) -> list[Branch]:
-        return [each for each in self._known.values() if each.state is State.PREPARED]
-
-    def _warn(self) -> None:
-        """Tell of prepared branches that nobody resolves: what they hold, nobody gets."""
-        self._warning = None
-        waiting = self._waiting()
-        before_ms = self._now_ms() - int(self.limits.warn_seconds * 1000)
-        old = [each for each in waiting if each.since_ms <= before_ms]
-        if old:
-            oldest = min(old, key=lambda each: each.since_ms)
-            self.log.warn(
-                "{count} branches have been prepared for more than {seconds:g} s and keep their "
-                "messages; the oldest is {key}: see `amqproute transaction ls`",
-                count=len(old),
-                seconds=self.limits.warn_seconds,
-                key=oldest.key,
-            )
-        self._watch()
 
 
 __all__ = ["BranchLimits", "Branches"]

@@ -15,7 +15,8 @@ from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
 from amqproute.broker.receipts import Stream
-from amqproute.broker.transaction import Transaction, Transactions
+from amqproute.broker.transaction import Transaction
+from amqproute.broker.transactions import Transactions
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.frontends.attaching import Attaching

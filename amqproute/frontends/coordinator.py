@@ -27,7 +27,8 @@ from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.broker.branch import Xa, XaError, Xid
-from amqproute.broker.transaction import Transaction, Transactions, TransactionTerms
+from amqproute.broker.transaction import Transaction, TransactionTerms
+from amqproute.broker.transactions import Transactions
 from amqproute.errors import (
     AmqpError,
     DecodeError,

@@ -128,8 +128,7 @@ class BranchCase(SynchronousTestCase):
 
     def restart(self, *nodes: Any) -> None:
         """End the daemon without a word, and start it again."""
-        if self.branches._warning is not None:
-            self.branches._warning.cancel()
+        self.branches._watch.stop()
         self.broker.stop()
         self.start(*nodes)
 

@@ -717,7 +717,9 @@ class BoundTests(BranchCase):
         """XA knows none; the log tells of it again and again."""
         self.prepared()
         warnings: list[Any] = []
-        self.patch(self.branches, "log", SimpleNamespace(warn=lambda *a, **b: warnings.append(b)))
+        self.patch(
+            self.branches._watch, "_log", SimpleNamespace(warn=lambda *a, **b: warnings.append(b))
+        )
         self.clock.advance(600)
         self.clock.advance(600)
         self.assertEqual(self.state(), "prepared")

@@ -20,7 +20,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import line as line_module
-from amqproute.broker.transaction import Stage, Transactions, TransactionTerms
+from amqproute.broker.transaction import Stage, TransactionTerms
+from amqproute.broker.transactions import Transactions
 from amqproute.wire.amqp10 import spec
 from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
