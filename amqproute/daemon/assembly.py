@@ -398,6 +398,7 @@ class House:
         self._forget_old_receipts()
         for listen in config.listen:
             await self._listen(listen)
+        self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         if self.contexts is not None:
             self._watch = FileWatch(
                 self.contexts, self._reactor, config.tls.watch, self._certificates_changed
@@ -570,6 +571,17 @@ class House:
         transaction.commit().addErrback(_log_failure, "forgetting old receipts")
         self.receipts.sweep(self._reactor.seconds(), horizon)
         self._sweep = self._reactor.callLater(SWEEP_SECONDS, self._forget_old_receipts)
+
+    def _warn_without_dnssec(self, is_capable: bool) -> None:
+        config = self.config
+        demanded = [domain for domain, peer in config.peers.items() if peer.level == "dane"]
+        if not is_capable and (demanded or config.resolver.dnssec == "require"):
+            log.warn(
+                "DNSSEC is demanded ({what}) and does not come through: messages will wait "
+                "(dns.not-dnssec-capable); `amqproute resolve DOMAIN` says why",
+                what=", ".join(f"peers.{domain}.level" for domain in demanded)
+                or "resolver.dnssec: require",
+            )
 
     def _warn_of_unclaimed(self) -> None:
         for name, count in self.broker.unclaimed.items():

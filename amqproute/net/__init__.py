@@ -10,7 +10,12 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     connector  addresses in order, TLS    ----+          ^
                                                          |
     tls        contexts, verification, reload  ----------+
+    inbound    who a connecting peer is: DNS questions after its handshake
+    trust      what a peer has to prove, and whether it has: the one decision (pure)
+    dane       TLSA records against certificates (pure)
     identity   which names a certificate proves (pure)
+    revocation lists of certificates that are not valid any more
+    renewal    files that change, connections that outlive a certificate
     authority  certificates for trying out, tests and closed groups
 
 `listener.Listener` and `connector.Connector` do not know what they carry. Both are given a `Make`:
@@ -21,11 +26,16 @@ itself costs no engine.
 
 Security
 ========
-Names are verified inside the handshake. A wrong peer gets a TLS alert and none of our octets. With
+What a host has to prove follows from the peer's level and from what the DNS says of the host
+(`trust`, which has the table); it is verified inside the handshake, and a wrong peer gets a TLS
+alert and none of our octets. For a peer that connects, what the DNS has to say is asked for between
+handshake and first octet (`inbound`). What was reached stands in `pump.TransportFacts.level`. With
 an upgrade (part 5 §5.2) the only octets in the clear are the two protocol headers; what a peer put
 behind its header is fed to TLS, where anything but a handshake ends the connection. Failures have
-codes: ``tls.name``, ``tls.expired``, ``tls.not-yet-valid``, ``tls.untrusted``,
-``tls.no-certificate``, ``tls.plain-text``, ``tls.handshake``, and of TCP ``connect.refused``,
+codes: ``tls.name``, ``tls.expired``, ``tls.not-yet-valid``, ``tls.untrusted``, ``tls.revoked``,
+``tls.pin``, ``tls.no-certificate``, ``tls.plain-text``, ``tls.handshake``, ``dane.mismatch``,
+``dane.chain``, ``dane.absent``, ``dane.unusable``, those of the DNS where it stands in the way, and
+of TCP ``connect.refused``,
 ``connect.timeout``, ``connect.unreachable``, ``connect.name``.
 
 Back pressure

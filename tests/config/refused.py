@@ -319,6 +319,20 @@ REFUSED: list[tuple[str, list[str]]] = [
         ['1: peers."beta.example".level: pin needs a list of pins; give pin: [sha256:...]'],
     ),
     (
+        f"peers: {{'*': {{level: pin, pin: ['sha256:{'a' * 64}']}}}}\n",
+        ['1: peers."*".level: pin is for one domain; write its name, no star'],
+    ),
+    (
+        f"peers: {{beta.example: {{pin: ['sha256:{'a' * 64}']}}}}\n",
+        ['1: peers."beta.example".pin: has no meaning with level dane-or-pkix; write pin'],
+    ),
+    (
+        "peers: {beta.example: {level: pin, pin: ['sha1:ab']}}\n",
+        [
+            "1: peers.\"beta.example\".pin[0]: 'sha1:ab' is no pin; write sha256: (of the certificate) or key-sha256: (of its key) and the 64 hexadecimal digits that `amqproute certs show` prints"
+        ],
+    ),
+    (
         "peers: {beta.example: {level: pkxi}}\n",
         [
             "1: peers.\"beta.example\".level: 'pkxi' is not one of none, tls, pkix, dane, dane-or-pkix, pin; did you mean pkix?"
