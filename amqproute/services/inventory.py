@@ -27,22 +27,32 @@ where a crash interrupted it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 from twisted.logger import Logger
 
-from amqproute import address
-from amqproute.broker.batch import Batch
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
-from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, ConfigError
+from amqproute.services.changes import (
+    ALIAS,
+    ENDED,
+    LINK,
+    NODE,
+    NOTES,
+    Changes,
+    Configured,
+    Declaration,
+    Describe,
+    Described,
+    Made,
+    Result,
+)
 from amqproute.services.commands import (
     BAD_REQUEST,
     CONFLICT,
@@ -54,195 +64,29 @@ from amqproute.services.commands import (
     Command,
     Refused,
 )
+from amqproute.services.options import (
+    check_link_name,
+    check_name,
+    is_busy,
+    leads_back,
+    link_of,
+    link_options,
+    messages_on,
+    new_name_of,
+    node_options,
+    shown,
+    switch,
+    with_rows,
+)
 
-__all__ = ["NODE", "NOTES", "Changes", "Configured", "Described", "Inventory", "Result"]
-
-NODE: Final = "node"
-LINK: Final = "link"
-ALIAS: Final = "alias"
-ENDED: Final = "ended"
-NOTES: Final = tuple(f"made-{kind}" for kind in (NODE, LINK, ALIAS, ENDED))
-"""The kinds of notes in the store."""
+__all__ = ["NOTES", "Changes", "Configured", "Described", "Inventory", "Result"]
 
 ROWS_PREFIX: Final = "amqp$rows/"
 MOST_NODES: Final = 100_000
-LINK_KEYS: Final = frozenset({"source", "target", "filter", "subject", "mode"})
-
-Declaration = NodeDeclaration | TopicDeclaration
-
-
-@dataclass(frozen=True, slots=True)
-class Described:
-    """A node as options describe it.
-
-    Attributes:
-        declaration: for the broker.
-        options: all options, the defaults among them, in the words of the configuration.
-    """
-
-    declaration: Declaration
-    options: Mapping[str, Any]
-
-
-Describe = Callable[[Mapping[str, Any]], Described]
-
-
-@dataclass(frozen=True, slots=True)
-class Configured:
-    """What the configuration declares.
-
-    Attributes:
-        nodes: as declared, with their options.
-        aliases: alias to node.
-        bindings: as declared.
-        places: where each stands, as in ``/etc/amqproute/amqproute.yaml:12``, by name.
-    """
-
-    nodes: Sequence[Described] = ()
-    aliases: Mapping[str, str] = field(default_factory=dict)
-    bindings: Sequence[BindingDeclaration] = ()
-    places: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """Something that was made at runtime.
-
-    Attributes:
-        options: what was asked for.
-        by: who asked.
-        since_ms: when, ms since the epoch.
-        rows: of a queue: the name of its rows in the store.
-    """
-
-    options: Mapping[str, Any]
-    by: str
-    since_ms: int
-    rows: str = ""
-
-    def encode(self) -> bytes:
-        """Return it as a note."""
-        facts = {"options": self.options, "by": self.by, "since": self.since_ms, "rows": self.rows}
-        return json.dumps(facts, separators=(",", ":")).encode()
-
-    @classmethod
-    def decode(cls, encoded: bytes) -> Made:
-        """Read a note.
-
-        Raises:
-            ValueError: it is none.
-        """
-        facts = json.loads(encoded)
-        try:
-            return cls(dict(facts["options"]), str(facts["by"]), int(facts["since"]), facts["rows"])
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"the note lacks {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What became of a command.
-
-    Attributes:
-        status: as in a reply.
-        words: the same for people.
-        attributes: facts.
-    """
-
-    status: int
-    words: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
 def _nothing() -> None:
     pass
-
-
-class Changes:
-    """One batch of commands at work.
-
-    Args:
-        by: who asks.
-        now_ms: the wall clock of the batch.
-    """
-
-    log = Logger()
-
-    def __init__(self, by: str, now_ms: int) -> None:
-        self.by = by
-        self.now_ms = now_ms
-        self._undo: list[Callable[[], None]] = []
-        self._done: list[Callable[[], None]] = []
-        self._notes: dict[tuple[str, str], bytes | None] = {}
-        self._words: list[str] = []
-
-    def did(
-        self, words: str, undo: Callable[[], None] = _nothing, done: Callable[[], None] = _nothing
-    ) -> None:
-        """Note what was done.
-
-        Args:
-            words: for the log.
-            undo: how to take it back.
-            done: what is to be done when it is durable.
-        """
-        self._words.append(words)
-        self._undo.append(undo)
-        self._done.append(done)
-
-    def note(self, kind: str, name: str, value: bytes | None) -> None:
-        """Have a fact kept, or forgotten with None."""
-        self._notes[f"made-{kind}", name] = value
-
-    def forget_subscription(self, name: str) -> None:
-        """Have the store forget a durable subscription; what waits for it goes by and by."""
-        self._notes[SUBSCRIPTIONS, name] = None
-
-    def roll_back(self) -> None:
-        """Take everything back, the last first."""
-        for undo in reversed(self._undo):
-            try:
-                undo()
-            except Exception:  # the others have to be undone all the same
-                self.log.failure("what {who} asked for could not be undone", who=self.by)
-        self._undo.clear()
-        self._words.clear()
-        self._notes.clear()
-
-    def join(self, batch: Batch) -> None:
-        """Become durable with a batch, if there is anything; `put` has to follow."""
-        if self._words:
-            batch.join(self)
-
-    def put(self, batch: Batch) -> None:
-        """Write what is to be remembered."""
-        for (kind, name), value in self._notes.items():
-            batch.transaction.note(kind, name, value)
-
-    def leave(self, batch: Batch) -> None:
-        """Undo everything; the batch goes on without it."""
-        if self._words:
-            self.roll_back()
-            batch.arrivals.pop(self)  # type: ignore[call-overload]
-
-    def arrived(self, _: object) -> None:
-        """It is durable (see `Batch.join`)."""
-        for words in self._words:
-            self.log.info("{who}: {what}", who=self.by, what=words)
-        for done in self._done:
-            try:
-                done()
-            except Exception:  # it is durable and answered; the batch's messages have to go on
-                self.log.failure("what {who} asked for is not done to its end", who=self.by)
-
-    def not_arrived(self, _: object) -> None:
-        """The store did not take it (see `Batch.join`)."""
-        self.log.error(
-            "the store did not take what {who} asked for; it is undone: {what}",
-            who=self.by,
-            what="; ".join(self._words),
-        )
-        self.roll_back()
 
 
 class Inventory:
@@ -332,7 +176,7 @@ class Inventory:
                 aliases[name] = target
         bindings = list(configured.bindings)
         for name, made in self.links.items():
-            link = _link(name, made.options)
+            link = link_of(name, made.options)
             why = self._why_not(link, bindings, described, aliases)
             if why:
                 self._cannot(LINK, name, why)
@@ -348,7 +192,7 @@ class Inventory:
         except ConfigError as error:
             self._cannot(NODE, name, "; ".join(error.problems))
             return None
-        return _with_rows(declaration, made.rows)
+        return with_rows(declaration, made.rows)
 
     def _cannot(self, kind: str, name: str, why: str) -> None:
         self.log.warn(
@@ -376,7 +220,7 @@ class Inventory:
             link.filters(lambda: 0)
         except AmqpError as error:
             return error.description
-        return "messages would go in a circle" if _leads_back(link, bindings, aliases) else ""
+        return "messages would go in a circle" if leads_back(link, bindings, aliases) else ""
 
     def _go_on_deleting(self) -> None:
         unclaimed = self.broker.unclaimed
@@ -469,7 +313,7 @@ class Inventory:
         if command.or_assert and (name in broker.nodes or name in broker.topics):
             return self.assert_node(command)
         self._require_free(name)
-        options = _node_options(command)
+        options = node_options(command)
         described = self._described(name, options)
         self._check_dead_letter(name, described.declaration)
         if len(broker.nodes) + len(broker.topics) >= self.most_nodes:
@@ -478,7 +322,7 @@ class Inventory:
         if isinstance(described.declaration, NodeDeclaration):
             rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
         made = Made(options, changes.by, changes.now_ms, rows)
-        broker.add(_with_rows(described.declaration, rows))
+        broker.add(with_rows(described.declaration, rows))
         self.nodes[name] = made
         changes.note(NODE, name, made.encode())
 
@@ -493,11 +337,11 @@ class Inventory:
         """Compare a node with options (G-08); nothing changes."""
         node = self._node(command.name)
         kind = "topic" if isinstance(node, Topic) else "queue"
-        wanted = _node_options(command)
+        wanted = node_options(command)
         there = {"type": kind, **self.options(command.name)}
         if wanted.get("type", kind) == kind:
             wanted = dict(self._described(command.name, wanted).options) if wanted else {}
-        asked = {**_node_options(command)}
+        asked = {**node_options(command)}
         different = {
             key: {"is": there.get(key), "asked": wanted.get(key, asked[key])}
             for key in asked
@@ -516,7 +360,7 @@ class Inventory:
         node = self._node(name)
         made = self._require_own(name, self.nodes)
         kind = "topic" if isinstance(node, Topic) else "queue"
-        asked = _node_options(command)
+        asked = node_options(command)
         if asked.get("type", kind) != kind:
             raise Refused(CONFLICT, f"{name!r} is a {kind} and stays one")
         merged = {**made.options, **asked, "type": kind}
@@ -525,20 +369,20 @@ class Inventory:
         self._check_dead_letter(name, described.declaration)
         before = self._described(name, made.options).declaration
         changed = replace(made, options=options)
-        self.broker.add(_with_rows(described.declaration, made.rows))
+        self.broker.add(with_rows(described.declaration, made.rows))
         self.nodes[name] = changed
         changes.note(NODE, name, changed.encode())
 
         def undo() -> None:
             self.nodes[name] = made
-            self.broker.add(_with_rows(before, made.rows))
+            self.broker.add(with_rows(before, made.rows))
 
         changes.did(str(command), undo)
         return Result(OK, "changed", {"name": name, **described.options})
 
     def rename_node(self, command: Command, changes: Changes) -> Result:
         """Give a node another name (G-10)."""
-        name, new_name = command.name, _new_name(command)
+        name, new_name = command.name, new_name_of(command)
         node = self._node(name)
         made = self._require_own(name, self.nodes)
         self._require_free(new_name)
@@ -584,11 +428,11 @@ class Inventory:
             return self._delete_dormant(command, changes)
         node = self._node(name)
         made = self._require_own(name, self.nodes)
-        held = _messages(node)
-        if _switch(command, "if-empty") and (held or _is_busy(node)):
+        held = messages_on(node)
+        if switch(command, "if-empty") and (held or is_busy(node)):
             raise Refused(CONFLICT, f"{name!r} holds {held} messages", {"messages": held})
         links = node.consumers + len(node.publishers)
-        if _switch(command, "if-unused") and links:
+        if switch(command, "if-unused") and links:
             raise Refused(CONFLICT, f"{name!r} has {links} links", {"links": links})
         self._require_unnamed(name)
         withdrawal = self.broker.withdraw(name)
@@ -653,7 +497,7 @@ class Inventory:
             raise Refused(BAD_REQUEST, f"{command.name!r} is a topic and holds nothing to purge")
         count = node.available + node.deferred
         facts = {"name": command.name, "messages": count, "acquired": node.acquired}
-        if _switch(command, "dry-run"):
+        if switch(command, "dry-run"):
             return Result(OK, f"{count} messages would be deleted", facts)
 
         def done() -> None:
@@ -693,7 +537,7 @@ class Inventory:
             raise Refused(CONFLICT, f"there is a link {name!r} already{self._where(name)}")
         if name in self.links:
             raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
-        options = _link_options(command)
+        options = link_options(command)
         made = Made(options, changes.by, changes.now_ms)
         link = self._bind(name, options)
         self.links[name] = made
@@ -713,7 +557,7 @@ class Inventory:
                 known = self.broker.resolve(node)
                 if known not in self.broker.nodes and known not in self.broker.topics:
                     raise Refused(NOT_FOUND, f"{end}: there is no node {node[:256]!r}")
-        link = _link(name, options)
+        link = link_of(name, options)
         try:
             self.broker.bind(link, starts=False)
         except ConfigError:
@@ -735,8 +579,8 @@ class Inventory:
         link = self._binding(command.name)
         if link is None:
             raise Refused(NOT_FOUND, f"there is no link {command.name[:256]!r}")
-        there = _shown(link)
-        asked = _link_options(command, must_have=())
+        there = shown(link)
+        asked = link_options(command, must_have=())
         different = {
             key: {"is": there.get(key), "asked": value}
             for key, value in asked.items()
@@ -754,7 +598,7 @@ class Inventory:
         name = command.name
         old = self._own_link(name)
         made = self._require_own(name, self.links)
-        asked = _link_options(command, must_have=())
+        asked = link_options(command, must_have=())
         fixed = {key for key in ("source", "target", "mode") if key in asked}
         if fixed:
             raise Refused(CONFLICT, f"{min(fixed)} of a link cannot change; only its filter can")
@@ -780,12 +624,12 @@ class Inventory:
 
     def rename_link(self, command: Command, changes: Changes) -> Result:
         """Give a binding another name (G-16)."""
-        name, new_name = command.name, _new_name(command)
+        name, new_name = command.name, new_name_of(command)
         old = self._own_link(name)
         self._require_own(name, self.links)
         if self._binding(new_name) is not None or new_name in self.links:
             raise Refused(CONFLICT, f"there is a link {new_name!r} already")
-        _check_link_name(new_name)
+        check_link_name(new_name)
         self._label(old, new_name)
         changes.note(LINK, name, None)
         changes.note(LINK, new_name, self.links[new_name].encode())
@@ -834,7 +678,7 @@ class Inventory:
             raise Refused(BAD_REQUEST, "an alias needs a `target`, the node it leads to")
         if command.or_assert and name in self.broker.aliases:
             return self.assert_alias(command)
-        _check_name(name)
+        check_name(name)
         self._require_free(name)
         if target in self.broker.aliases:
             raise Refused(CONFLICT, f"{target!r} is an alias itself; name its node instead")
@@ -863,7 +707,7 @@ class Inventory:
 
     def rename_alias(self, command: Command, changes: Changes) -> Result:
         """Give an alias another name: the old one leads nowhere afterwards."""
-        name, new_name = command.name, _new_name(command)
+        name, new_name = command.name, new_name_of(command)
         target = str(self.assert_alias(replace(command, arguments={})).attributes["target"])
         self.delete_alias(command, changes)
         self.create_alias(Command("CREATE", ALIAS, new_name, {"target": target}), changes)
@@ -886,147 +730,3 @@ class Inventory:
 
         changes.did(str(command), undo, lambda: self.when_gone({name}))
         return Result(GONE, "deleted", {"name": name})
-
-
-# -- options ---------------------------------------------------------------------------------------
-
-
-def _node_options(command: Command) -> dict[str, Any]:
-    """Take the options of a node: the type from the kind of the command."""
-    options = {
-        key: value
-        for key, value in command.arguments.items()
-        if key not in ("name", "if-empty", "if-unused")
-    }
-    if "node-type" in options:
-        options["type"] = options.pop("node-type")
-    if command.kind == "topic":
-        if options.setdefault("type", "topic") != "topic":
-            raise Refused(BAD_REQUEST, "a topic is of the type topic")
-    elif command.operation == "CREATE":
-        options.setdefault("type", "queue")
-    return options
-
-
-def _link_options(
-    command: Command, must_have: Iterable[str] = ("source", "target")
-) -> dict[str, Any]:
-    options = dict(command.arguments)
-    if "destination" in options:
-        options["target"] = options.pop("destination")
-    unknown = sorted(set(options) - LINK_KEYS)
-    if unknown:
-        raise Refused(
-            BAD_REQUEST, f"unknown option {unknown[0]!r}; there are {', '.join(sorted(LINK_KEYS))}"
-        )
-    for key, value in options.items():
-        if value is not None and (not isinstance(value, str) or not value):
-            raise Refused(BAD_REQUEST, f"{key} is not a text")
-    for key in must_have:
-        if not options.get(key):
-            raise Refused(BAD_REQUEST, f"a link needs `{key}`")
-    _check_link_name(command.name)
-    if options.get("mode") not in (None, "copy", "move"):
-        raise Refused(BAD_REQUEST, "mode is copy (from topics) or move (from queues)")
-    target = options.get("target") or ""
-    if "@" in target:
-        options["target"] = _plain_address(target)
-    return {key: value for key, value in options.items() if must_have == () or value is not None}
-
-
-def _plain_address(text: str) -> str:
-    try:
-        parsed = address.parse(text)
-    except AmqpError as error:
-        raise Refused(BAD_REQUEST, f"target: {error.description}") from None
-    if not parsed.node or address.is_reserved(parsed.node):
-        raise Refused(BAD_REQUEST, f"target: {text!r} names no node; write NODE or NODE@DOMAIN")
-    return str(parsed)
-
-
-def _check_link_name(name: str) -> None:
-    if not 0 < len(name) <= 256 or not name.isprintable():
-        raise Refused(BAD_REQUEST, "the name of a link has 1 to 256 characters that can be printed")
-
-
-def _check_name(name: str) -> None:
-    try:
-        address.check_new_name(name)
-    except AmqpError as error:
-        raise Refused(BAD_REQUEST, error.description) from None
-
-
-def _new_name(command: Command) -> str:
-    new_name = command.arguments.get("new-name")
-    if not isinstance(new_name, str) or not new_name:
-        raise Refused(BAD_REQUEST, "RENAME needs the attribute `new-name`")
-    return new_name
-
-
-def _switch(command: Command, key: str) -> bool:
-    value = command.arguments.get(key, False)
-    if not isinstance(value, bool):
-        raise Refused(BAD_REQUEST, f"{key} is true or false")
-    return value
-
-
-def _link(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
-    return BindingDeclaration(
-        str(options["source"]),
-        str(options["target"]),
-        options.get("filter"),
-        options.get("mode"),
-        name,
-        options.get("subject"),
-    )
-
-
-def _shown(link: BindingDeclaration) -> dict[str, Any]:
-    return {
-        "name": link.name,
-        "source": link.source,
-        "target": link.target,
-        "filter": link.selector,
-        "subject": link.subject,
-        "mode": link.mode,
-    }
-
-
-def _with_rows(declaration: Declaration, rows: str) -> Declaration:
-    if isinstance(declaration, TopicDeclaration) or not rows:
-        return declaration
-    return replace(declaration, rows=rows)
-
-
-def _messages(node: Queue | Topic) -> int:
-    if isinstance(node, Queue):
-        return node.depth
-    return node.waiting + sum(each.queue.depth for each in node.durable.values())
-
-
-def _is_busy(node: Queue | Topic) -> bool:
-    """Tell whether something is on its way to a node."""
-    if isinstance(node, Queue):
-        return not node.is_settled
-    return bool(node.durable)
-
-
-def _leads_back(
-    link: BindingDeclaration, bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]
-) -> bool:
-    """Tell whether what goes along a binding comes to its source again."""
-    graph: dict[str, list[str]] = {}
-    for each in bindings:
-        source = aliases.get(each.source, each.source)
-        graph.setdefault(source, []).append(aliases.get(each.target, each.target))
-    start = aliases.get(link.source, link.source)
-    seen: set[str] = set()
-    ahead = [aliases.get(link.target, link.target)]
-    while ahead:
-        name = ahead.pop()
-        if name == start:
-            return True
-        if name not in seen:
-            seen.add(name)
-            ahead += graph.get(name, ())
-    return False

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is made at runtime, as it is noted in the store, and one batch of commands at work.
+
+`Changes` collects what the commands of one request did, how to undo it, and what has to wait until
+it is durable. It takes part in the batch of the request (`Batch.join`): the notes become durable
+with the reply, and before anybody reads that, what waited is done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twisted.logger import Logger
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import NodeDeclaration, TopicDeclaration
+from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
+
+__all__ = [
+    "ALIAS",
+    "ENDED",
+    "LINK",
+    "NODE",
+    "NOTES",
+    "Changes",
+    "Configured",
+    "Declaration",
+    "Describe",
+    "Described",
+    "Made",
+    "Result",
+]
+
+NODE: Final = "node"
+LINK: Final = "link"
+ALIAS: Final = "alias"
+ENDED: Final = "ended"
+NOTES: Final = tuple(f"made-{kind}" for kind in (NODE, LINK, ALIAS, ENDED))
+"""The kinds of notes in the store."""
+
+Declaration = NodeDeclaration | TopicDeclaration
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A node as options describe it.
+
+    Attributes:
+        declaration: for the broker.
+        options: all options, the defaults among them, in the words of the configuration.
+    """
+
+    declaration: Declaration
+    options: Mapping[str, Any]
+
+
+Describe = Callable[[Mapping[str, Any]], Described]
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What the configuration declares.
+
+    Attributes:
+        nodes: as declared, with their options.
+        aliases: alias to node.
+        bindings: as declared.
+        places: where each stands, as in ``/etc/amqproute/amqproute.yaml:12``, by name.
+    """
+
+    nodes: Sequence[Described] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    bindings: Sequence[BindingDeclaration] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Something that was made at runtime.
+
+    Attributes:
+        options: what was asked for.
+        by: who asked.
+        since_ms: when, ms since the epoch.
+        rows: of a queue: the name of its rows in the store.
+    """
+
+    options: Mapping[str, Any]
+    by: str
+    since_ms: int
+    rows: str = ""
+
+    def encode(self) -> bytes:
+        """Return it as a note."""
+        facts = {"options": self.options, "by": self.by, "since": self.since_ms, "rows": self.rows}
+        return json.dumps(facts, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> Made:
+        """Read a note.
+
+        Raises:
+            ValueError: it is none.
+        """
+        facts = json.loads(encoded)
+        try:
+            return cls(dict(facts["options"]), str(facts["by"]), int(facts["since"]), facts["rows"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"the note lacks {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of a command.
+
+    Attributes:
+        status: as in a reply.
+        words: the same for people.
+        attributes: facts.
+    """
+
+    status: int
+    words: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _nothing() -> None:
+    pass
+
+
+class Changes:
+    """One batch of commands at work.
+
+    Args:
+        by: who asks.
+        now_ms: the wall clock of the batch.
+    """
+
+    log = Logger()
+
+    def __init__(self, by: str, now_ms: int) -> None:
+        self.by = by
+        self.now_ms = now_ms
+        self._undo: list[Callable[[], None]] = []
+        self._done: list[Callable[[], None]] = []
+        self._notes: dict[tuple[str, str], bytes | None] = {}
+        self._words: list[str] = []
+
+    def did(
+        self, words: str, undo: Callable[[], None] = _nothing, done: Callable[[], None] = _nothing
+    ) -> None:
+        """Note what was done.
+
+        Args:
+            words: for the log.
+            undo: how to take it back.
+            done: what is to be done when it is durable.
+        """
+        self._words.append(words)
+        self._undo.append(undo)
+        self._done.append(done)
+
+    def note(self, kind: str, name: str, value: bytes | None) -> None:
+        """Have a fact kept, or forgotten with None."""
+        self._notes[f"made-{kind}", name] = value
+
+    def forget_subscription(self, name: str) -> None:
+        """Have the store forget a durable subscription; what waits for it goes by and by."""
+        self._notes[SUBSCRIPTIONS, name] = None
+
+    def roll_back(self) -> None:
+        """Take everything back, the last first."""
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except Exception:  # the others have to be undone all the same
+                self.log.failure("what {who} asked for could not be undone", who=self.by)
+        self._undo.clear()
+        self._words.clear()
+        self._notes.clear()
+
+    def join(self, batch: Batch) -> None:
+        """Become durable with a batch, if there is anything; `put` has to follow."""
+        if self._words:
+            batch.join(self)
+
+    def put(self, batch: Batch) -> None:
+        """Write what is to be remembered."""
+        for (kind, name), value in self._notes.items():
+            batch.transaction.note(kind, name, value)
+
+    def leave(self, batch: Batch) -> None:
+        """Undo everything; the batch goes on without it."""
+        if self._words:
+            self.roll_back()
+            batch.arrivals.pop(self)  # type: ignore[call-overload]
+
+    def arrived(self, _: object) -> None:
+        """It is durable (see `Batch.join`)."""
+        for words in self._words:
+            self.log.info("{who}: {what}", who=self.by, what=words)
+        for done in self._done:
+            try:
+                done()
+            except Exception:  # it is durable and answered; the batch's messages have to go on
+                self.log.failure("what {who} asked for is not done to its end", who=self.by)
+
+    def not_arrived(self, _: object) -> None:
+        """The store did not take it (see `Batch.join`)."""
+        self.log.error(
+            "the store did not take what {who} asked for; it is undone: {what}",
+            who=self.by,
+            what="; ".join(self._words),
+        )
+        self.roll_back()

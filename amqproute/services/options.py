@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of commands, read and checked; and what `inventory` asks of nodes and bindings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from amqproute import address
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.broker import TopicDeclaration
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic import Topic
+from amqproute.errors import AmqpError
+from amqproute.services.changes import Declaration
+from amqproute.services.commands import BAD_REQUEST, Command, Refused
+
+__all__ = [
+    "check_link_name",
+    "check_name",
+    "is_busy",
+    "leads_back",
+    "link_of",
+    "link_options",
+    "messages_on",
+    "new_name_of",
+    "node_options",
+    "shown",
+    "switch",
+    "with_rows",
+]
+
+LINK_KEYS: Final = frozenset({"source", "target", "filter", "subject", "mode"})
+
+
+def node_options(command: Command) -> dict[str, Any]:
+    """Take the options of a node: the type from the kind of the command."""
+    options = {
+        key: value
+        for key, value in command.arguments.items()
+        if key not in ("name", "if-empty", "if-unused")
+    }
+    if "node-type" in options:
+        options["type"] = options.pop("node-type")
+    if command.kind == "topic":
+        if options.setdefault("type", "topic") != "topic":
+            raise Refused(BAD_REQUEST, "a topic is of the type topic")
+    elif command.operation == "CREATE":
+        options.setdefault("type", "queue")
+    return options
+
+
+def link_options(
+    command: Command, must_have: Iterable[str] = ("source", "target")
+) -> dict[str, Any]:
+    """Take the options of a binding.
+
+    Raises:
+        Refused: one is unknown, missing or of the wrong kind.
+    """
+    options = dict(command.arguments)
+    if "destination" in options:
+        options["target"] = options.pop("destination")
+    unknown = sorted(set(options) - LINK_KEYS)
+    if unknown:
+        raise Refused(
+            BAD_REQUEST, f"unknown option {unknown[0]!r}; there are {', '.join(sorted(LINK_KEYS))}"
+        )
+    for key, value in options.items():
+        if value is not None and (not isinstance(value, str) or not value):
+            raise Refused(BAD_REQUEST, f"{key} is not a text")
+    for key in must_have:
+        if not options.get(key):
+            raise Refused(BAD_REQUEST, f"a link needs `{key}`")
+    check_link_name(command.name)
+    if options.get("mode") not in (None, "copy", "move"):
+        raise Refused(BAD_REQUEST, "mode is copy (from topics) or move (from queues)")
+    target = options.get("target") or ""
+    if "@" in target:
+        options["target"] = _plain_address(target)
+    return {key: value for key, value in options.items() if must_have == () or value is not None}
+
+
+def _plain_address(text: str) -> str:
+    try:
+        parsed = address.parse(text)
+    except AmqpError as error:
+        raise Refused(BAD_REQUEST, f"target: {error.description}") from None
+    if not parsed.node or address.is_reserved(parsed.node):
+        raise Refused(BAD_REQUEST, f"target: {text!r} names no node; write NODE or NODE@DOMAIN")
+    return str(parsed)
+
+
+def check_link_name(name: str) -> None:
+    """Refuse what is no name of a link."""
+    if not 0 < len(name) <= 256 or not name.isprintable():
+        raise Refused(BAD_REQUEST, "the name of a link has 1 to 256 characters that can be printed")
+
+
+def check_name(name: str) -> None:
+    """Refuse what is no name of a node."""
+    try:
+        address.check_new_name(name)
+    except AmqpError as error:
+        raise Refused(BAD_REQUEST, error.description) from None
+
+
+def new_name_of(command: Command) -> str:
+    """Return the new name that a RENAME gives."""
+    new_name = command.arguments.get("new-name")
+    if not isinstance(new_name, str) or not new_name:
+        raise Refused(BAD_REQUEST, "RENAME needs the attribute `new-name`")
+    return new_name
+
+
+def switch(command: Command, key: str) -> bool:
+    """Read an option that is true or false."""
+    value = command.arguments.get(key, False)
+    if not isinstance(value, bool):
+        raise Refused(BAD_REQUEST, f"{key} is true or false")
+    return value
+
+
+def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
+    """Return the declaration of a binding with these options."""
+    return BindingDeclaration(
+        str(options["source"]),
+        str(options["target"]),
+        options.get("filter"),
+        options.get("mode"),
+        name,
+        options.get("subject"),
+    )
+
+
+def shown(link: BindingDeclaration) -> dict[str, Any]:
+    """Return what an ASSERT compares and shows of a binding."""
+    return {
+        "name": link.name,
+        "source": link.source,
+        "target": link.target,
+        "filter": link.selector,
+        "subject": link.subject,
+        "mode": link.mode,
+    }
+
+
+def with_rows(declaration: Declaration, rows: str) -> Declaration:
+    """Return a declaration whose queue has its rows under this name."""
+    if isinstance(declaration, TopicDeclaration) or not rows:
+        return declaration
+    return replace(declaration, rows=rows)
+
+
+def messages_on(node: Queue | Topic) -> int:
+    """Count what is on a node."""
+    if isinstance(node, Queue):
+        return node.depth
+    return node.waiting + sum(each.queue.depth for each in node.durable.values())
+
+
+def is_busy(node: Queue | Topic) -> bool:
+    """Tell whether something is on its way to a node."""
+    if isinstance(node, Queue):
+        return not node.is_settled
+    return bool(node.durable)
+
+
+def leads_back(
+    link: BindingDeclaration, bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]
+) -> bool:
+    """Tell whether what goes along a binding comes to its source again."""
+    graph: dict[str, list[str]] = {}
+    for each in bindings:
+        source = aliases.get(each.source, each.source)
+        graph.setdefault(source, []).append(aliases.get(each.target, each.target))
+    start = aliases.get(link.source, link.source)
+    seen: set[str] = set()
+    ahead = [aliases.get(link.target, link.target)]
+    while ahead:
+        name = ahead.pop()
+        if name == start:
+            return True
+        if name not in seen:
+            seen.add(name)
+            ahead += graph.get(name, ())
+    return False
