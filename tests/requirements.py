@@ -141,6 +141,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_addresses.SlowDnsTests.test_no_answer_at_all",
     ),
     "T-26": (
+        "tests.services.test_report.CodeTests.test_rejected",
+        "tests.services.test_report.ExactlyOnceTests.test_any_course",
+        "tests.services.test_report.KindTests.test_failure",
+        "tests.services.test_report.KindTests.test_usual",
+        "tests.services.test_report.SafetyTests.test_no_report_about_a_report",
         "tests.conformance.test_addresses.RelayTests.test_forbidden_there",
         "tests.conformance.test_addresses.RelayTests.test_rejected_there",
         "tests.conformance.test_addresses.RelayTests.test_reply_to_is_not_return_to",
@@ -178,6 +183,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.test_message.MessageTests.test_ttl_never_grows",
     ),
     "T-31": (
+        "tests.services.test_provenance.ForgeryTests.test_nothing_forged_arrives",
+        "tests.services.test_provenance.PeerTests.test_forged",
         "tests.conformance.test_addresses.AccessTests.test_no_open_relay",
         "tests.conformance.test_addresses.AccessTests.test_peer_to_local",
         "tests.conformance.test_addresses.AccessTests.test_relay_for",
@@ -234,6 +241,9 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_addresses.ResolutionTests.test_reply_to",
     ),
     "A-02": (
+        "tests.integration.test_replies.ReplyTests.test_two_hops",
+        "tests.services.test_replies.AliasTests.test_dynamic",
+        "tests.services.test_replies.AliasTests.test_two_hops",
         "tests.conformance.test_addresses.ResolutionTests.test_reply_to",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",
         "tests.conformance.test_link.DynamicTests.test_qualified",
@@ -483,7 +493,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.conformance.test_transfer.FramesTests.test_large",
     ),
+    "M-17": (
+        "tests.services.test_provenance.ClientTests.test_user_id",
+        "tests.services.test_provenance.PeerTests.test_user_id",
+    ),
     "M-18": (
+        "tests.services.test_replies.AliasTests.test_left_alone",
+        "tests.services.test_replies.AliasTests.test_named",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
         "tests.conformance.test_messages.BareMessageTests.test_reply_to_is_not_checked",
     ),

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import DecodeError
 from amqproute.message import EMPTY_DATA, Message, annotations_of
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10.types import Symbol, Timestamp, UInt
+from amqproute.wire.amqp10.types import Symbol, Timestamp, UInt, ULong
 from tests.support import fakes
 from tests.support.amqp_values import SYMBOLS, TEXT, U32, composites
 
@@ -241,3 +241,50 @@ class MessageTests(SynchronousTestCase):
         self.assertEqual(message.application_properties, {"a": 1})
         self.assertEqual(message.body_values(), [b"1", b"2"])
         self.assertEqual(fakes.message().application_properties, {})
+
+
+class GlanceTests(SynchronousTestCase):
+    """What is read of a message without decoding it is what is in it."""
+
+    @given(
+        marks=st.dictionaries(
+            st.sampled_from(("x-opt-return-to", "x-opt-report", "x-opt-a" * 30)),
+            st.text(max_size=300),
+        ),
+        body=st.sampled_from((b"", b"x-opt-return-to", b"\xa3\x0fx-opt-return-to" * 9)),
+        durable=st.booleans(),
+        ttl=st.none() | st.integers(0, 9),
+        delivery=st.booleans(),
+    )
+    def test_mentions(
+        self, marks: dict[str, str], body: bytes, durable: bool, ttl: int | None, delivery: bool
+    ) -> None:
+        """A symbol among the annotations is found, one elsewhere is not."""
+        built = fakes.message(body, durable=durable, ttl=ttl, annotations=marks, to="x-opt-report")
+        if delivery:
+            cut = built.offsets.header_end
+            extra = sections.encode_section(0x71, {Symbol("x-opt-return-to"): 1})
+            built = Message(built.encoded[:cut] + extra + built.encoded[cut:])
+        for key in ("x-opt-return-to", "x-opt-report"):
+            found = built.mentions(key.encode())
+            if key in marks:
+                self.assertTrue(found, key)
+            elif not any(key in value for value in marks.values()):
+                self.assertFalse(found, key)
+
+    @given(
+        user=st.none() | st.binary(max_size=300),
+        back=st.none() | st.text(max_size=300),
+        key=st.none() | st.text(max_size=9) | st.integers(0, 2**63).map(ULong) | st.uuids(),
+        subject=st.none() | st.text(max_size=9),
+    )
+    def test_fields(self, user: Any, back: Any, key: Any, subject: Any) -> None:
+        """user-id and reply-to, and a reply-to that is written anew with all else as it was."""
+        fields = {"user_id": user, "reply_to": back, "message_id": key, "subject": subject}
+        encoded = codec.encode(spec.Properties(**fields)) + b"\x00Su\xa0\x01x"
+        built = Message(encoded)
+        self.assertEqual((built.user_id, built.reply_to), (user, back))
+        changed = Message(built.with_reply_to("reply-1@a.example").encoded).properties
+        after = {name: getattr(changed, name) for name in fields}
+        self.assertEqual(after, {**fields, "reply_to": "reply-1@a.example"})
+        self.assertEqual(Message(b"\x00Su\xa0\x01x").reply_to, None)

@@ -21,8 +21,15 @@ a service              only by attaching to it         never (T-32)
 =====================  ==============================  =======================================
 
 A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so
-it takes the same rights, and a peer may name its own domains besides. A client without them is
-refused; a peer's message loses the address and goes on, since the peer is not its author (T-26).
+it takes the same rights, and a peer may name its own domains besides, and those it is trusted to
+relay from. Without them the message is refused (T-26).
+
+`provenance` holds senders to what they have proved: origin, user-id, return address. `report` tells
+senders what became of their messages, `delay` when they wait; `replies` makes reply addresses lead
+back from other organizations.
+
+Why so: what a broker does on its own account for a sender - a return, a report, a reply let in -
+is decided here and happens in the batch of its cause: there is never the one without the other.
 """
 
 __all__: list[str] = []

@@ -8,6 +8,8 @@ HOLD        nothing is sent any more, also after a restart, until RELEASE; new m
             taken. The body's ``reason`` is shown to whoever asks why.
 RELEASE     ends a hold
 RETRY-NOW   ends the back-off: the peer is tried at once
+EXPIRE      ends the life of what waits, as if its time were over: it is returned, reported and
+            dead-lettered like that. The body's ``reason`` stands in the reports
 PURGE       deletes what waits; what is in flight is the peer's to decide
 ==========  ==================================================================================
 
@@ -24,6 +26,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute import conditions
 from amqproute.services.management import (
     BAD_REQUEST,
     NOT_FOUND,
@@ -33,6 +36,7 @@ from amqproute.services.management import (
     Request,
 )
 from amqproute.values import RELAY_PREFIX
+from amqproute.wire.amqp10 import spec
 
 LONGEST_REASON: Final = 256
 
@@ -70,6 +74,7 @@ def register(service: ManagementService, find: Callable[[str], Any]) -> None:
             "HOLD": acting(_hold),
             "RELEASE": acting(_release),
             "RETRY-NOW": acting(_retry),
+            "EXPIRE": acting(_expire),
             "PURGE": acting(_purge),
         }
     )
@@ -91,6 +96,21 @@ def _release(destination: Any, request: Request) -> Reply:
 def _retry(destination: Any, request: Request) -> Reply:
     destination.wake()
     return Reply.of(OK, "trying", destination.row())
+
+
+def _expire(destination: Any, request: Request) -> Reply:
+    reason = request.body.get("reason", "") or "ended by an operator"
+    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
+        return Reply.of(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
+    queue = destination.queue
+    count = queue.available + queue.deferred
+    error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
+    queue.expire(error).addErrback(_expiry_failed)
+    return Reply.of(OK, f"the life of {count} messages is being ended", {"messages": count})
+
+
+def _expiry_failed(failure: Failure) -> None:
+    log.failure("the lives of messages could not be ended", failure)
 
 
 def _purge(destination: Any, request: Request) -> Reply:

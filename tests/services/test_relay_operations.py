@@ -12,8 +12,8 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.limits import QueueLimits
 from amqproute.message import Message
 from amqproute.relay.agent import Unreachable
-from amqproute.relay.terms import RelayTerms
 from amqproute.relay.relay import Relay
+from amqproute.relay.terms import RelayTerms
 from amqproute.relay.verdict import Action, Scope, Verdict
 from amqproute.services import relay_operations
 from amqproute.services.management import ManagementService, Reply, Request
@@ -128,6 +128,17 @@ class RelayOperationTests(SynchronousTestCase):
         self.assertEqual((reply.status, reply.body["messages"]), (200, 3))
         self.clock.advance(0)
         self.assertEqual(self.relay.destinations["beta.example"].queue.depth, 0)
+        self.assertEqual(self.result_of(self.store.load("amqp$out/beta.example", 0, 9, 999)), [])
+
+    def test_expire(self) -> None:
+        """EXPIRE ends the life of what waits, as time would have."""
+        queue = self.relay.take_on_trust(self.hop)
+        self.put(3)
+        reply = self.ask("EXPIRE", reason="beta has closed down")
+        self.assertEqual((reply.status, reply.body["messages"]), (200, 3))
+        self.clock.advance(0)
+        self.assertEqual((queue.depth, queue.tally.expired, queue.tally.dead_lettered), (0, 3, 3))
+        self.assertEqual(self.ask("EXPIRE", reason=7).status, 400)
         self.assertEqual(self.result_of(self.store.load("amqp$out/beta.example", 0, 9, 999)), [])
 
     def test_refusals(self) -> None:
