@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -30,6 +29,7 @@ from amqproute.errors import (
     NotImplementedHere,
 )
 from amqproute.frontends.refusal import error_of
+from amqproute.frontends.resumption import OUTCOMES, Again, by_outcome, compare
 from amqproute.frontends.suspended import Parked, Retention, told
 from amqproute.interfaces import IConsumer
 from amqproute.wire.amqp10 import spec
@@ -41,43 +41,10 @@ if TYPE_CHECKING:
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
-OUTCOMES = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 TXN_ID = Symbol("txn-id")
 """Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
-_T = TypeVar("_T")
 _TAG_OCTETS = 4
 _TAG = struct.Struct(">I").pack
-
-
-@dataclass(slots=True)
-class _Again:
-    """A delivery of an earlier attachment that is to be sent once more.
-
-    Attributes:
-        tag: its delivery-tag.
-        entry: what it carries; None when it is only to be settled.
-        outcome: what the receiver has come to, or None.
-        resumes: the receiver knows the delivery.
-    """
-
-    tag: bytes
-    entry: Entry | None
-    outcome: Any = None
-    resumes: bool = True
-
-
-def _by_outcome(pairs: Iterable[tuple[Any, _T]]) -> list[tuple[Any, list[_T]]]:
-    """Join what has the same outcome; accepted, of which there are thousands, is one group."""
-    groups: list[tuple[Any, list[_T]]] = []
-    accepted: list[_T] = []
-    for outcome, each in pairs:
-        if type(outcome) is not spec.Accepted:
-            groups.append((outcome, [each]))
-        else:
-            if not accepted:
-                groups.append((outcome, accepted))
-            accepted.append(each)
-    return groups
 
 
 @implementer(IConsumer)
@@ -145,7 +112,7 @@ class Outbound:
         self._bytes = 0
         self._is_gone = False
         # What was parked, and is to be sent again; and what this attachment says nothing about.
-        self._again: deque[_Again] = deque()
+        self._again: deque[Again] = deque()
         self._left: dict[bytes, Entry] = {}
         self._parked: Parked | None = None
         # A very large message that is being sent, and what was handed over together with it.
@@ -321,30 +288,17 @@ class Outbound:
             theirs: the receiver's unsettled map.
             is_complete: what is not in that map is not known to the receiver.
         """
-        decided: list[tuple[Any, Entry]] = []
-        wrong = None
         self._tags = parked.last_tag
         entries, parked.entries = parked.entries, {}
-        for tag, entry in entries.items():
-            self._bytes += len(entry.message.encoded)
-            state = theirs.get(tag)
-            if tag not in theirs:
-                if is_complete:
-                    self._again.append(_Again(tag, entry, resumes=False))
-                else:
-                    self._left[tag] = entry
-            elif isinstance(state, self._agreed):
-                self._again.append(_Again(tag, None, state))
-                decided.append((state, entry))
-            else:
-                if isinstance(state, OUTCOMES):
-                    wrong = state
-                self._again.append(_Again(tag, entry))
-        for outcome, decisions in _by_outcome(decided):
-            self.forget(decisions)
-            self._frontend.settle(self, decisions, outcome)
-        if wrong is not None:
-            words = f"the outcome {wrong.symbol} was not agreed at attach"
+        self._bytes += sum([len(entry.message.encoded) for entry in entries.values()])
+        found = compare(entries, theirs, is_complete, self._agreed)
+        self._again.extend(found.again)
+        self._left = found.left
+        for outcome, decided in by_outcome(found.decided):
+            self.forget(decided)
+            self._frontend.settle(self, decided, outcome)
+        if found.wrong is not None:
+            words = f"the outcome {found.wrong.symbol} was not agreed at attach"
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
 
     def avoid_tags(self, theirs: Mapping[bytes, Any]) -> None:
@@ -391,7 +345,7 @@ class Outbound:
             except MessageSizeExceeded:
                 self.forget([entry])
                 self._too_large(entry)
-        for outcome, deliveries in _by_outcome(answers):
+        for outcome, deliveries in by_outcome(answers):
             # Settled by us as well, when what the receiver has decided is on the disk.
             frontend.settle(self, (), outcome, deliveries)
         frontend.flush()
