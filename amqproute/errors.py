@@ -118,12 +118,6 @@ class ResourceDeleted(AmqpError):
     condition = conditions.RESOURCE_DELETED
 
 
-class IllegalState(AmqpError):
-    """The state machine of the standard has no such step from here."""
-
-    condition = conditions.ILLEGAL_STATE
-
-
 class DecodeError(AmqpError):
     """Bytes that are not what the standard says they have to be."""
 

@@ -23,7 +23,7 @@ default is to refuse. A rule knows seven verbs:
     browse       attach as a receiver and look only
     create       make a node, also a dynamic one
     transfer     hand over a message as a peer does, for this address
-    manage       read and change what `amqp$admin` shows
+    manage       read what `$management` shows (a rule for that name); change the node there
     impersonate  send messages whose user-id is this name, and not the sender's own
 
 The node that a rule names is the address as attached (``orders``, ``@b.test``,

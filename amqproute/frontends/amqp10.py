@@ -85,6 +85,7 @@ class Frontend:
         self._uncommitted = 0
         self._uncommitted_bytes = 0
         self._is_open = False
+        self._is_refused = False
         self.complaints = Complaints(self.log, shared.seconds, self._who)
         self.links = Links(self)
         self.attaching = Attaching(self)
@@ -308,6 +309,7 @@ class Frontend:
             self.principal = self._authenticator.principal(event.identity)
 
     def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
+        self._is_refused = True
         self.log.warn(
             "{connection} refused: {mechanism} authentication failed: {reason}",
             connection=self.facts.remote,
@@ -338,6 +340,8 @@ class Frontend:
             if self._is_open:
                 self.log.info("{connection} closed", connection=self.facts.remote)
             return
+        if self._is_refused:
+            return  # it has been said why
         level = self.log.warn if event.by_fault else self.log.info
         level(
             "{connection} ({principal}) closed{why}: {condition}: {description}",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
 import uuid
@@ -603,6 +604,8 @@ class ConnectionTests(ProtonTestCase):
                 domain, user="anna", password="guess", allowed_mechs="PLAIN", reconnect=False
             )
         self.logged(r"127\.0\.0\.1:\d+ refused: PLAIN authentication failed")
+        warnings = re.findall(r"^\S+ warn .*", self.daemon.log()[self.begun_at :], re.MULTILINE)
+        self.assertEqual(len(warnings), 1, warnings)
 
     def test_external(self) -> None:
         """A certificate of a trusted authority is a peer of the names in it."""

@@ -103,9 +103,6 @@ ENDPOINT: Final[dict[tuple[State, Step], State]] = {
 LOCALLY_OPEN: Final = frozenset({State.OPENING, State.OPEN, State.LEAVING})
 """We have opened and not closed: we may send on it, if the peer still listens."""
 
-REMOTELY_OPEN: Final = frozenset({State.OFFERED, State.OPEN})
-"""The peer has opened and neither side has closed: what it sends is acted on."""
-
 DISCARDING: Final = frozenset({State.WITHDRAWN, State.CLOSING})
 """We have closed and the peer has not: what it sends is dropped until its closing."""
 
