@@ -34,7 +34,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.python.failure import Failure
@@ -59,6 +59,7 @@ from amqproute.wire.amqp10.events import (
     LinkDetached,
     LinkFlowed,
     OpenReceived,
+    PartsReceived,
     SessionBegun,
     SessionEnded,
 )
@@ -69,7 +70,10 @@ from amqproute.wire.amqp10.types import Described, Symbol
 __all__ = ["Client", "ClientError", "Patience", "Receiver", "Sender", "connect", "is_private"]
 
 MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
-"""The largest message that is received; the command line keeps it in memory."""
+"""The largest message that is received as a whole; the command line keeps it in memory."""
+
+PART_BYTES: Final = 256 * 1024
+"""Octets of a file that are sent at a time."""
 
 RECEIVER_CREDIT: Final = 100
 """The most credit a receiver grants at a time."""
@@ -224,6 +228,8 @@ class Client:
         self._ready: Deferred[None] = Deferred()
         self._closed: Deferred[None] = Deferred()
         self._links: dict[Link, Sender | Receiver] = {}
+        self._is_paused = False
+        self._stirred: Deferred[None] | None = None
 
     def __repr__(self) -> str:
         state = "failed" if self._failure else "open" if self._is_open else "connecting"
@@ -266,7 +272,13 @@ class Client:
         closed = last if isinstance(last, ConnectionClosed) else None
         for event in events:
             match event:
-                case DeliveriesUpdated() | LinkFlowed() | LinkAttached() | DeliveriesReceived():
+                case (
+                    DeliveriesUpdated()
+                    | LinkFlowed()
+                    | LinkAttached()
+                    | DeliveriesReceived()
+                    | PartsReceived()
+                ):
                     link = self._links.get(event.link)
                     if link is not None:
                         link.event(event)
@@ -288,12 +300,36 @@ class Client:
                     self._fail(by_condition(event.error, "the session"))
                 case ConnectionClosed():
                     self._on_closed(event)
+        self._stir()
 
     def paused(self) -> None:
-        """Do nothing: the window bounds what is under way."""
+        """The transport has enough; messages of usual size are bounded by the window instead."""
+        self._is_paused = True
 
     def writable(self) -> None:
-        """Do nothing: the engine keeps nothing back for us."""
+        """The transport takes more."""
+        self._is_paused = False
+        self._stir()
+
+    async def stirred(self, what: str) -> None:
+        """Wait until something has happened that may make room for more.
+
+        Raises:
+            ClientError: nothing did for `Patience.answer_seconds`, or the connection is gone.
+        """
+        self.check()
+        self._stirred = Deferred()
+        await self.wait(self._stirred, what)
+
+    @property
+    def is_paused(self) -> bool:
+        """The transport has enough for now."""
+        return self._is_paused
+
+    def _stir(self) -> None:
+        stirred, self._stirred = self._stirred, None
+        if stirred is not None and not stirred.called:
+            stirred.callback(None)
 
     def lost(self, reason: Failure) -> None:
         """The transport is gone: everything that waits fails."""
@@ -356,6 +392,11 @@ class Client:
     def clock(self) -> Any:
         """Tells the time."""
         return self._clock
+
+    def flush_now(self) -> None:
+        """Write what the engine has to say."""
+        if self._pump is not None:
+            self._pump.flush()
 
     def flush(self) -> None:
         """Have what the engine has to say written soon."""
@@ -430,6 +471,7 @@ class Client:
         *,
         browses: bool = False,
         selector: str | None = None,
+        in_parts: bool = False,
     ) -> Receiver:
         """Attach a link to receive on.
 
@@ -438,6 +480,7 @@ class Client:
             credit: how many messages are wanted in all; 0 for any number.
             browses: messages are shown and stay where they are.
             selector: only messages that this condition is true for.
+            in_parts: messages of any size are taken, large ones in parts: see `Receiver.next`.
 
         Raises:
             ClientError: the broker refuses the link, or cannot do what is asked for.
@@ -452,7 +495,14 @@ class Client:
             filter=None if selector is None else {_SELECTOR: Described(_SELECTOR, selector)},
         )
         receiver = Receiver(self, node or "(dynamic)", credit)
-        link = self._session.attach(f"receive-{uuid.uuid4()}", "receiver", source, spec.Target())
+        link = self._session.attach(
+            f"receive-{uuid.uuid4()}",
+            "receiver",
+            source,
+            spec.Target(),
+            max_message_size=0 if in_parts else None,
+        )
+        link.takes_parts = in_parts
         self._links[link] = receiver
         await receiver.attached(link, browses, selector is not None)
         return receiver
@@ -564,6 +614,47 @@ class Sender:
         self._waiting.append(((encoded,), outcome))
         self._push()
         return outcome
+
+    async def send_file(self, head: bytes, file: BinaryIO, size: int) -> Any:
+        """Send one message out of a file, a part at a time, and return its outcome.
+
+        Args:
+            head: what precedes the file's octets in the message.
+            file: read from where it stands.
+            size: how many octets of it belong to the message.
+
+        Raises:
+            ClientError: no outcome came, or the file ended early.
+        """
+        await self.settled()
+        what = f"room for a message to {self.name!r}"
+        while self.link.credit <= 0:
+            await self._client.stirred(what)
+            self._raise_failure()
+        tag = self._next_tag.to_bytes(8, "big")
+        self._next_tag += 1
+        try:
+            outgoing = self.link.send_parts(len(head) + size, tag)
+        except MessageSizeExceeded as error:
+            raise ClientError(NEGATIVE, error.condition, error.description) from None
+        outcome: Deferred[Any] = Deferred()
+        self._under_way[outgoing.delivery] = outcome
+        outgoing.append([head])
+        while outgoing.missing and not outcome.called:
+            if self._client.is_paused or not outgoing.is_clear:
+                await self._client.stirred(what)
+                self._raise_failure()
+                continue
+            part = file.read(min(PART_BYTES, outgoing.missing))
+            if not part:
+                outgoing.abort()
+                self._client.flush()
+                raise ClientError(NEGATIVE, "usage.file", "the file became shorter meanwhile")
+            outgoing.append([part])
+            self._client.flush_now()
+        outgoing.abort()  # which does nothing, unless the broker has refused it on the way
+        self._client.flush()
+        return await self._client.wait(outcome, f"outcome for a message to {self.name!r}")
 
     async def room(self) -> None:
         """Wait until fewer than `Patience.window` messages are pending.
@@ -708,7 +799,7 @@ class Receiver:
         self._client = client
         self._left = wanted or None  # credit that is still to be granted; None: without end
         self._attached: Deferred[None] = Deferred()
-        self._arrived: deque[Delivery] = deque()
+        self._arrived: deque[Delivery | PartsReceived] = deque()
         self._waiter: Deferred[None] | None = None
         self._failure: ClientError | None = None
 
@@ -746,6 +837,15 @@ class Receiver:
         Raises:
             ClientError: the link or the connection ended.
         """
+        arrived = await self.next_part(seconds)
+        assert not isinstance(arrived, PartsReceived), "asked for in parts"
+        return arrived
+
+    async def next_part(self, seconds: float | None = None) -> Delivery | PartsReceived | None:
+        """Return the next message, or the next part of a large one; see `next`.
+
+        Only a receiver made with ``in_parts`` gets parts. Tell with `took` when it is done with.
+        """
         if not self._arrived:
             if self._failure is not None:
                 raise self._failure
@@ -760,6 +860,11 @@ class Receiver:
             finally:
                 self._waiter = None
         return self._arrived.popleft()
+
+    def took(self, event: PartsReceived) -> None:
+        """Let more of a large message come."""
+        self.link.session.took(sum(map(len, event.parts)))
+        self._client.flush()
 
     def accept(self, delivery: Delivery) -> None:
         """Accept a message: the broker removes it."""
@@ -790,6 +895,11 @@ class Receiver:
                 self._arrived.extend(event.deliveries)
                 if self._left is not None:
                     self._left -= len(event.deliveries)
+                self._wake()
+            case PartsReceived():
+                self._arrived.append(event)
+                if self._left is not None and event.is_last:
+                    self._left -= 1
                 self._wake()
 
     def _wake(self) -> None:

@@ -57,6 +57,17 @@ class Draft:
         Returns:
             Its message-id and its octets.
         """
+        is_text = isinstance(body, str)
+        message_id, head = self.encode_head(is_text, now_ms)
+        section = spec.SECTION_AMQP_VALUE if is_text else spec.SECTION_DATA
+        return message_id, head + sections.encode_section(section, body)
+
+    def encode_head(self, is_text: bool, now_ms: int) -> tuple[str, bytes]:
+        """Encode what precedes the body.
+
+        Returns:
+            The message-id and the octets.
+        """
         message_id = str(uuid.uuid4())
         parts = [
             sections.encode_header(
@@ -70,7 +81,6 @@ class Draft:
         if self.return_to is not None:
             annotations = {RETURN_TO: self.return_to}
             parts.append(sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations))
-        is_text = isinstance(body, str)
         parts.append(
             codec.encode(
                 spec.Properties(
@@ -84,8 +94,6 @@ class Draft:
         if self.properties:
             section = spec.SECTION_APPLICATION_PROPERTIES
             parts.append(sections.encode_section(section, dict(self.properties)))
-        section = spec.SECTION_AMQP_VALUE if is_text else spec.SECTION_DATA
-        parts.append(sections.encode_section(section, body))
         return message_id, b"".join(parts)
 
 

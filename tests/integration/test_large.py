@@ -9,14 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.load import Connected, Management
-from amqproute.cli.pair import QUEUE, Pair
+from amqproute.cli.pair import QUEUE, Pair, child_environment
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 
@@ -77,6 +80,43 @@ class LargeTests(SynchronousTestCase):
                 print(f"\n{LARGE // MIB} MiB: {earlier} of {passed} passed, more memory {more}")
             for daemon in pair.daemons:
                 self.wait_until_empty(pair, daemon)
+
+    def test_commands(self) -> None:
+        """`send --file` and `receive --output` move a file of any size as it is."""
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        given, got = directory / "given", directory / "got"
+        given.write_bytes(random.Random(2).randbytes(20 * MIB + 7))
+        pair = Pair()
+        with pair:
+            pair.start()
+            sent = self.run_command(
+                "send", f"{QUEUE}@{pair.beta.domain}", f"--file={given}", f"--url={pair.alpha.url}"
+            )
+            self.assertEqual((sent.returncode, sent.stderr), (0, ""))
+            self.assertIn("accepted", sent.stdout)
+            received = self.run_command(
+                "receive", QUEUE, f"--output={got}", f"--url={pair.beta.url}", "--timeout=20"
+            )
+            self.assertEqual(received.returncode, 0, received.stderr)
+            self.assertEqual(got.read_bytes(), given.read_bytes())
+            self.assertEqual(sorted(each.name for each in directory.iterdir()), ["given", "got"])
+            # It is gone from the queue; a small one can be had in the same way.
+            self.run_command("send", QUEUE, "--body=text", f"--url={pair.beta.url}")
+            small = ("receive", QUEUE, f"--output={got}", f"--url={pair.beta.url}", "--timeout=20")
+            refused = self.run_command(*small)
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("not binary data", refused.stderr)
+
+    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "amqproute", *arguments],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=child_environment(),
+        )
 
     def warm_up(self, aside: Connected, taking: Connected, address: str) -> None:
         """Have everything loaded and connected before the memory is looked at."""

@@ -24,8 +24,11 @@ from amqproute.cli import content, render, runner
 from amqproute.cli.client import Client, Receiver, Sender
 from amqproute.cli.commands.options import Access, access_options, json_option, open_client
 from amqproute.cli.content import Draft
+from amqproute.cli.octets import DataOctets, data_header
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
-from amqproute.errors import InvalidField
+from amqproute.errors import DecodeError, InvalidField
+from amqproute.wire.amqp10.events import PartsReceived
+from amqproute.wire.amqp10.link import Delivery
 
 __all__ = ["receive", "send"]
 
@@ -36,6 +39,10 @@ MAX_TTL_SECONDS: Final = 4_294_967
 """header.ttl is a uint of milliseconds."""
 
 MAX_BODY_BYTES: Final = 128 * 1024 * 1024
+IN_PARTS_BYTES: Final = 1024 * 1024
+"""A file of this size and more is not read into memory."""
+MAX_SECTION_BYTES: Final = (1 << 32) - 1
+"""Octets of one data section (part 1 §1.6.19)."""
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 _READ: Final = 65536
@@ -47,7 +54,7 @@ _LOOK_SECONDS: Final = 0.2
 
 @click.command(
     epilog="Without --body and --file each line of standard input is a message. "
-    "Text is sent as an amqp-value, a file as data."
+    "Text is sent as an amqp-value, a file as data; files of any size are sent, in parts."
 )
 @click.argument("address")
 @access_options
@@ -119,7 +126,7 @@ def send(
         properties=_pairs(properties),
     )
     access = Access(url, config, trust)
-    repeated = _whole_body(body, path)
+    repeated = _file_body(path) or _whole_body(body, path)
     if repeated is None and sys.stdin.isatty():
         click.echo("each line is a message; end with Ctrl-D", err=True)
 
@@ -156,6 +163,22 @@ def _pairs(properties: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
+@dataclass(frozen=True, slots=True)
+class FileBody:
+    """A file that is sent as it is read."""
+
+    path: Path
+    size: int
+
+
+def _file_body(path: Path | None) -> FileBody | None:
+    """Return a file that is too large to be read as a whole, if that is one."""
+    if path is None or str(path) == "-" or not path.is_file():
+        return None
+    size = path.stat().st_size
+    return FileBody(path, size) if size >= IN_PARTS_BYTES else None
+
+
 def _whole_body(body: str | None, path: Path | None) -> str | bytes | None:
     if body is not None or path is None:
         return body
@@ -174,12 +197,12 @@ def _whole_body(body: str | None, path: Path | None) -> str | bytes | None:
             USAGE,
             "usage.file",
             f"{path} has more than {MAX_BODY_BYTES} octets",
-            "send it in parts: a message is held in memory as a whole",
+            "what is not a file on the disk is held in memory: write it to one first",
         )
     return whole
 
 
-async def _repeat(body: str | bytes, count: int) -> AsyncIterator[str | bytes]:
+async def _repeat(body: Any, count: int) -> AsyncIterator[Any]:
     for _ in range(count):
         yield body
 
@@ -279,9 +302,7 @@ class Report:
         click.echo(f"{told} in {seconds:.2f} s ({total / max(seconds, 1e-9):.0f} a second)")
 
 
-async def publish(
-    client: Client, draft: Draft, bodies: AsyncIterator[str | bytes], report: Report
-) -> None:
+async def publish(client: Client, draft: Draft, bodies: AsyncIterator[Any], report: Report) -> None:
     """Send messages as fast as the broker takes them; tell the report each outcome.
 
     Raises:
@@ -295,6 +316,9 @@ async def publish(
         failures.append(failure.value)
 
     async for body in bodies:
+        if isinstance(body, FileBody):
+            report.outcome(*await _send_file(sender, draft, body))
+            continue
         await sender.room()
         message_id, encoded = draft.encode(body, time.time_ns() // 1_000_000)
         outcome = sender.submit(encoded)
@@ -303,6 +327,21 @@ async def publish(
         if failures:
             break
     await _finish(sender, failures)
+
+
+async def _send_file(sender: Sender, draft: Draft, body: FileBody) -> tuple[str, Any]:
+    """Send one message out of a file; return its id and its outcome."""
+    message_id, head = draft.encode_head(False, time.time_ns() // 1_000_000)
+    if body.size > MAX_SECTION_BYTES:
+        raise Refusal(
+            USAGE,
+            "usage.file",
+            f"{body.path} has more than {MAX_SECTION_BYTES} octets",
+            "split it: one data section holds no more",
+        )
+    with body.path.open("rb") as file:
+        outcome = await sender.send_file(head + data_header(body.size), file, body.size)
+    return message_id, outcome
 
 
 async def _finish(sender: Sender, failures: list[BaseException]) -> None:
@@ -338,6 +377,12 @@ async def _finish(sender: Sender, failures: list[BaseException]) -> None:
     metavar="SQL",
     help="Only messages that this selector is true for, as in \"color = 'red' AND size > 3\".",
 )
+@click.option(
+    "--output",
+    metavar="F",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the data of one message, of any size, to this file, and accept it then.",
+)
 @json_option
 def receive(
     node: str,
@@ -348,6 +393,7 @@ def receive(
     timeout: float | None,
     browse: bool,
     selector: str | None,
+    output: Path | None,
     as_json: bool,
 ) -> int:
     """Consume messages from NODE, or browse them, and print them.
@@ -357,14 +403,22 @@ def receive(
 
     Exits with 1 if fewer than --count messages came, or none at all.
     """
+    if output is not None and (count or 1) != 1:
+        raise click.UsageError("--output takes one message")
     access = Access(url, config, trust)
 
     async def work(reactor: Any) -> int:
         client = await open_client(reactor, access)
         try:
             receiver = await client.receiver(
-                node, credit=count or 0, browses=browse, selector=selector
+                node,
+                credit=count or (output is not None),
+                browses=browse,
+                selector=selector,
+                in_parts=output is not None,
             )
+            if output is not None:
+                return await save(receiver, output, timeout)
             got = await consume(receiver, count, timeout, as_json)
         finally:
             await client.close()
@@ -393,6 +447,66 @@ async def consume(
         _print_message(delivery.payload, got, as_json)
         receiver.accept(delivery)
     return got
+
+
+async def save(receiver: Receiver, output: Path, timeout: float | None) -> int:
+    """Write the data of the next message to a file, and accept it; return the exit code.
+
+    The file has its name when it is complete and on the disk.
+
+    Raises:
+        ClientError: the broker ended the link.
+        Refusal: the body is not data, or the file cannot be written.
+    """
+    octets = DataOctets()
+    unfinished = output.with_name(f"{output.name}.part")
+    try:
+        with unfinished.open("wb") as file:
+            delivery = await _save(receiver, octets, file, timeout)
+            if delivery is None:
+                return NEGATIVE
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(output)
+    except OSError as error:
+        words = f"cannot write {output}: {error.strerror}"
+        raise Refusal(USAGE, "usage.file", words, "check the path, and the room there") from None
+    except DecodeError as error:
+        raise Refusal(NEGATIVE, error.condition, error.description) from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+    receiver.accept(delivery)
+    click.echo(f"{octets.size} bytes in {output}", err=True)
+    return DONE
+
+
+async def _save(
+    receiver: Receiver, octets: DataOctets, file: BinaryIO, timeout: float | None
+) -> Delivery | None:
+    while True:
+        try:
+            arrived = await receiver.next_part(timeout)
+        except CancelledError:  # Ctrl-C
+            return None
+        if arrived is None:
+            return None
+        if not isinstance(arrived, PartsReceived):
+            _write(octets, [arrived.payload], file)
+            octets.finish()
+            return arrived
+        if arrived.is_aborted:
+            raise Refusal(NEGATIVE, "message.aborted", "the broker gave the message up")
+        _write(octets, arrived.parts, file)
+        receiver.took(arrived)
+        if arrived.is_last:
+            octets.finish()
+            return arrived.delivery
+
+
+def _write(octets: DataOctets, parts: Sequence[bytes], file: BinaryIO) -> None:
+    for part in parts:
+        for piece in octets.feed(part):
+            file.write(piece)
 
 
 def _print_message(encoded: bytes, number: int, as_json: bool) -> None:
