@@ -26,8 +26,8 @@ USAGE: Final = 2
 UNREACHABLE: Final = 3
 
 _NEXT_STEPS: Final = {
-    conditions.NOT_FOUND: "see what there is with: amqproute queue ls; add the node under `nodes` "
-    "in the configuration and reload",
+    conditions.NOT_FOUND: "see what there is with: amqproute queue ls; make it with: amqproute "
+    "queue create NAME, or under `nodes` in the configuration",
     conditions.UNAUTHORIZED_ACCESS: "add an access rule for this principal and node to the "
     "configuration and reload, or log in as another user with --url",
     conditions.NOT_ALLOWED: "this is not possible with this address; see what would become of it "

@@ -4,7 +4,9 @@
 `transfer.TransferService` is ``amqp$transfer`` and the anonymous terminus: it reads the message's
 ``to``, asks the router, and puts the message on a local node or on the relay queue of the next
 hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the
-domain fixed when the link is made. `management.ManagementService` is ``$management``.
+domain fixed when the link is made. `management.ManagementService` is ``$management``: it shows what
+there is (`overview`) and has it changed (`commands` is the grammar, `inventory` does it, keeps it
+over restarts, and makes each batch all or nothing).
 `dtx.DtxCoordinator` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 
 To a frontend they are targets like any queue. Everything a service decides, it decides within
