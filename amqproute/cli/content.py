@@ -14,6 +14,7 @@ from typing import Any
 
 from amqproute.errors import AmqpError, DecodeError
 from amqproute.message import Message
+from amqproute.values import REPORT, RETURN_TO, SECURE_PATH
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, Timestamp, UByte, UInt
 
@@ -28,8 +29,6 @@ __all__ = [
     "shown",
 ]
 
-RETURN_TO = Symbol("x-opt-return-to")
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -40,7 +39,9 @@ class Draft:
         durable: survives a restart of every broker on the way.
         priority: 0 to 9, or None for the default.
         ttl_ms: lifetime, or None.
-        return_to: where it goes if it cannot be delivered, or None.
+        return_to: where it goes if it cannot be delivered, and reports about it; or None.
+        reports: the reports that are wanted there; none for the usual ones.
+        secure_path: the level below which it must not travel, or None.
         properties: application-properties.
     """
 
@@ -49,6 +50,8 @@ class Draft:
     priority: int | None = None
     ttl_ms: int | None = None
     return_to: str | None = None
+    reports: tuple[str, ...] = ()
+    secure_path: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self, body: str | bytes, now_ms: int) -> tuple[str, bytes]:
@@ -78,8 +81,14 @@ class Draft:
                 )
             )
         ]
+        annotations: dict[Symbol, Any] = {}
         if self.return_to is not None:
-            annotations = {RETURN_TO: self.return_to}
+            annotations[RETURN_TO] = self.return_to
+        if self.reports:
+            annotations[REPORT] = [Symbol(word) for word in self.reports]
+        if self.secure_path is not None:
+            annotations[SECURE_PATH] = Symbol(self.secure_path)
+        if annotations:
             parts.append(sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations))
         parts.append(
             codec.encode(

@@ -477,6 +477,10 @@ class ContentTests(SynchronousTestCase):
         self.assertEqual((facts["header"]["priority"], facts["header"]["durable"]), (7, False))
         self.assertEqual(facts["annotations"], {"x-opt-return-to": "b@c.example"})
         self.assertEqual(facts["application-properties"], {"k": "v"})
+        wary = Draft("a", return_to="b", reports=("failure", "delivered"), secure_path="dane")
+        marks = content.shown(wary.encode("x", 0)[1])["annotations"]
+        self.assertEqual(marks["x-opt-report"], ["failure", "delivered"])
+        self.assertEqual(marks["x-opt-require-secure-path"], "dane")
         self.assertEqual(facts["properties"]["content-type"], "application/octet-stream")
         self.assertEqual(facts["properties"]["creation-time"], "2023-11-14T22:13:20.123Z")
         self.assertEqual(content.shown(draft.encode("ü", 0)[1])["body"], "ü")

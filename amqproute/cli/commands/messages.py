@@ -87,7 +87,21 @@ _LOOK_SECONDS: Final = 0.2
 @click.option(
     "--return-to",
     metavar="ADDRESS",
-    help="Where the message goes if it cannot be delivered in the end.",
+    help="Where the message goes if it cannot be delivered in the end, and reports about it.",
+)
+@click.option(
+    "--report",
+    "reports",
+    multiple=True,
+    type=click.Choice(["failure", "delay", "relayed", "delivered", "return", "never"]),
+    help="What is to be told to the --return-to address; may be given several times. Without it "
+    "the broker's reports.default counts.",
+)
+@click.option(
+    "--require-secure-path",
+    "secure_path",
+    type=click.Choice(["tls", "authenticated", "dane"]),
+    help="Do not pass the message on by a connection that is less.",
 )
 @json_option
 def send(
@@ -103,6 +117,8 @@ def send(
     priority: int | None,
     transient: bool,
     return_to: str | None,
+    reports: tuple[str, ...],
+    secure_path: str | None,
     as_json: bool,
 ) -> int:
     """Publish messages to ADDRESS and wait for their outcomes.
@@ -117,12 +133,16 @@ def send(
         raise click.UsageError("--body and --file exclude each other")
     if count > 1 and body is None and path is None:
         raise click.UsageError("--count needs --body or --file")
+    if reports and return_to is None:
+        raise click.UsageError("--report needs --return-to")
     draft = Draft(
         to=_checked(address, "ADDRESS"),
         durable=not transient,
         priority=priority,
         ttl_ms=None if ttl is None else max(1, int(ttl * 1000)),
         return_to=None if return_to is None else _checked(return_to, "--return-to"),
+        reports=reports,
+        secure_path=secure_path,
         properties=_pairs(properties),
     )
     access = Access(url, config, trust)
