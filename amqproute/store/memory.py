@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -49,8 +49,11 @@ class _Queue:
             self.ids = sorted(self.entries)
         return entry
 
-    def after(self, after_id: int) -> list[int]:
-        return self.ids[bisect_right(self.ids, after_id) :]
+    def after(self, after_id: int) -> Iterator[int]:
+        ids = self.ids
+        # Not a slice: a page of a long queue would cost a copy of all that is behind it.
+        for place in range(bisect_right(ids, after_id), len(ids)):
+            yield ids[place]
 
 
 class _Payload:
