@@ -7,6 +7,10 @@ for it and then kept. The *bare message* - properties, application-properties, b
 encoded again: every change makes a new `Message` whose bytes before the bare message are new and
 whose bare message is the same octets (part 3 §3.2, requirements M-02 and T-38).
 
+A very large message is here only as far as the sections before its body go; what follows is its
+``rest``, which is read in parts by whoever sends it (`amqproute.interfaces.IBody`). Whatever looks
+at header, annotations and properties, or changes what precedes the bare message, does not notice.
+
 What runs once per message on the way through a broker is decided from raw section bytes by
 functions with a bounded memory: most messages on a link carry the same header and the same
 annotations, octet for octet, so the answer is a dictionary look-up.

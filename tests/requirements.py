@@ -484,7 +484,13 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_messages.SectionsTests.test_delivery_count_of_the_sender",
         "tests.conformance.test_messages.SectionsTests.test_header_is_kept",
     ),
-    "M-05": ("tests.conformance.test_messages.BareMessageTests.test_body_of_data",),
+    "M-05": (
+        "tests.conformance.test_messages.BareMessageTests.test_body_of_data",
+        "tests.frontends.test_large.Through.test_through",
+        "tests.integration.test_large.LargeTests.test_two_hops",
+        "tests.relay.test_large.LargeRelayTests.test_small_ones_pass",
+        "tests.wire.amqp10.test_parts.Incoming.test_window_is_the_brake",
+    ),
     "M-07": (
         "tests.broker.test_options.DuplicateTests.test_encodings",
         "tests.broker.test_options.DuplicateTests.test_policies",
@@ -492,6 +498,9 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "M-08": (
         "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.conformance.test_transfer.FramesTests.test_large",
+        "tests.integration.test_large.LargeTests.test_commands",
+        "tests.store.test_files.BodyTests.test_there_and_back",
+        "tests.wire.amqp10.test_parts.Incoming.test_any_split",
     ),
     "M-17": (
         "tests.services.test_provenance.ClientTests.test_user_id",
@@ -1147,6 +1156,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_suspended.RestartTests.test_restart",
     ),
     "K-24": ("tests.frontends.test_transactions.AcquisitionTests.test_commit",),
+    "K-25": (
+        "tests.integration.test_large.LargeTests.test_two_hops",
+        "tests.wire.amqp10.test_parts.Incoming.test_too_large",
+    ),
     "G-01": (
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",

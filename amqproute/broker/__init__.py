@@ -37,6 +37,11 @@ The invariant that makes it simple: *every resident entry has a smaller id than 
 Entries that a consumer gives back return to their old place because the line of returned entries
 is sorted by id and always served first.
 
+A very large message is in memory only as far as its header, annotations and properties go; the
+rest of it is an `amqproute.interfaces.IBody`, a file that the store keeps as long as anybody needs
+it. Queues, topics, bindings and transactions hand it on like any other, count what is in memory of
+it, and never look at its body; `pour.Pour` sends it to a link, a part at a time.
+
 Parts of a queue
 ================
 

@@ -41,7 +41,9 @@ up.
 Order
 =====
 
-One link for each hop, so messages go in the order of their priority and arrival. What was in
+One link for each hop, so messages go in the order of their priority and arrival. Only very large
+ones have a link and a session of their own (`large`), a part at a time, and are passed by others
+meanwhile: a gibibyte must not keep the small ones waiting. What was in
 doubt when a connection was lost goes first on the next one, in its old place. Only a message that
 the peer gave back (*released*) is passed by others while it waits.
 

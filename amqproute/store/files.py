@@ -28,7 +28,10 @@ more than those that somebody does, and more than `WASTE`, the emptiest segment'
 are copied to the current one, in a commit of their own. So the directory holds at most twice what
 the messages need, and `WASTE`.
 
-Why so: A body of 64 KiB in pages is written to the log, checksummed, copied to the database, and
+Why so
+------
+
+A body of 64 KiB in pages is written to the log, checksummed, copied to the database, and
 read again, page by page, to be freed. Measured for enqueue and dequeue together, in groups of 50:
 96 us of CPU in pages, 50 us in a segment; for 32 KiB 51 and 19 us, for 16 KiB 29 and 19, for 8 KiB
 18 and 12. A lone message pays for the second fsync: below 32 KiB that costs more than it saves.

@@ -285,6 +285,9 @@ class Writer:
                     self._answered += 1
                     self._wal.settled(job)
             self._write(group)
+            # The next job may be long in coming: messages are not kept until then.
+            self._answered, self._batch = 0, []
+            del group, job
 
     def _call(self, job: Call) -> None:
         try:

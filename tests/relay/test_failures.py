@@ -22,7 +22,9 @@ from amqproute.wire.amqp10 import spec
 
 PACKAGE = Path(amqproute.__file__).parent
 PAGE = PACKAGE.parent / "docs" / "failures.md"
-CODE = re.compile(r"(dns|dane|connect|tls|sasl|auth|peer|link|session|connection)\.[a-z]+(-[a-z]+)*")
+CODE = re.compile(
+    r"(dns|dane|connect|tls|sasl|auth|peer|link|session|connection)\.[a-z]+(-[a-z]+)*"
+)
 
 
 def condition_constants() -> list[Condition]:

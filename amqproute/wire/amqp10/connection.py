@@ -49,7 +49,8 @@ it comes, at the end of the stream, or after ``close_timeout`` (E-06).
 heartbeat early but never late. A deadline that a verb starts is armed by the next `tick`, which
 `next_deadline` then asks for at once.
 
-Bounds: one frame of input, one message per link up to its max-message-size, `MAX_HELD` octets
+Bounds: one frame of input, ``max_partial`` octets of messages that have begun and not ended (of
+large ones on links that take parts the user has the octets), `MAX_HELD` octets
 while a password is verified; sessions by channel-max, links by handle-max. Output waits in the
 caller's hands, or in a session for the peer's window, never beyond the link's credit.
 """

@@ -9,7 +9,7 @@ direction, all as serial numbers that wrap at 2**32:
 
 * **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. Our incoming
   window is opened again by a flow when half of it is used up, so a sender never stalls on it;
-  what bounds our memory is credit and max-message-size. The peer's window bounds what we send:
+  what bounds our memory is credit and max_partial. The peer's window bounds what we send:
   frames that do not fit wait in the `Outbox`, in order, and leave when a flow opens the window.
 * **delivery-ids**, one per delivery: the keys of ``_incoming`` and ``_outgoing``, which hold the
   unsettled deliveries of all links. An outgoing delivery gets its id when its first frame leaves,

@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies in files: segments, body files, who removes them, and what an operator is told."""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.errors import StoreError
+from amqproute.store import files
+from amqproute.store.bodies import Body
+from amqproute.store.fsck import check
+from tests.store.rig import House
+
+KIB = 1024
+
+
+class FilesCase(SynchronousTestCase):
+    """A store that puts messages of 1,000 octets and more into files."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.path = os.path.abspath(os.path.join(self.mktemp(), "queues.db"))
+        self.house = self.open()
+
+    def open(self, **options: Any) -> House:
+        house = House(self.path, **{"file_bytes": 1000, "segment_bytes": 10_000, **options})
+        house.open()
+        self.addCleanup(house.close)
+        return house
+
+    def names(self) -> list[int]:
+        """Return the numbers of the files, once what was to be removed is."""
+        self.house.load("nothing")  # the writer is done with what came before
+        self.house.reactor.wait(self.house.store._bodies.writing.run(lambda: None))
+        return sorted(map(int, os.listdir(self.path[:-3] + ".bodies")))
+
+    def dequeue(self, *ids: int) -> None:
+        transaction = self.house.store.begin()
+        transaction.dequeue(ids)
+        self.house.reactor.wait(transaction.commit())
+
+    def body(self, *parts: bytes) -> Body:
+        draft = self.house.store.draft(lambda _: None)
+        for part in parts:
+            draft.append([part])
+        return self.house.reactor.wait(draft.finish())
+
+    def enqueue(self, queue: str, head: bytes, rest: Any) -> int:
+        transaction = self.house.store.begin()
+        entry_id = self.house.store.next_id()
+        transaction.enqueue(queue, entry_id, head, 1, 0, 0, rest)
+        self.house.reactor.wait(transaction.commit())
+        return entry_id
+
+    def read(self, body: Any) -> bytes:
+        reader = body.reader()
+        octets = b""
+        while reader.left:
+            octets += self.house.reactor.wait(reader.read(7))
+        reader.close()
+        return octets
+
+
+class SegmentTests(FilesCase):
+    """Messages of middle size, many in a file."""
+
+    def test_where_they_are(self) -> None:
+        """From the bound on they stand in a file, and come back as they were."""
+        small, large = b"s" * 999, b"l" * 1000
+        self.house.put("q", small, large)
+        self.assertEqual(len(self.names()), 1)
+        self.assertEqual([one.encoded for one in self.house.load("q")], [small, large])
+        self.assertEqual(self.house.store.statistics()["segment_bytes"], 1000)
+
+    def test_full_segments_go(self) -> None:
+        """A segment goes with its last message, the current one stays until it is full."""
+        ids = self.house.put("q", *[bytes([one]) * 3000 for one in range(7)])
+        self.assertEqual(self.names(), [1, 2, 3])
+        self.dequeue(*ids[:3])
+        self.assertEqual(self.names(), [2, 3])
+        self.dequeue(*ids[3:])
+        self.assertEqual(self.names(), [3])
+        self.house.put("q", *[b"x" * 3000] * 3)
+        self.assertEqual(self.names(), [3, 4])
+        self.dequeue(*[entry.id for entry in self.house.load("q")])
+        self.house.close()
+        self.assertEqual(os.listdir(self.path[:-3] + ".bodies"), [])
+
+    def test_comes_and_goes_at_once(self) -> None:
+        """What comes and goes in one group is not written."""
+        transaction = self.house.store.begin()
+        transaction.enqueue("q", 5, b"x" * 2000, 1, 0, 0)
+        transaction.dequeue([5])
+        self.house.reactor.wait(transaction.commit())
+        self.assertEqual(self.house.load("q"), [])
+        self.assertEqual(self.house.store.statistics()["segment_bytes"], 0)
+
+    def test_changed(self) -> None:
+        """An entry that gets another body has it for itself, and leaves its place."""
+        (one, other) = self.house.put("q", b"x" * 6000, b"y" * 6000)
+        transaction = self.house.store.begin()
+        transaction.update(one, 3, b"new")
+        self.house.reactor.wait(transaction.commit())
+        self.assertEqual([each.encoded for each in self.house.load("q")], [b"new", b"y" * 6000])
+        self.assertEqual(self.names(), [2])
+        transaction = self.house.store.begin()
+        transaction.move(other, "dead", self.house.store.next_id())
+        self.house.reactor.wait(transaction.commit())
+        self.assertEqual([each.encoded for each in self.house.load("dead")], [b"y" * 6000])
+
+    def test_tidy(self) -> None:
+        """What stays for long does not keep what has gone: it is written anew."""
+        self.patch(files, "WASTE", 20_000)
+        kept = []
+        for number in range(20):
+            ids = self.house.put("q", *[bytes([number]) * 3000] * 3)
+            kept.append(ids[0])
+            self.dequeue(*ids[1:])
+        segments = self.house.store.statistics()["segment_bytes"]
+        self.assertLess(segments, 2 * 20 * 3000 + 20_000 + 10_000)
+        held = self.house.load("q")
+        self.assertEqual([entry.id for entry in held], kept)
+        self.assertEqual([entry.encoded for entry in held], [bytes([n]) * 3000 for n in range(20)])
+        self.house.close()
+        self.assertEqual(check(self.path), [])
+
+    def test_no_room(self) -> None:
+        """A full disk fails what needs room, in words; what makes room goes through."""
+        (one,) = self.house.put("q", b"x" * 2000)
+        write = os.pwritev
+
+        def full(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(os, "pwritev", full)
+        transaction = self.house.store.begin()
+        transaction.enqueue("q", self.house.store.next_id(), b"y" * 2000, 1, 0, 0)
+        failed = transaction.commit()
+        with self.assertRaisesRegex(StoreError, "no room"):
+            self.house.reactor.wait(failed)
+        self.dequeue(one)
+        self.patch(os, "pwritev", write)
+        self.house.put("q", b"z" * 2000)
+        self.assertEqual([entry.encoded for entry in self.house.load("q")], [b"z" * 2000])
+
+    def test_missing(self) -> None:
+        """Without its file a store does not open, and says what to do."""
+        self.house.put("q", b"x" * 2000)
+        self.house.close()
+        (name,) = os.listdir(self.path[:-3] + ".bodies")
+        os.rename(f"{self.path[:-3]}.bodies/{name}", f"{self.path}.aside")
+        self.assertIn("is missing", check(self.path)[0])
+        broken = House(self.path)
+        with self.assertRaisesRegex(StoreError, "put it back"):
+            broken.open()
+        with open(f"{self.path[:-3]}.bodies/{name}", "wb") as file:
+            file.write(b"x" * 1999)
+        self.assertIn("has 1999 bytes", check(self.path)[0])
+
+    def test_orphans(self) -> None:
+        """Files of nobody are found, and removed at the next start."""
+        self.house.close()
+        name = f"{self.path[:-3]}.bodies/000000000007"
+        with open(name, "wb") as file:
+            file.write(b"x")
+        self.assertIn("belongs to no entry", check(self.path)[0])
+        self.house = self.open()
+        self.assertFalse(os.path.exists(name))
+        # And the number is not given out again.
+        self.house.put("q", b"x" * 2000)
+        self.assertEqual(self.names(), [8])
+
+    def test_transient(self) -> None:
+        """Paged messages that need not survive leave no file behind."""
+        self.house.put("q", b"x" * 6000, flags=1)
+        self.house.close()
+        self.house = self.open()
+        self.assertEqual(self.house.load("q"), [])
+        self.assertEqual(self.names(), [])
+
+
+class BodyTests(FilesCase):
+    """Very large messages, each in a file of its own."""
+
+    def test_there_and_back(self) -> None:
+        """Head and rest come back; the file goes with the entry."""
+        one = self.enqueue("q", b"head", self.body(b"a" * 10, b"b" * 10))
+        (entry,) = self.house.load("q")
+        self.assertEqual((entry.encoded, entry.rest.size), (b"head", 20))
+        self.assertEqual(self.read(entry.rest), b"a" * 10 + b"b" * 10)
+        self.house.close()
+        self.assertEqual(check(self.path), [])
+        self.house = self.open()
+        (entry,) = self.house.load("q")
+        self.assertEqual(self.read(entry.rest), b"a" * 10 + b"b" * 10)
+        del entry
+        self.dequeue(one)
+        self.assertEqual(self.names(), [])
+
+    def test_nobody_wants_it(self) -> None:
+        """One that no commit has named goes with the last who has it."""
+        body = self.body(b"x")
+        self.assertEqual(len(self.names()), 1)
+        del body
+        self.assertEqual(self.names(), [])
+
+    def test_abandoned(self) -> None:
+        """A draft that is given up leaves nothing, also if nothing was written."""
+        draft = self.house.store.draft(lambda _: None)
+        draft.append([b"x"])
+        draft.abandon()
+        self.house.store.draft(lambda _: None).abandon()
+        self.assertEqual(self.names(), [])
+
+    def test_shared(self) -> None:
+        """Entries of several queues have one file, and heads of their own."""
+        body = self.body(b"rest")
+        ids = [self.enqueue("a", b"one", body), self.enqueue("b", b"two", body)]
+        del body
+        self.dequeue(ids[0])
+        self.assertEqual(len(self.names()), 1)
+        (entry,) = self.house.load("b")
+        self.assertEqual((entry.encoded, self.read(entry.rest)), (b"two", b"rest"))
+
+    def test_still_read(self) -> None:
+        """Whoever has it when the last entry goes can read it to its end."""
+        one = self.enqueue("q", b"head", self.body(b"rest"))
+        (entry,) = self.house.load("q")
+        self.dequeue(one)
+        self.assertEqual(len(self.names()), 1)
+        self.assertEqual(self.read(entry.rest), b"rest")
+        del entry
+        self.assertEqual(self.names(), [])
+
+    def test_back_again(self) -> None:
+        """One that nobody named any more is kept by the next commit that names it."""
+        one = self.enqueue("q", b"head", self.body(b"rest"))
+        (entry,) = self.house.load("q")
+        self.dequeue(one)
+        self.enqueue("dead", b"other", entry.rest)
+        del entry
+        (entry,) = self.house.load("dead")
+        self.assertEqual(self.read(entry.rest), b"rest")
+
+    def test_changed(self) -> None:
+        """A change concerns the head."""
+        one = self.enqueue("q", b"head", self.body(b"rest"))
+        transaction = self.house.store.begin()
+        transaction.update(one, 1, b"longer head")
+        transaction.move(one, "dead", self.house.store.next_id())
+        self.house.reactor.wait(transaction.commit())
+        (entry,) = self.house.load("dead")
+        self.assertEqual((entry.encoded, self.read(entry.rest)), (b"longer head", b"rest"))
+        self.house.close()
+        self.assertEqual(check(self.path), [])
+
+    def test_comes_and_goes_at_once(self) -> None:
+        """What comes and goes in one group leaves no file."""
+        transaction = self.house.store.begin()
+        transaction.enqueue("q", 5, b"head", 1, 0, 0, self.body(b"rest"))
+        transaction.dequeue([5])
+        self.house.reactor.wait(transaction.commit())
+        del transaction
+        self.assertEqual(self.names(), [])
+
+    def test_commit_fails(self) -> None:
+        """A commit that fails names nothing."""
+        (one,) = self.house.put("q", b"x")
+        transaction = self.house.store.begin()
+        transaction.enqueue("q", one, b"head", 1, 0, 0, self.body(b"rest"))
+        failed = transaction.commit()
+        with self.assertRaises(StoreError):
+            self.house.reactor.wait(failed)
+        del transaction, failed
+        self.assertEqual(self.names(), [])
+
+    def test_no_room(self) -> None:
+        """A draft that cannot be written fails in the end, and what there is of it goes at once."""
+        written: list[int] = []
+        draft = self.house.store.draft(written.append)
+        draft.append([b"x" * 10])
+
+        def full(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.names()
+        self.patch(os, "pwritev", full)
+        draft.append([b"y" * 10])
+        draft.append([b"z" * 10])
+        with self.assertRaisesRegex(StoreError, "no room"):
+            self.house.reactor.wait(draft.finish())
+        self.assertEqual(written, [10, 10, 10])
+        self.assertEqual(self.names(), [])
+
+    def test_limit(self) -> None:
+        """The configured bound holds for files, too."""
+        self.house.close()
+        self.house = self.open(max_bytes=1 << 20)
+        draft = self.house.store.draft(lambda _: None)
+        draft.append([bytes(1 << 20), b"x"])
+        with self.assertRaisesRegex(StoreError, "limit"):
+            self.house.reactor.wait(draft.finish())
+
+    def test_closed(self) -> None:
+        """Closing removes what no entry refers to."""
+        body = self.body(b"x")
+        self.house.close()
+        self.assertEqual(os.listdir(self.path[:-3] + ".bodies"), [])
+        del body
