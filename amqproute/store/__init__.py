@@ -101,9 +101,9 @@ Limits
 ======
 
 The database file never shrinks: freed pages are used again (``sqlite3 queues.db 'VACUUM'`` while
-the daemon is stopped gives room back). The store does not bound what waits for the writer; the broker's
-windows do, and ``statistics()["waiting"]`` shows it. A queue's name stays in memory until the next
-start. A local file system is needed: SQLite's log shares memory between connections.
+the daemon is stopped gives room back). The store does not bound what waits for the writer; the
+broker's windows do, and ``statistics()["waiting"]`` shows it. A queue's name stays in memory until
+the next start. A local file system is needed: SQLite's log shares memory between connections.
 """
 
 __all__ = [

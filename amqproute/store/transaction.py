@@ -490,6 +490,15 @@ class Transaction:
         self.is_patient = patient
         return hand_over(self)
 
+    def weight(self) -> tuple[int, int]:
+        """Return how many entries begin and end here, and the octets of those that begin."""
+        entries = octets = 0
+        for stage in self.stages:
+            entries += stage.born() + len(stage.dequeued)
+            if stage.rows or stage.shared is not None:
+                octets += stage.born_bytes()
+        return entries, octets
+
     def only_ends(self) -> bool:
         """True if entries end here, and nothing else happens."""
         first = self.stages[0]

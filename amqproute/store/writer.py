@@ -271,10 +271,9 @@ class Writer:
             for job in self._batch:
                 if isinstance(job, Transaction):
                     group.append(job)
-                    for stage in job.stages:
-                        entries -= stage.born() + len(stage.dequeued)
-                        if stage.rows or stage.shared is not None:
-                            room -= stage.born_bytes()
+                    count, octets = job.weight()
+                    entries -= count
+                    room -= octets
                     if entries > 0 and room > 0:
                         continue
                 self._write(group)
