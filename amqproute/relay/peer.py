@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -12,28 +11,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute.address import TRANSFER_NODE, from_compatibility
+from amqproute.address import TRANSFER_NODE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
 from amqproute.interfaces import IConnectionUser
-from amqproute.message import (
-    LONGEST_REMEMBERED,
-    Message,
-    annotations_of,
-    encode_annotations,
-    fresh_header,
-    header_of,
-)
 from amqproute.relay import verdict
 from amqproute.relay.large import LargeLink
+from amqproute.relay.prefix import prefix_maker
 from amqproute.relay.verdict import Verdict
-from amqproute.routing import trail
 from amqproute.values import (
     FLOOR,
-    ORIGIN,
     PATH_CAPABILITY,
-    RETURN_TO,
-    SECURE_PATH,
     SECURITY_LEVELS,
     STREAM,
     TAG_OCTETS,
@@ -114,7 +102,7 @@ class PeerSession:
         self.is_paused = False
         self.keeps_receipts = False
         self.level = level
-        self._prefix = _prefix_maker(own_id, origin, self._check_path)
+        self._prefix = prefix_maker(own_id, origin, self._check_path)
         self._stream = stream
         self._floor = floor
         self._now_ms = now_ms
@@ -544,59 +532,6 @@ class PeerSession:
     def _flowed(self, event: object) -> None:
         self._room()
         self._large.go()
-
-
-def _prefix_maker(
-    own_id: str, origin: str, check_path: Callable[[object], None]
-) -> Callable[[Entry, int], tuple[bytes, int]]:
-    """Return a function from an entry to what goes before its bare message on the next hop.
-
-    The header is encoded anew (M-04), our container is added to the trace (T-27), our name as the
-    origin to what began here; all are the same octets for most messages of a producer, so they
-    are remembered by what they come from. A message that may not travel this way has none: then
-    ``check_path`` raises.
-    """
-
-    def annotations(section: bytes) -> bytes:
-        old = annotations_of(section)
-        if SECURE_PATH in old:
-            check_path(old[SECURE_PATH])
-        trace = trail.extended(trail.trace_of(old), own_id)
-        new = {**old, trail.TRACE: trace}
-        if ORIGIN not in old and origin:
-            new[ORIGIN] = origin  # it began here
-        back = old.get(RETURN_TO, "@")
-        if not isinstance(back, str) or ("@" not in back and not origin):
-            del new[RETURN_TO]
-        elif "@" not in back:  # a node of ours, which means nothing to others without our name
-            new[RETURN_TO] = f"{from_compatibility(back) or back}@{origin}"
-        return encode_annotations(new)
-
-    @lru_cache(maxsize=1024)
-    def remembered(header: bytes, section: bytes, delivery_count: int) -> bytes:
-        old = header_of(header) if header else spec.Header()
-        return fresh_header(old, delivery_count, False, None) + annotations(section)
-
-    def prefix(entry: Entry, now_ms: int) -> tuple[bytes, int]:
-        message: Message = entry.message
-        offsets = message.offsets
-        encoded = message.encoded
-        start = offsets.message_annotations_start
-        end = offsets.message_annotations_end
-        section = encoded[start:end]
-        header = encoded[: offsets.header_end]
-        old = message.header
-        if old.ttl is None and len(section) <= LONGEST_REMEMBERED:
-            return remembered(header, section, entry.delivery_count), message.bare_from
-        ttl = None
-        if old.ttl is not None:
-            # What is left of the producer's ttl, not of the relay queue's own limit (T-30).
-            # Never more than it had: a clock may be set back.
-            ttl = min(int(old.ttl), max(1, entry.arrived_ms + int(old.ttl) - now_ms))
-        head = fresh_header(old, entry.delivery_count, False, ttl)
-        return head + annotations(section), message.bare_from
-
-    return prefix
 
 
 def _ip(text: str) -> object:
