@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -67,6 +67,15 @@ class Deferral:
             self._waiting = [pair for pair in self._waiting if pair[1] not in gone]
             self._forget(expired)
         return expired
+
+    def take(self, entries: Iterable[Entry]) -> set[Entry]:
+        """Take out, and return, those of these entries that wait here."""
+        wanted = set(entries)
+        taken = {entry for _, entry in self._waiting if entry in wanted}
+        if taken:
+            self._waiting = [pair for pair in self._waiting if pair[1] not in taken]
+            self._forget(list(taken))
+        return taken
 
     def clear(self) -> list[Entry]:
         """Take out, and return, everything."""

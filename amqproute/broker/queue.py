@@ -14,6 +14,7 @@
     once         message-ids, so that nothing is held twice
     admission    whom it lets attach and what it takes, by its options
     publishers   who sends, and how free space is shared; waiters: who waits for some
+    walk         shows all of them to an operator, a page at a time
     branch_holds what prepared branches of distributed transactions keep of it
 """
 
@@ -53,6 +54,7 @@ from amqproute.broker.soon import Soon
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.broker.waiters import Waiters
+from amqproute.broker.walk import Walk
 from amqproute.entry import MOST_COUNTED as MOST_COUNTED
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
@@ -697,6 +699,44 @@ class Queue:
         return self._removal.clear_out(
             lambda entries, batch: self._removal.expire(entries, batch, error)
         )
+
+    # -- an operator picks (`broker.walk`) -------------------------------------------------------
+
+    def walk(self) -> Walk:
+        """Return what goes through all entries that are here now, a page at a time."""
+        return Walk(
+            self._levels, self._deferral, self._clock, self.dispatch, int(self._store.next_id())
+        )
+
+    def pick(self, entries: Sequence[Entry]) -> None:
+        """Take entries that a walk shows off the lines, for one of the following to be done."""
+        deferred = self._deferral.take(entries)
+        for entry in entries:
+            if entry not in deferred:
+                entry.line.pluck(entry)
+
+    def purge_picked(self, entries: list[Entry], batch: Batch) -> None:
+        """Archive picked entries as `purge` does."""
+        self._purge(entries, batch)
+
+    def expire_picked(self, entries: list[Entry], error: spec.Error, batch: Batch) -> None:
+        """End the life of picked entries as `expire` does."""
+        self._removal.expire(entries, batch, error)
+
+    def moved_picked(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Archive picked entries that stand on another node within the same batch."""
+        self._removal.archive(entries, batch)
+
+    def recall(self, entries: Sequence[Entry]) -> int:
+        """Make those of these entries available that are deferred; return how many."""
+        recalled = sorted(self._deferral.take(entries))
+        if recalled:
+            self._settlement.back(recalled)
+        return len(recalled)
+
+    def held_by_consumers(self) -> Iterator[Entry]:
+        """Iterate over the entries in consumers' hands, as far as these tell."""
+        return self._consumers.held()
 
     def _purge(self, entries: list[Entry], batch: Batch) -> None:
         self.tally.purged += len(entries)
