@@ -24,6 +24,8 @@ MOST_COUNTED: Final = 0xFFFFFFFF
 """Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
 TRANSIENT: Final = 1
 """Store flag: a non-durable entry that was paged out; dropped when the store is opened."""
+ACCOUNT_SHIFT: Final = 8
+"""The bits of the store's flags from here on are the number of the account an entry stands in."""
 
 
 class Entry:
@@ -46,6 +48,7 @@ class Entry:
         identity: what stands for its message-id where a queue takes each message once; else 0.
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
             that those who come, bar themselves and go leave nothing behind.
+        charge: the account it stands in and with how many octets; None for nobody's.
     """
 
     __slots__ = (
@@ -53,6 +56,7 @@ class Entry:
         "arrived_ms",
         "attempted",
         "barred",
+        "charge",
         "delivery_count",
         "durable",
         "expires_ms",
@@ -90,6 +94,7 @@ class Entry:
         self.line: Any = None
         self.origin: str | None = None
         self.barred: WeakSet[Any] | None = None
+        self.charge: tuple[Any, int] | None = None
 
     def bar(self, consumer: object) -> None:
         """Keep it from a consumer that has said undeliverable-here."""

@@ -152,6 +152,10 @@ class StoreError(AmqprouteError):
     """The durable store cannot do what was asked; nothing was half done."""
 
 
+class StoreUnavailable(StoreError):
+    """The disk takes nothing for now: it is full, or it fails. What was asked may be tried again."""
+
+
 class ResolveError(AmqprouteError):
     """The DNS gave no candidate for a domain.
 

@@ -187,6 +187,9 @@ class IStore(Interface):
     def expired(queue: str, now_ms: int, after_id: int, limit: int) -> Deferred[Any]:
         """Return a Deferred of entries of the queue with an id above ``after_id``, expired."""
 
+    def room() -> Deferred[Any]:
+        """Return a Deferred of the `amqproute.store.records.Room`: how much it may still grow."""
+
     def statistics() -> dict[str, float]:
         """Return counters since the start: times in seconds, sizes in bytes."""
 

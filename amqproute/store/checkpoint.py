@@ -29,7 +29,9 @@ from typing import Final
 
 from twisted.logger import Logger
 
-from amqproute.store.schema import Connect
+from amqproute.errors import StoreUnavailable
+from amqproute.store.ballast import Ballast
+from amqproute.store.schema import Connect, in_words
 
 log = Logger()
 
@@ -67,8 +69,10 @@ class Wal:
         report: Callable[[Settled], None],
         checkpoint_pages: int,
         remainder_pages: int,
+        ballast: Ballast,
     ) -> None:
         self.restarts = 0
+        self._ballast = ballast
         self._path = path
         self._connect = connect
         self._report = report
@@ -147,6 +151,10 @@ class Wal:
         self._passes = 0
         self._not_before = 0
         if report.error is not None:
+            is_full = isinstance(in_words(report.error, self._path), StoreUnavailable)
+            if is_full and self._ballast.drop("copy the write-ahead log into the database"):
+                self._order()
+                return
             # The log still holds everything; it only grows. Try again when it has grown on.
             self._not_before = frames + self._checkpoint_pages
             log.warn(

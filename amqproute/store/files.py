@@ -52,7 +52,7 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from amqproute.errors import StoreError
+from amqproute.errors import StoreError, StoreUnavailable
 
 __all__ = ["ROW_WIDTH", "Directory", "Filed", "Files", "in_words", "named_files"]
 
@@ -248,6 +248,7 @@ class Files:
         """
         rows: list[Any] = []
         buffers: list[bytes] = []
+        placed: dict[int, int] = {}
         start = self._at
         try:
             for entry_id, queue, arrived, expires, flags, encoded, rest in filed:
@@ -263,11 +264,13 @@ class Files:
                 rows += (b"", -self._current, self._at, size)
                 buffers.append(encoded)
                 self._at += size
-                self._changes[self._current] = self._changes.get(self._current, 0) + size
+                placed[self._current] = placed.get(self._current, 0) + size
             self._write(buffers, start)
         except BaseException:
             self._at = start
             raise
+        for number, size in placed.items():
+            self._changes[number] = self._changes.get(number, 0) + size
         return rows
 
     def _begin(self) -> None:
@@ -300,7 +303,14 @@ class Files:
     def sync(self) -> None:
         """Have what was written on the disk."""
         if not self._is_synced:
-            os.fdatasync(self._descriptor)
+            try:
+                os.fdatasync(self._descriptor)
+            except OSError:
+                # The system forgets what it could not write, and says so once (Linux): what is in
+                # this segment behind the last commit is not to be relied on, nor built upon.
+                self._is_synced = True
+                self._at = self._segment_bytes
+                raise
             self._is_synced = True
         if self._is_new:
             self._directory.sync()
@@ -406,6 +416,6 @@ def in_words(error: OSError, path: str) -> StoreError:
         )
     else:
         words = f"the disk failed under {path} ({error.strerror or error}): nothing was stored"
-    said = StoreError(words)
+    said = StoreUnavailable(words)
     said.__cause__ = error
     return said

@@ -12,7 +12,7 @@ from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IBody, IDraft, IStore
-from amqproute.store.records import QueueNumbers, Recovery, StoredEntry
+from amqproute.store.records import QueueNumbers, Recovery, Room, StoredEntry
 from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Shared, Stage, Transaction, merge
 
 
@@ -199,6 +199,10 @@ class MemoryStore:
     ) -> Deferred[list[StoredEntry]]:
         """See `IStore.expired`."""
         return self._submit(lambda: self._expired(queue, now_ms, after_id, limit))
+
+    def room(self) -> Deferred[Room]:
+        """See `IStore.room`: as if there were no end of it."""
+        return self._submit(lambda: Room(free=1 << 62, total=1 << 62, reusable=0, used=0))
 
     def statistics(self) -> dict[str, float]:
         """The counters of `SqliteStore` that mean something here."""

@@ -58,11 +58,32 @@ class Recovery:
         queues: by name, those that have entries.
         received: receipt stream -> the ids still remembered, ascending.
         notes: kind -> key -> value.
+        accounts: number of an account -> how many entries stand in it, and their octets.
     """
 
     queues: dict[str, QueueSummary] = field(default_factory=dict)
+    accounts: dict[int, tuple[int, int]] = field(default_factory=dict)
     received: dict[str, list[int]] = field(default_factory=dict)
     notes: dict[str, dict[str, bytes]] = field(default_factory=dict)
+    is_restored: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How much the store may still grow, bytes.
+
+    Attributes:
+        free: of the file system, for whoever is not root.
+        total: of the file system.
+        reusable: within the database: pages that nothing stands on any more. Its file never
+            shrinks.
+        used: by what is stored, in the database and in files.
+    """
+
+    free: int
+    total: int
+    reusable: int
+    used: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,9 @@ The tables:
   payload is still referred to. A negative ``payload`` is a file instead (`amqproute.store.files`):
   the message is the row's own octets and then ``body_length`` octets of the file, from
   ``body_start`` on; NULL there says that the file is the rest of this one message.
+  The index ``entry_account`` holds entries that stand in somebody's account (flags from bit 8 on,
+  `amqproute.entry.ACCOUNT_SHIFT`): what each account holds is summed up at the start without
+  touching a body. Traffic without accounts does not pay for it.
 * ``payload``: bodies that several entries share, by id.
 * ``queue``: number and name, so that rows carry a small integer.
 * ``receipt``: one row per batch of received ids; ``steps`` is a JSON list of the gaps, NULL
@@ -29,7 +32,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from amqproute.errors import StoreError
+from amqproute.errors import StoreError, StoreUnavailable
 from amqproute.store import files
 
 APPLICATION_ID: Final = 0x616D7172  # "amqr": file(1) and the check in `prepare` know it by this
@@ -62,6 +65,9 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
     (
         "ALTER TABLE entry ADD COLUMN body_start INTEGER",
         "ALTER TABLE entry ADD COLUMN body_length INTEGER",
+    ),
+    (
+        "CREATE INDEX entry_account ON entry (flags, size, body_start, body_length) WHERE flags > 255",
     ),
 )
 """Step n leads from version n to version n + 1."""
@@ -148,14 +154,17 @@ def in_words(error: Exception, path: str) -> StoreError:
     if isinstance(error, StoreError):
         return error
     name = str(getattr(error, "sqlite_errorname", ""))
+    kind = StoreError
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         words = damaged(path, str(error))
     elif name.startswith("SQLITE_FULL"):
+        kind = StoreUnavailable
         words = (
             f"no room for {path} (file system, quota, or the configured limit): nothing of this "
             "was stored; free space, consumers and peers may go on emptying queues"
         )
     elif name.startswith("SQLITE_IOERR"):
+        kind = StoreUnavailable
         words = f"the disk failed under {path} ({name}: {error}): nothing of this was stored"
     elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
         words = (
@@ -168,6 +177,6 @@ def in_words(error: Exception, path: str) -> StoreError:
         return files.in_words(error, path)
     else:
         words = f"{path}: {error}"
-    translated = StoreError(words)
+    translated = kind(words)
     translated.__cause__ = error
     return translated

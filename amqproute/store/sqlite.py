@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,12 +15,15 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.errors import LocalProtocolError, StoreError
+from amqproute.entry import ACCOUNT_SHIFT
+from amqproute.errors import LocalProtocolError, StoreError, StoreUnavailable
 from amqproute.interfaces import IStore
 from amqproute.store import schema
+from amqproute.store.ballast import Ballast
 from amqproute.store.bodies import Bodies, Draft
 from amqproute.store.files import SEGMENT_BYTES, Directory, Files
-from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, StoredEntry
+from amqproute.store.mark import Mark, State
+from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, Room, StoredEntry
 from amqproute.store.statements import (
     EXPIRED,
     LOAD,
@@ -56,6 +60,7 @@ class SqliteStore:
         check_bytes: a database up to this size is checked page by page when it is opened.
         file_bytes: messages from this size on stand in files beside the database.
         segment_bytes: where such a file is full.
+        ballast_bytes: room set aside for a full disk, see `amqproute.store.ballast`; 0 for none.
         connect: makes a connection; tests put a faulty one here.
         on_death: told, in the reactor's thread, when the writer's thread died.
     """
@@ -73,6 +78,7 @@ class SqliteStore:
         check_bytes: int = 64 * 1024 * 1024,
         file_bytes: int = FILE_BYTES,
         segment_bytes: int = SEGMENT_BYTES,
+        ballast_bytes: int = 0,
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
     ) -> None:
@@ -86,11 +92,15 @@ class SqliteStore:
         directory = Directory.of(self.path)
         self._files = Files(directory, max_bytes, segment_bytes)
         self._bodies = Bodies(directory, reactor, max_bytes)
+        self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
+        self._mark = Mark(f"{self.path}.mark")
+        self._state: State | None = None
         self._writer = Writer(
             self.path,
             reactor,
             self._numbers,
             self._files,
+            self._ballast,
             clock_ms=clock_ms,
             connect=connect,
             checkpoint_pages=max(1, checkpoint_bytes // page_size),
@@ -169,6 +179,14 @@ class SqliteStore:
         """See `IStore.expired`."""
         return self._read(EXPIRED, (self._numbers.get(queue, 0), now_ms, after_id, limit))
 
+    def room(self) -> Deferred[Room]:
+        """See `IStore.room`."""
+        if not self._reserved:
+            raise LocalProtocolError("the store is not open")
+        measured: Deferred[Room] = Deferred()
+        self._writer.submit(Call(self._measure, measured))
+        return measured
+
     def statistics(self) -> dict[str, float]:
         """Counters since the start, times in seconds, sizes in bytes."""
         figures = self._writer.figures
@@ -246,6 +264,17 @@ class SqliteStore:
     def _open(self) -> Recovery:
         self._make_file()
         self._lock()
+        try:
+            return self._open_database()
+        except Exception as error:
+            # A full disk: to be emptied by consumers, the store has to be open.
+            words = schema.in_words(error, self.path)
+            if not isinstance(words, StoreUnavailable) or not self._ballast.drop("start"):
+                raise
+            self._writer.let_go()
+            return self._open_database()
+
+    def _open_database(self) -> Recovery:
         connection = self._writer.connection = self._connect(self.path)
         schema.prepare(
             connection,
@@ -262,15 +291,20 @@ class SqliteStore:
             if done < PURGE:
                 break
         recovery = self._recover(connection)
-        bound = connection.execute("SELECT value FROM meta WHERE key = 'next_id'").fetchone()
+        meta = dict(connection.execute("SELECT key, value FROM meta"))
+        bound = meta.get("next_id", 1)
+        if "mark" in meta or self._mark.exists():
+            self._state = (meta.get("mark", 0), bound)
+            recovery.is_restored = self._state not in self._mark.read()
         (last,) = connection.execute(
             "SELECT max(ifnull((SELECT max(id) FROM entry), 0),"
             " ifnull((SELECT max(id) FROM payload), 0))"
         ).fetchone()
-        self._next = max(last + 1, bound[0] if bound else 1)
+        self._next = max(last + 1, bound)
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)
         self._writer.watch_log()
+        self._ballast.load()
         _sync_directory(self.path)
         log.info(
             "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted, "
@@ -293,6 +327,12 @@ class SqliteStore:
             if number not in names:
                 raise StoreError(schema.damaged(self.path, f"queue {number} has no name"))
             recovery.queues[names[number]] = QueueSummary(*summary)
+        for account, *held in connection.execute(
+            f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"
+            " sum(size + CASE WHEN body_start IS NULL THEN ifnull(body_length, 0) ELSE 0 END)"
+            " FROM entry INDEXED BY entry_account WHERE flags > 255 GROUP BY account"
+        ):
+            recovery.accounts[account] = (held[0], held[1])
         empty = [(number,) for number, name in names.items() if name not in recovery.queues]
         connection.execute("BEGIN")
         connection.executemany("DELETE FROM queue WHERE number = ?", empty)
@@ -324,9 +364,42 @@ class SqliteStore:
         raise Stop
 
     def _save_bound(self, bound: int) -> None:
-        assert self._writer.connection is not None
-        self._writer.connection.execute(
-            "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_id', ?)", (bound,)
+        connection = self._writer.connection
+        assert connection is not None
+        before, after = self._state, (secrets.randbits(63), bound)
+        self._write_mark([after] if before is None else [before, after])
+        connection.execute(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_id', ?), ('mark', ?)",
+            (bound, after[0]),
+        )
+        self._state = after
+        self._write_mark([after])
+
+    def _write_mark(self, states: list[State]) -> None:
+        try:
+            self._mark.write(states)
+        except OSError as error:
+            # The next start then takes the database for a restored one: nothing is lost by that.
+            log.warn(
+                "cannot write {path}: {error}; if this goes on, the next start takes the store "
+                "for one that was restored from a backup",
+                path=self._mark.path,
+                error=str(error),
+            )
+
+    def _measure(self) -> Room:
+        connection = self._writer.connection
+        assert connection is not None
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
+        self._ballast.load()
+        room = os.statvfs(os.path.dirname(self.path))
+        return Room(
+            free=room.f_bavail * room.f_frsize,
+            total=room.f_blocks * room.f_frsize,
+            reusable=reusable * size,
+            used=(pages - reusable) * size + self._files.segment_bytes + self._bodies.used_bytes,
         )
 
     def _page(self, statement: str, parameters: tuple[Any, ...]) -> list[StoredEntry]:
@@ -360,9 +433,13 @@ class SqliteStore:
                 f"{self.path} is in use by the process {holder}: a store has one daemon; stop "
                 "that one, or give this one another state directory"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         self._writer.lock = descriptor
+        try:
+            # Where it stands: a full disk has no room for a file that was truncated.
+            os.pwrite(descriptor, f"{os.getpid():<19}\n".encode("ascii"), 0)
+            os.ftruncate(descriptor, 20)
+        except OSError as fault:
+            log.warn("cannot write {path}.lock: {error}", path=self.path, error=str(fault))
 
 
 def _ignore_closed(failure: Any, writer: Writer) -> None:

@@ -499,6 +499,10 @@ class Transaction:
                 octets += stage.born_bytes()
         return entries, octets
 
+    def ended(self) -> list[int]:
+        """The ids of entries that end here."""
+        return [entry_id for stage in self.stages for entry_id in stage.dequeued]
+
     def only_ends(self) -> bool:
         """True if entries end here, and nothing else happens."""
         first = self.stages[0]

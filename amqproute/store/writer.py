@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from amqproute.errors import StoreError
+from amqproute.errors import StoreError, StoreUnavailable
 from amqproute.store import bell, schema
+from amqproute.store.ballast import Ballast
 from amqproute.store.checkpoint import Settled, Wal
 from amqproute.store.files import Files
 from amqproute.store.records import QueueNumbers
@@ -94,6 +95,7 @@ class Writer:
         reactor: ReactorThreads,
         numbers: QueueNumbers,
         files: Files,
+        ballast: Ballast,
         *,
         clock_ms: Callable[[], int],
         connect: schema.Connect,
@@ -110,6 +112,7 @@ class Writer:
         self._reactor = reactor
         self._numbers = numbers
         self._files = files
+        self._ballast = ballast
         self._swept = swept
         self._clock_ms = clock_ms
         self._on_death = on_death
@@ -124,7 +127,7 @@ class Writer:
         self._fired: list[tuple[Deferred[Any], Any]] = []
         self._reports: deque[list[tuple[Deferred[Any], Any]]] = deque()
         self._bell: bell.Bell | None = None
-        self._wal = Wal(path, connect, self._jobs.put, checkpoint_pages, remainder_pages)
+        self._wal = Wal(path, connect, self._jobs.put, checkpoint_pages, remainder_pages, ballast)
         self._thread = threading.Thread(target=self._live, name=f"store writer {path}", daemon=True)
 
     # The reactor's side.
@@ -238,6 +241,13 @@ class Writer:
 
     def release(self) -> None:
         """Close everything."""
+        self.let_go()
+        if self.lock >= 0:
+            os.close(self.lock)
+            self.lock = -1
+
+    def let_go(self) -> None:
+        """Close everything but the lock."""
         self._wal.stop()
         if self.connection is not None:
             self.connection.close()
@@ -245,9 +255,6 @@ class Writer:
         self._files.close()
         # Later: closing this descriptor drops the locks SQLite holds on the same file.
         self._wal.close()
-        if self.lock >= 0:
-            os.close(self.lock)
-            self.lock = -1
 
     def watch_log(self) -> None:
         """Start the checkpointer; the database is in WAL mode by now."""
@@ -310,7 +317,7 @@ class Writer:
             self._commit(group)
         except Exception as error:
             self._roll_back()
-            if len(group) == 1:
+            if len(group) == 1 and not self._may_drop_ballast(group, error):
                 self._failed(group, error)
             else:
                 self._isolate(list(group))
@@ -380,11 +387,39 @@ class Writer:
         else:
             refused = StoreError(f"{self.path} refuses one transaction after the other")
             bad.update((index, refused) for index in range(len(group)) if index not in bad)
+        self._try_with_ballast(connection, group, bad)
         for index, one in enumerate(group):
             if index in bad:
                 self._failed([one], bad[index])
             else:
                 self._answer((one,), None)
+
+    def _may_drop_ballast(self, group: Sequence[Transaction], error: Exception) -> bool:
+        """Whether something that makes room failed for want of it, and room can be had."""
+        return (
+            self._ballast.is_there
+            and any(one.only_ends() for one in group)
+            and isinstance(schema.in_words(error, self.path), StoreUnavailable)
+        )
+
+    def _try_with_ballast(
+        self, connection: sqlite3.Connection, group: list[Transaction], bad: dict[int, Exception]
+    ) -> None:
+        """Try what makes room once more, with the room that was set aside for it."""
+        ends = [index for index in bad if self._may_drop_ballast((group[index],), bad[index])]
+        if not ends or not self._ballast.drop("let messages be taken out"):
+            return
+        failures: dict[int, Exception] = {}
+        try:
+            given_up = self._try_each(connection, [group[index] for index in ends], failures)
+        except (sqlite3.Error, OSError, StoreError) as error:
+            log.warn("{path}: {error}", path=self.path, error=str(error))
+            self._roll_back()
+            return
+        if given_up is None:
+            for place, index in enumerate(ends):
+                if place not in failures:
+                    del bad[index]
 
     def _try_each(
         self, connection: sqlite3.Connection, group: list[Transaction], bad: dict[int, Exception]
