@@ -36,6 +36,11 @@ class Deferral:
         """Iterate over the entries, the next to be available first."""
         return (entry for _, entry in self._waiting)
 
+    def wait_of(self, entry: Entry) -> float | None:
+        """Return the seconds that an entry still has to wait; None if it is not here."""
+        now = self._clock.seconds()
+        return next((max(0.0, due - now) for due, each in self._waiting if each is entry), None)
+
     def add(self, entries: Sequence[Entry], seconds: float) -> None:
         """Keep entries for some time."""
         due = self._clock.seconds() + seconds

@@ -734,6 +734,10 @@ class Queue:
             self._settlement.back(recalled)
         return len(recalled)
 
+    def wait_of(self, entry: Entry) -> float | None:
+        """Return the seconds until a deferred entry is available; None for any other."""
+        return self._deferral.wait_of(entry)
+
     def held_by_consumers(self) -> Iterator[Entry]:
         """Iterate over the entries in consumers' hands, as far as these tell."""
         return self._consumers.held()

@@ -150,9 +150,7 @@ class Walk:
     def _in_memory(self, line: Line, after: int) -> list[Entry]:
         return [each for each in line.entries() if after < each.id < self._until]
 
-    async def _on_disk(
-        self, line: Line, after: int, most: int = PAGE
-    ) -> tuple[Sequence[Entry], int]:
+    async def _on_disk(self, line: Line, after: int, most: int = PAGE) -> tuple[list[Entry], int]:
         """Read a page; return its entries and the last id read, 0 at the end."""
         try:
             rows = await line.load(after, most)

@@ -49,6 +49,7 @@ from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
 from amqproute.config.load import read_node
 from amqproute.config.parameters import Binding, Config, Listen, Node
+from amqproute.config.parameters import Store as StoreSettings
 from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
@@ -71,17 +72,22 @@ from amqproute.net.pump import TransportFacts
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.net.trust import Level
 from amqproute.relay.agent import Agent
+from amqproute.relay.holds import HOLD_NOTES
 from amqproute.relay.rate import Rate
 from amqproute.relay.relay import NOTE, Relay
+from amqproute.relay.row import peer_row
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
+from amqproute.relay.why import why
 from amqproute.routing.table import Router
 from amqproute.services import dtx, relay_operations
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
 from amqproute.services.inventory import Configured, Described, Inventory
-from amqproute.services.management import MANAGEMENT, SYNONYMS, ManagementService
+from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
+from amqproute.services.relay_messages import RelayMessages
 from amqproute.services.replies import REPLY_NOTES, ReplyPaths
 from amqproute.services.transfer import TransferRules, TransferService
+from amqproute.services.watermark import DiskTerms, Watermarks
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
     PATH_CAPABILITY,
@@ -101,6 +107,8 @@ STORE_FILE = "store.db"
 OWN_NOTES = "container"
 QUIET_SECONDS = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
+BALLAST_BYTES = 40 * 1024 * 1024
+"""Set aside for a full disk: the log at its usual length, and some (`amqproute.store.ballast`)."""
 UNFINISHED_BYTES = 64 * 1024 * 1024
 """Octets of deliveries that have begun and not ended, in the memory of one connection."""
 SWEEP_SECONDS = 6 * 3600.0
@@ -144,7 +152,11 @@ class House:
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.store = SqliteStore(
-            str(state / STORE_FILE), reactor, clock_ms=now_ms, on_death=self._store_died
+            str(state / STORE_FILE),
+            reactor,
+            clock_ms=now_ms,
+            ballast_bytes=BALLAST_BYTES,
+            on_death=self._store_died,
         )
         self.contexts = make_contexts(config)
         self._connector: Connector | None = None
@@ -174,6 +186,7 @@ class House:
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
         self.delays: DelayWatch | None = None
+        self.watermarks: Watermarks | None = None
         self.replies = ReplyPaths(
             self.broker,
             reactor,
@@ -227,7 +240,12 @@ class House:
                 resident_bytes=config.limits.queue_memory_bytes,
                 ttl_ms=int(relay.lifetime * 1000),
             ),
+            way=lambda domain: self._router_now().hop(domain).key,
         )
+
+    def _router_now(self) -> Router:
+        """Return the router in force; before there is one, that of the configuration."""
+        return self._rules().router if self.transfer is None else self.transfer.rules.router
 
     def _terms(self) -> RelayTerms:
         relay = self.config.relay
@@ -349,7 +367,7 @@ class House:
     async def _start(self) -> None:
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
-        await self._identify(recovery.notes.get(OWN_NOTES, {}))
+        await self._identify(recovery.notes.get(OWN_NOTES, {}), recovery.is_restored)
         config = self.config
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
@@ -361,7 +379,7 @@ class House:
         self.relay.dead_letter_name = config.relay.dead_letter
         self.transfer = TransferService(self.broker, self.relay, self._rules())
         self._wire_services()
-        self.relay.recovered(recovery.notes.get(NOTE, {}))
+        self.relay.recovered(recovery.notes.get(NOTE, {}), recovery.notes.get(HOLD_NOTES, {}))
         self._warn_of_unclaimed()
         limits = config.limits
         self.shared = Shared(
@@ -378,6 +396,7 @@ class House:
             FrontendLimits(
                 link_credit=limits.link_credit,
                 links=limits.max_links,
+                memory_bytes=limits.memory,
                 unsettled=limits.unsettled_per_link,
                 unsettled_bytes=limits.queue_memory_bytes,
                 suspended_seconds=int(limits.resume_timeout),
@@ -393,6 +412,7 @@ class House:
             serves=self._serves,
             when_peer=self.relay.peer_called,
         )
+        self._watch_room(self.shared)
         self._offer_branches(branches)
         self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
         self._forget_old_receipts()
@@ -420,10 +440,37 @@ class House:
             return True
         return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
 
-    async def _identify(self, notes: dict[str, bytes]) -> None:
-        """Who we are, and the name under which our store numbers its entries."""
+    def _watch_room(self, shared: Shared) -> None:
+        """Look after disk and memory, before anybody gets in."""
+        self.watermarks = Watermarks(
+            self.broker,
+            self.store,
+            self._reactor,
+            str(self.config.state_directory),
+            disk_terms(self.config.store),
+            shared.memory,
+            shared.unfinished_bytes,
+        )
+        management = self.broker.services[MANAGEMENT]
+        management.register(EntityType("watermark", self.watermarks.rows))
+        self.watermarks.start()
+
+    async def _identify(self, notes: dict[str, bytes], is_restored: bool) -> None:
+        """Who we are, and the name under which our store numbers its entries.
+
+        A store that was restored gets another name: its ids have been used since, and peers would
+        take new messages for old ones.
+        """
         self.container_id = self.config.container_id or notes.get("id", b"").decode()
         self._stream = notes.get("stream", b"").decode()
+        if is_restored and self._stream:
+            self._stream = ""
+            log.warn(
+                "{path} is not the store that was here last: it was restored from a backup, or its "
+                ".mark was removed. It numbers its messages anew, so that no peer takes one of "
+                "them for another; messages that had left since the backup arrive twice",
+                path=self.store.path,
+            )
         if self.container_id and self._stream:
             return
         transaction = self.store.begin()
@@ -460,7 +507,7 @@ class House:
             links=self._link_rows,
             close_link=self._close_link,
         )
-        relay_operations.register(management, self.relay.destinations.get)
+        self._offer_relay_operations(management, self.relay)
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
@@ -474,6 +521,28 @@ class House:
         self._use_replies(transfer)
         self.delays = DelayWatch(
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
+        )
+
+    def _offer_relay_operations(self, management: ManagementService, relay: Relay) -> None:
+        """Let operators see the ways out, and act on what waits there."""
+
+        def allows(principal: Principal, verb: Verb, node: str) -> bool:
+            return self._policy.allows(principal, verb, node)
+
+        relay_operations.register(management, relay, allows)
+        RelayMessages(
+            self.broker,
+            relay,
+            self._router_now,
+            allows,
+            lambda destination, entry: why(destination, entry, relay.holds, now_ms()),
+            now_ms,
+        ).register(management)
+        management.register(
+            EntityType(
+                "peer",
+                lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
+            )
         )
 
     def _offer_branches(self, notes: dict[str, bytes]) -> None:
@@ -601,6 +670,11 @@ class House:
         """What is wrong with the daemon, in words; None while it is well."""
         return self._store_failure
 
+    @property
+    def unease(self) -> str:
+        """Why publishers have no credit now, in words; empty while they have."""
+        return self.watermarks.status() if self.watermarks is not None else ""
+
     # -- reload ------------------------------------------------------------------------------------
 
     def reload(self, config: Config) -> None:
@@ -646,6 +720,8 @@ class House:
         if self.delays is not None:
             self.delays.reporter.terms = report_terms(config, self.container_id)
             self.delays.after_seconds = config.reports.delay_after
+        if self.watermarks is not None:
+            self.watermarks.terms = disk_terms(config.store)
         self.relay.reload(
             self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
@@ -751,6 +827,8 @@ class House:
             self.branches.stop()
         if self.delays is not None:
             self.delays.stop()
+        if self.watermarks is not None:
+            self.watermarks.stop()
         self.replies.stop()
         if self.shared is not None:
             self.shared.suspended.stop()
@@ -818,6 +896,16 @@ class _ExternalOnly:
         if self._else_nobody and ANONYMOUS in offered:
             return client_mechanism(ANONYMOUS)
         return None
+
+
+def disk_terms(store: StoreSettings) -> DiskTerms:
+    """Return what a configuration says about the disk."""
+    floor = store.min_free
+    if isinstance(floor, str):
+        return DiskTerms(
+            min_free_percent=float(floor.removesuffix("%")), max_bytes=store.max_bytes or 0
+        )
+    return DiskTerms(min_free=floor, max_bytes=store.max_bytes or 0)
 
 
 def make_policy(config: Config) -> AccessPolicy:

@@ -35,7 +35,6 @@ class BackOff:
         last_error: code and words of the last one.
         last_attempts: a line for each place that was tried then.
         next_attempt_ms: the wall clock of the next attempt; 0 if there need be none.
-        held: why an operator lets nothing be sent; None if it may.
         window: what success and failure have made of it.
     """
 
@@ -53,7 +52,6 @@ class BackOff:
         self.last_error = ""
         self.last_attempts: tuple[str, ...] = ()
         self.next_attempt_ms = 0
-        self.held: str | None = None
         self.window = Window(FIRST_WINDOW, terms.window, terms.dead_after)
         self._key = key
         self._begin = begin
@@ -109,7 +107,7 @@ class BackOff:
 
     def persist(self) -> None:
         """Write what a restart has to know, if there is anything."""
-        value = self.noted() if self.failures or self.held is not None else None
+        value = self.noted() if self.failures else None
         batch = self._begin()
         batch.transaction.note(NOTE, self._key, value)
         batch.commit().addErrback(self._not_persisted)
@@ -122,7 +120,7 @@ class BackOff:
     def noted(self) -> bytes:
         """Return what a restart has to know: see `restore`."""
         return Note(
-            self.held, self.failures, self.next_attempt_ms, self.last_error, self.last_attempts
+            self.failures, self.next_attempt_ms, self.last_error, self.last_attempts
         ).encode()
 
     def restore(self, value: bytes) -> float:
@@ -134,7 +132,6 @@ class BackOff:
         noted = Note.decode(value)
         self.failures = noted.failures
         self.window.cohorts = float(noted.failures)
-        self.held = noted.held
         self.last_error = noted.error
         self.last_attempts = noted.attempts
         wait = (noted.next - self._now_ms()) / 1000

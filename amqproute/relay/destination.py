@@ -26,6 +26,7 @@ from amqproute.relay.attempt import Attempt
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.ledger import Ledger
 from amqproute.relay.peer import PeerSession
+from amqproute.relay.rate import Rate
 from amqproute.relay.row import row_of
 from amqproute.relay.share import Share
 from amqproute.relay.starts import Starts
@@ -66,6 +67,9 @@ class Destination:
         terms: see `RelayTerms`.
         starts: the line of those who are about to connect.
         idle: called when it has had nothing to do for a while.
+
+    Attributes:
+        held: why nothing is sent; None if it is. The holds themselves are in `holds`.
     """
 
     log = Logger()
@@ -88,6 +92,7 @@ class Destination:
         self.state = State.IDLE
         self.last_success_ms = 0
         self.remote_id = ""
+        self.held: str | None = None
         self.backoff = BackOff(hop.key, begin, now_ms, random, terms)
         self.window = self.backoff.window
         self.ledger = Ledger(hop.key, queue, self, begin, random, terms, clock.seconds)
@@ -108,6 +113,7 @@ class Destination:
         self._probed_until: float | None = None
         self._is_urgent = False
         self._is_stopping = False
+        self._selects: Callable[[Entry], bool] | None = None
         self._was_of_use = False
         self._refused_until = 0.0
         self._avoid: tuple[str, int] | None = None
@@ -147,9 +153,9 @@ class Destination:
         return self.backoff.last_error
 
     @property
-    def held(self) -> str | None:
-        """Why an operator lets nothing be sent; None if it may."""
-        return self.backoff.held
+    def rate(self) -> Rate:
+        """The most that an operator lets go there."""
+        return self._terms.rate(self.hop)
 
     @property
     def is_dead(self) -> bool:
@@ -362,17 +368,23 @@ class Destination:
         self.queue.undefer(everything=True)
 
     def hold(self, reason: str) -> None:
-        """Send nothing until `unhold`, also after a restart; new messages are still taken."""
-        self.backoff.held = reason or "held by an operator"
+        """Send nothing until `unhold`; new messages are still taken."""
+        self.held = reason or "held by an operator"
         self.log.info("{destination} held: {reason}", destination=self.hop.key, reason=self.held)
-        self.backoff.persist()
 
     def unhold(self) -> None:
         """Send again."""
         if self.held is not None:
-            self.backoff.held = None
+            self.held = None
             self.log.info("{destination} released", destination=self.hop.key)
-            self.backoff.persist()
+            self.queue.dispatch()
+
+    def select(self, selects: Callable[[Entry], bool] | None) -> None:
+        """Send only what this selects, and let the rest wait; None: everything."""
+        if selects is not None or self._selects is not None:
+            self._selects = selects
+            self.queue.detach(self)
+            self.queue.attach(self, selects)
             self.queue.dispatch()
 
     def purge(self) -> Deferred[int]:

@@ -54,6 +54,7 @@ class Ledger:
         session: the open session, if there is one.
         suspects: entries that may be what the peer ends connections for.
         tally: counters.
+        given_back: code and words with which the peer gave a message back last.
     """
 
     log = Logger()
@@ -71,6 +72,7 @@ class Ledger:
         self.session: PeerSession | None = None
         self.suspects = Suspects()
         self.tally = DestinationTally()
+        self.given_back = ""
         self._key = key
         self._queue = queue
         self._consumer = consumer
@@ -138,6 +140,7 @@ class Ledger:
     def _retry(self, entries: Sequence[Entry], verdict: Verdict) -> None:
         """Not now: each waits alone, unless so many do that it is about the destination."""
         self.tally.retried += len(entries)
+        self.given_back = f"{verdict.condition or verdict.code}: {verdict.words}"
         if verdict.action is Action.COUNT:
             for entry in entries:
                 entry.delivery_count = min(entry.delivery_count + 1, MOST_COUNTED)
@@ -154,6 +157,10 @@ class Ledger:
         for entry in entries:
             tries = self._retries[entry.id] = self._retries.get(entry.id, 0) + 1
             self._queue.defer([entry], self._terms.schedule.delay(tries, self._random()))
+
+    def tries(self, entry: Entry) -> int:
+        """Return how often a message was sent and came back, as far as that is remembered."""
+        return max(self._retries.get(entry.id, 0), entry.delivery_count, int(entry.attempted))
 
     def in_doubt(self, entries: list[Entry], verdict: Verdict) -> list[Entry]:
         """A connection has ended for a fault while these were in doubt: find the culprit.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a restart has to know of a destination: its back-off, and whether it is held (T-28)."""
+"""What a restart has to know of a destination: its back-off (T-28)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ class Note:
     """One destination's note.
 
     Attributes:
-        held: why nothing may be sent; None if it may.
         failures: failed attempts in a row.
         next: the wall clock in ms of the next attempt; 0 if there need be none.
         error: what went wrong last.
         attempts: a line for each place that was tried last.
     """
 
-    held: str | None = None
     failures: int = 0
     next: int = 0
     error: str = ""
@@ -37,7 +35,6 @@ class Note:
         """Read what an earlier run has written."""
         noted = json.loads(value)
         return cls(
-            noted.get("held"),
             int(noted["failures"]),
             int(noted["next"]),
             str(noted["error"]),

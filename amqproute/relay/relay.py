@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeadlineError
@@ -21,7 +22,8 @@ from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unre
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
 from amqproute.relay.destination import REFUSED_SECONDS, Destination
-from amqproute.relay.note import NOTE, Note
+from amqproute.relay.holds import Holds
+from amqproute.relay.note import NOTE
 from amqproute.relay.starts import Starts
 from amqproute.relay.terms import RelayTerms
 from amqproute.values import RELAY_PREFIX, NextHop, Principal
@@ -47,6 +49,12 @@ class Relay:
         terms: see `RelayTerms`.
         limits: of each relay queue; its ttl is the longest life of a message here.
         admission_seconds: how long admission waits for the DNS.
+        way: the key of the next hop for a domain, as routes are now.
+
+    Attributes:
+        destinations: by the keys of their hops.
+        dead_letter_name: the node for what cannot be returned, or None.
+        holds: what operators have held.
     """
 
     log = Logger()
@@ -62,6 +70,7 @@ class Relay:
         terms: RelayTerms,
         limits: QueueLimits,
         admission_seconds: float = 5.0,
+        way: Callable[[str], str] = str,
     ) -> None:
         self.destinations: dict[str, Destination] = {}
         self.dead_letter_name: str | None = None
@@ -75,6 +84,13 @@ class Relay:
         self._limits = limits
         self._admission_seconds = admission_seconds
         self._starts = Starts(clock, terms.connects_per_second)
+        self.holds = Holds(
+            broker.begin,
+            clock,
+            now_ms,
+            way,
+            lambda: self.destinations.values(),
+        )
         self._by_name: dict[str, set[str]] = {}
         self._trim_at = MANY_DESTINATIONS
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
@@ -82,18 +98,22 @@ class Relay:
 
     # -- recovery --------------------------------------------------------------------------------
 
-    def recovered(self, notes: Mapping[str, bytes]) -> None:
-        """Make the destinations that have a backlog in the store, with their back-off."""
+    def recovered(
+        self, notes: Mapping[str, bytes], holds: Mapping[str, bytes] = MappingProxyType({})
+    ) -> None:
+        """Make the destinations that have a backlog in the store, with their back-off.
+
+        Args:
+            notes: of destinations.
+            holds: those of an earlier run.
+        """
         for name in [name for name in self._broker.unclaimed if name.startswith(RELAY_PREFIX)]:
             key = name[len(RELAY_PREFIX) :]
             destination = self._make(self._hop_of_key(key))
             noted = notes.get(key)
             if noted is not None:
                 destination.restore(noted)
-        for key, noted in notes.items():
-            # A hold outlives its backlog: messages that come later are held too.
-            if key not in self.destinations and Note.decode(noted).held is not None:
-                self._make(self._hop_of_key(key)).restore(noted)
+        self.holds.recovered(holds)
 
     def start(self) -> None:
         """Let every destination with a backlog begin."""
@@ -186,6 +206,8 @@ class Relay:
             )
             for name in (hop.domain, *hop.names):
                 self._by_name.setdefault(name, set()).add(hop.key)
+            if self.holds:
+                self.holds.apply(destination)
         return destination
 
     def _trim(self) -> None:
@@ -199,7 +221,7 @@ class Relay:
     def _went_idle(self, destination: Destination) -> None:
         """Nothing has gone there for a while: forget it; the next message makes it anew."""
         queue = destination.queue
-        if queue.depth == 0 and queue.is_settled and destination.held is None:
+        if queue.depth == 0 and queue.is_settled:
             destination.stop()
             hop = destination.hop
             del self.destinations[hop.key]
@@ -269,10 +291,12 @@ class Relay:
         for destination in self.destinations.values():
             destination.adopt(self._limits)
             destination.queue.dead_letter_name = dead_letter_name
+        self.holds.apply_all()
 
     def stop(self) -> None:
         """Cancel all timers."""
         self._starts.stop()
+        self.holds.stop()
         for destination in self.destinations.values():
             destination.stop()
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does to a relay queue through ``$management`` (T-37).
+"""What an operator does to relay queues through ``$management`` (T-37), as a whole.
 
 ==========  ==================================================================================
 operation   does
 ==========  ==================================================================================
 HOLD        nothing is sent any more, also after a restart, until RELEASE; new messages are
-            taken. The body's ``reason`` is shown to whoever asks why.
-RELEASE     ends a hold
+            taken. The body's ``reason`` is shown to whoever asks why
+RELEASE     ends the holds of that relay queue
 RETRY-NOW   ends the back-off: the peer is tried at once
 EXPIRE      ends the life of what waits, as if its time were over: it is returned, reported and
             dead-lettered like that. The body's ``reason`` stands in the reports
@@ -15,7 +15,10 @@ PURGE       deletes what waits; what is in flight is the peer's to decide
 
 Each names its queue by the application property ``name``: the relay queue's name or the next
 hop's key. PURGE answers how many messages it deletes; it goes on in the background where most of
-them stand in the store only.
+them stand in the store only. What is done to some of the messages, by id, domain or selector,
+stands in `relay_messages`.
+
+All of it takes the right `manage` on the relay queue, and stands in the log with who did it.
 """
 
 from __future__ import annotations
@@ -27,28 +30,36 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
+from amqproute.auth.policy import Verb
+from amqproute.errors import AmqpError
+from amqproute.services.commands import FORBIDDEN
 from amqproute.services.management import (
     BAD_REQUEST,
+    CONFLICT,
     NOT_FOUND,
     OK,
     ManagementService,
     Reply,
     Request,
 )
+from amqproute.services.requests import Allows
 from amqproute.values import RELAY_PREFIX
 from amqproute.wire.amqp10 import spec
+
+__all__ = ["register"]
 
 LONGEST_REASON: Final = 256
 
 log = Logger()
 
 
-def register(service: ManagementService, find: Callable[[str], Any]) -> None:
+def register(service: ManagementService, relay: Any, allows: Allows) -> None:
     """Add the operations to the management node.
 
     Args:
         service: the node.
-        find: the key of a next hop to its destination, or None.
+        relay: the ways out: `destinations` by key, and `holds`.
+        allows: the access rules.
     """
 
     def acting(act: Callable[[Any, Request], Reply]) -> Callable[[Request], Reply]:
@@ -56,23 +67,52 @@ def register(service: ManagementService, find: Callable[[str], Any]) -> None:
             name = request.properties.get("name")
             if not isinstance(name, str) or not name:
                 return Reply.of(BAD_REQUEST, "the application property `name` is missing")
-            destination = find(name.removeprefix(RELAY_PREFIX))
+            destination = relay.destinations.get(name.removeprefix(RELAY_PREFIX))
             if destination is None:
                 return Reply.of(NOT_FOUND, f"there is no relay queue named {name[:256]!r}")
-            log.info(
-                "{principal}: {operation} {destination}",
-                principal=str(request.principal),
-                operation=request.operation,
-                destination=name,
-            )
-            return act(destination, request)
+            if not allows(request.principal, Verb.MANAGE, destination.queue.name):
+                log.warn(
+                    "{principal} may not {operation}: no right to manage {node}",
+                    principal=str(request.principal),
+                    operation=request.operation,
+                    node=destination.queue.name,
+                )
+                return Reply.of(
+                    FORBIDDEN, f"{request.principal} may not manage {destination.queue.name!r}"
+                )
+            reply = act(destination, request)
+            if reply.status == OK:
+                log.info(
+                    "{principal}: {operation} {destination}",
+                    principal=str(request.principal),
+                    operation=request.operation,
+                    destination=name,
+                )
+            return reply
 
         return operation
 
+    def hold(destination: Any, request: Request) -> Reply:
+        reason = request.body.get("reason", "")
+        if not _is_reason(reason):
+            return _no_reason()
+        try:
+            made = relay.holds.add(reason, str(request.principal), to=destination.hop.key)
+        except AmqpError as error:
+            return Reply.of(CONFLICT, error.description)
+        return Reply.of(OK, "held", {**destination.row(), "hold": made.id})
+
+    def release(destination: Any, request: Request) -> Reply:
+        key = destination.hop.key
+        for each in relay.holds.on(destination):
+            if each.to == key and not each.where and not each.ids:
+                relay.holds.release(each.id)
+        return Reply.of(OK, "released", destination.row())
+
     service.operations.update(
         {
-            "HOLD": acting(_hold),
-            "RELEASE": acting(_release),
+            "HOLD": acting(hold),
+            "RELEASE": acting(release),
             "RETRY-NOW": acting(_retry),
             "EXPIRE": acting(_expire),
             "PURGE": acting(_purge),
@@ -80,17 +120,12 @@ def register(service: ManagementService, find: Callable[[str], Any]) -> None:
     )
 
 
-def _hold(destination: Any, request: Request) -> Reply:
-    reason = request.body.get("reason", "")
-    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
-        return Reply.of(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
-    destination.hold(reason)
-    return Reply.of(OK, "held", destination.row())
+def _is_reason(reason: object) -> bool:
+    return isinstance(reason, str) and len(reason) <= LONGEST_REASON
 
 
-def _release(destination: Any, request: Request) -> Reply:
-    destination.unhold()
-    return Reply.of(OK, "released", destination.row())
+def _no_reason() -> Reply:
+    return Reply.of(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
 
 
 def _retry(destination: Any, request: Request) -> Reply:
@@ -100,8 +135,8 @@ def _retry(destination: Any, request: Request) -> Reply:
 
 def _expire(destination: Any, request: Request) -> Reply:
     reason = request.body.get("reason", "") or "ended by an operator"
-    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
-        return Reply.of(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
+    if not _is_reason(reason):
+        return _no_reason()
     queue = destination.queue
     count = queue.available + queue.deferred
     error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)

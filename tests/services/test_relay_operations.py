@@ -44,6 +44,7 @@ class RelayOperationTests(SynchronousTestCase):
         self.store = MemoryStore(self.clock)
         self.recovery = self.result_of(self.store.open())
         self.agent = _DeadAgent()
+        self.allowed = True
         self.relay = self.house()
         self.hop = NextHop("beta.example", "beta.example", via="amqps://beta.example:5671")
 
@@ -67,7 +68,7 @@ class RelayOperationTests(SynchronousTestCase):
             QueueLimits(),
         )
         self.service = ManagementService(self.broker, lambda *_: True, lambda: 0)
-        relay_operations.register(self.service, relay.destinations.get)
+        relay_operations.register(self.service, relay, lambda *_: self.allowed)
         self.addCleanup(relay.stop)
         return relay
 
@@ -101,13 +102,14 @@ class RelayOperationTests(SynchronousTestCase):
         self.assertEqual(self.agent.asked, 1)
 
     def test_hold_outlives_a_restart(self) -> None:
-        """A hold is kept in the store, even of a queue without a backlog."""
+        """A hold is kept in the store, even of a queue that is not there any more."""
         self.relay.take_on_trust(self.hop)
         self.ask("HOLD", reason="audit")
         self.clock.advance(0)
-        noted = self.relay.destinations["beta.example"].noted()
+        (hold,) = self.relay.holds
         again = self.house()
-        again.recovered({"beta.example": noted})
+        again.recovered({}, {hold.id: hold.encode()})
+        again.take_on_trust(self.hop)
         self.assertEqual(again.destinations["beta.example"].held, "audit")
 
     def test_retry_now(self) -> None:
@@ -140,6 +142,14 @@ class RelayOperationTests(SynchronousTestCase):
         self.assertEqual((queue.depth, queue.tally.expired, queue.tally.dead_lettered), (0, 3, 3))
         self.assertEqual(self.ask("EXPIRE", reason=7).status, 400)
         self.assertEqual(self.result_of(self.store.load("amqp$out/beta.example", 0, 9, 999)), [])
+
+    def test_no_right(self) -> None:
+        """Who may not manage the relay queue changes nothing."""
+        self.relay.take_on_trust(self.hop)
+        self.allowed = False
+        for operation in ("HOLD", "RELEASE", "RETRY-NOW", "EXPIRE", "PURGE"):
+            self.assertEqual(self.ask(operation).status, 403, operation)
+        self.assertEqual(len(self.relay.holds), 0)
 
     def test_refusals(self) -> None:
         """No name, an unknown name and a foul reason are answered, not obeyed."""

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Holds: what an operator lets not go out, with a reason, for a time, also after a restart.
+
+A hold is an object with an id. It holds messages that are here and those that come later, until it
+is released or its time is over. One for a domain stops its relay queue: nobody connects there. One
+by a selector or by ids lets everything else on the same queues pass.
+
+Why so: an operator who stops traffic to a partner means the partner, not the messages that happen
+to wait at that moment; and who looks at a hold weeks later wants to know who made it and why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Protocol
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
+from amqproute.broker.batch import Batch
+from amqproute.entry import Entry
+from amqproute.errors import AmqprouteError, ResourceLimitExceeded
+from amqproute.values import NextHop
+
+__all__ = ["HOLD_NOTES", "MOST_HOLDS", "Hold", "Holds"]
+
+HOLD_NOTES: Final = "hold"
+"""The kind of the notes in the store."""
+MOST_HOLDS: Final = 1000
+LONGEST_TIMER: Final = 86_400.0
+"""Seconds; a hold that lasts longer is looked at again then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """One hold.
+
+    Attributes:
+        id: names it.
+        reason: for whoever asks.
+        by: who made it.
+        since_ms: when.
+        until_ms: when it ends by itself; 0 for never.
+        to: the domain, or the key of the relay queue; empty for any.
+        where: the selector; empty for every message.
+        ids: of messages; none for any.
+    """
+
+    id: str
+    reason: str
+    by: str = ""
+    since_ms: int = 0
+    until_ms: int = 0
+    to: str = ""
+    where: str = ""
+    ids: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """Return it as it stands in the store."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Hold:
+        """Read what an earlier run has written."""
+        facts = json.loads(value)
+        return cls(**{**facts, "ids": tuple(facts["ids"])})
+
+    def row(self) -> dict[str, Any]:
+        """Return its attributes, for the management node."""
+        return {
+            "name": self.id,
+            "type": "hold",
+            "reason": self.reason,
+            "by": self.by,
+            "since-ms": self.since_ms,
+            "until-ms": self.until_ms or None,
+            "to": self.to,
+            "where": self.where,
+            "ids": list(self.ids),
+        }
+
+
+class Holdable(Protocol):
+    """What is held: a `Destination`."""
+
+    hop: NextHop
+    held: str | None
+
+    def hold(self, reason: str) -> None: ...
+    def unhold(self) -> None: ...
+    def select(self, selects: Picks | None) -> None: ...
+
+
+class Holds:
+    """All holds.
+
+    Args:
+        begin: makes batches.
+        clock: for those that end by themselves.
+        now_ms: the wall clock.
+        way: the key of the next hop for a domain, as routes are now.
+        destinations: those there are now.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        begin: Callable[[], Batch],
+        clock: IReactorTime,
+        now_ms: Callable[[], int],
+        way: Callable[[str], str],
+        destinations: Callable[[], Iterable[Holdable]],
+    ) -> None:
+        self._begin = begin
+        self._clock = clock
+        self._now_ms = now_ms
+        self._way = way
+        self._destinations = destinations
+        self._holds: dict[str, tuple[Hold, Aim]] = {}
+        self._last = 0
+        self._timer: IDelayedCall | None = None
+
+    def __len__(self) -> int:
+        return len(self._holds)
+
+    def __iter__(self) -> Any:
+        return iter([hold for hold, _ in self._holds.values()])
+
+    def recovered(self, notes: Mapping[str, bytes]) -> None:
+        """Take over the holds of an earlier run; apply them to the destinations there are."""
+        for name in sorted(notes, key=_number):
+            hold = Hold.decode(notes[name])
+            self._last = max(self._last, _number(name))
+            try:
+                self._holds[name] = hold, self._aim(hold)
+            except AmqprouteError as error:  # made by a version that knew more
+                self.log.error(
+                    "the hold {hold} cannot be understood and holds nothing: {error}",
+                    hold=name,
+                    error=str(error),
+                )
+        self._end_some()
+        self.apply_all()
+
+    def add(
+        self,
+        reason: str,
+        by: str,
+        *,
+        to: str = "",
+        where: str = "",
+        ids: Iterable[int] = (),
+        until_ms: int = 0,
+    ) -> Hold:
+        """Make a hold; it is in force when this returns, and durable soon.
+
+        Raises:
+            InvalidField: the domain is none, or the selector does not compile.
+            ResourceLimitExceeded: there are too many.
+        """
+        if len(self._holds) >= MOST_HOLDS:
+            raise ResourceLimitExceeded(
+                f"there are {MOST_HOLDS} holds; release some", info={"limiter": "holds"}
+            )
+        name = f"h{self._last + 1}"
+        hold = Hold(
+            name,
+            reason or "held by an operator",
+            by,
+            self._now_ms(),
+            until_ms,
+            to,
+            where,
+            tuple(sorted(ids)),
+        )
+        aim = self._aim(hold)
+        self._last += 1
+        self._holds[name] = hold, aim
+        self._note(name, hold.encode())
+        self._watch()
+        self.apply_all()
+        return hold
+
+    def release(self, name: str) -> Hold | None:
+        """End a hold; None if there is none of this id."""
+        found = self._holds.pop(name, None)
+        if found is None:
+            return None
+        self._note(name, None)
+        self._watch()
+        self.apply_all()
+        return found[0]
+
+    def _aim(self, hold: Hold) -> Aim:
+        return Aim(hold.ids, hold.to, hold.where, self._now_ms)
+
+    def _note(self, name: str, value: bytes | None) -> None:
+        batch = self._begin()
+        batch.transaction.note(HOLD_NOTES, name, value)
+        batch.commit().addErrback(self._not_noted, name)
+
+    def _not_noted(self, failure: Failure, name: str) -> None:
+        self.log.failure("the hold {hold} could not be stored", failure, hold=name)
+
+    # -- in force --------------------------------------------------------------------------------
+
+    def apply_all(self) -> None:
+        """Have all destinations go by the holds and routes there are now."""
+        for destination in tuple(self._destinations()):
+            self.apply(destination)
+
+    def apply(self, destination: Holdable) -> None:
+        """Have one destination go by the holds there are now."""
+        whole: list[str] = []
+        parts: list[Picks] = []
+        for hold, picks in self._on(destination):
+            if picks is EVERYTHING:
+                whole.append(hold.reason)
+            else:
+                parts.append(picks)
+        selects: Picks | None = None
+        if parts:
+            held = tuple(parts)
+
+            def selects(entry: Entry) -> bool:
+                return not any(picks(entry) for picks in held)
+
+        destination.select(selects)
+        if whole:
+            if destination.held != "; ".join(whole):
+                destination.hold("; ".join(whole))
+        else:
+            destination.unhold()
+
+    def on(self, destination: Holdable) -> list[Hold]:
+        """Return the holds that concern a destination, or some of its messages."""
+        return [hold for hold, _ in self._on(destination)]
+
+    def of(self, destination: Holdable, entry: Entry) -> list[Hold]:
+        """Return the holds that hold one message."""
+        return [hold for hold, picks in self._on(destination) if picks(entry)]
+
+    def _on(self, destination: Holdable) -> list[tuple[Hold, Picks]]:
+        hop = destination.hop
+        found = [
+            (hold, aim.of(hop.key, hop.domain, self._way)) for hold, aim in self._holds.values()
+        ]
+        return [(hold, picks) for hold, picks in found if picks is not NOTHING]
+
+    # -- those that end by themselves ------------------------------------------------------------
+
+    def _watch(self) -> None:
+        self.stop()
+        ends = [hold.until_ms for hold, _ in self._holds.values() if hold.until_ms]
+        if ends:
+            wait = max(0.0, (min(ends) - self._now_ms()) / 1000)
+            self._timer = self._clock.callLater(min(wait, LONGEST_TIMER), self._ended)
+
+    def _ended(self) -> None:
+        self._timer = None
+        if self._end_some():
+            self.apply_all()
+
+    def _end_some(self) -> bool:
+        now_ms = self._now_ms()
+        over = [name for name, (each, _) in self._holds.items() if 0 < each.until_ms <= now_ms]
+        for name in over:
+            hold, _ = self._holds.pop(name)
+            self._note(name, None)
+            self.log.info("the hold {hold} is over: {reason}", hold=name, reason=hold.reason)
+        self._watch()
+        return bool(over)
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+
+def _number(name: str) -> int:
+    digits = name[1:]
+    return int(digits) if digits.isdigit() else 0

@@ -1,0 +1,614 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator does to some of the messages on their way out, through ``$management`` (T-37).
+
+==================  ===========================================================================
+operation           does
+==================  ===========================================================================
+LIST-MESSAGES       shows messages: id, ``to``, age, size, attempts; on the node ``name``, any
+                    queue, if one is given
+RETRY-MESSAGES      ends their waiting, and the back-off of their destinations
+EXPIRE-MESSAGES     ends their lives: returned, reported, dead-lettered with the body's
+                    ``reason``
+DELETE-MESSAGES     deletes them; senders that asked for reports are told
+REROUTE-MESSAGES    moves those whose address leads elsewhere by the routes of now: to another
+                    relay queue or a node here, with the life they have left
+WHY                 says why the message with the id ``name`` has not gone, and which command
+                    would change that
+HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it
+RELEASE-HOLD        ends the hold with the id ``name``
+==================  ===========================================================================
+
+Which messages is said in the body: ``ids``, ``to`` (a domain or the key of a relay queue),
+``where`` (a selector), which all have to fit; or ``all``, true, alone. ``dry-run`` only counts.
+
+A million messages are not dealt with in one request: each looks at `MOST_SEEN` of them, a page in
+each turn of the reactor and a commit for each page, and answers ``messages`` and ``bytes`` so far,
+up to `SAMPLES` of them as ``samples``, and a ``cursor``, which is given back to go on; it is empty
+at the end. What is in flight is the peer's to decide and stays.
+
+It takes the right `manage` on each relay queue that is concerned (to list a queue, `browse` or
+`manage`); what may not be touched is refused as a whole. What was done stands in the log, with who
+did it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from amqproute import conditions
+from amqproute.address import is_reserved
+from amqproute.auth.policy import Verb
+from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
+from amqproute.broker.batch import Batch
+from amqproute.broker.broker import Broker
+from amqproute.broker.queue import Queue
+from amqproute.broker.walk import START, Place
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound
+from amqproute.routing.table import Router
+from amqproute.services.commands import FORBIDDEN
+from amqproute.services.management import (
+    BAD_REQUEST,
+    CONFLICT,
+    NOT_FOUND,
+    OK,
+    EntityType,
+    ManagementService,
+    Reply,
+    Request,
+)
+from amqproute.services.requests import Allows
+from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Local, Origin
+from amqproute.wire.amqp10 import spec
+
+__all__ = ["MOST_SEEN", "SAMPLES", "RelayMessages"]
+
+MOST_SEEN: Final = 20_000
+"""Messages looked at for one request."""
+SAMPLES: Final = 5
+MOST_LISTED: Final = 500
+MOST_IDS: Final = 1000
+LONGEST_REASON: Final = 256
+
+log = Logger()
+
+
+class _Refused(Exception):
+    """The request is answered with this."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.reply = Reply.of(status, words)
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The queues that a request concerns, and what is meant of each."""
+
+    aim: Aim
+    queues: list[tuple[Queue, Picks, Any]]
+    is_dry: bool
+
+
+@dataclass(slots=True)
+class _Count:
+    """What has been found."""
+
+    messages: int = 0
+    bytes: int = 0
+    samples: list[dict[str, Any]] = field(default_factory=list)
+    touched: set[str] = field(default_factory=set)
+    refused: int = 0
+    words: str = ""
+
+    def add(self, queue: Queue, entries: Iterable[Entry], show: Callable[[Entry], Any]) -> None:
+        """Count entries of a queue."""
+        for entry in entries:
+            self.messages += 1
+            self.bytes += entry.message.size
+            self.touched.add(queue.name)
+            if len(self.samples) < SAMPLES:
+                self.samples.append(show(entry))
+
+    def refuse(self, error: AmqpError) -> None:
+        """Count one that could not be dealt with."""
+        self.refused += 1
+        self.words = error.description
+
+
+@dataclass(slots=True)
+class _Page:
+    """Some entries that are meant, of one queue."""
+
+    queue: Queue
+    destination: Any
+    entries: list[Entry]
+    count: _Count
+    is_dry: bool
+
+    def tell(self, entries: Iterable[Entry], row: Row) -> None:
+        """Count entries, before anything is done to them."""
+        self.count.add(self.queue, entries, lambda each: row(self.queue, self.destination, each))
+
+
+Act = Callable[[_Page], "Deferred[None] | None"]
+Row = Callable[[Queue, Any, Entry], dict[str, Any]]
+
+
+class RelayMessages:
+    """The operations.
+
+    Args:
+        broker: the nodes.
+        relay: the ways out: `destinations` by key, `holds`, `take_on_trust`.
+        router: gives the routes of now.
+        allows: the access rules.
+        explain: (destination, entry) to why it has not gone: facts with ``description``.
+        now_ms: the wall clock.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        relay: Any,
+        router: Callable[[], Router],
+        allows: Allows,
+        explain: Callable[[Any, Entry], dict[str, Any]],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._broker = broker
+        self._relay = relay
+        self._router = router
+        self._allows = allows
+        self._explain = explain
+        self._now_ms = now_ms
+
+    def register(self, service: ManagementService) -> None:
+        """Add the operations, and what can be asked about, to the management node."""
+        service.register(EntityType("hold", lambda: [hold.row() for hold in self._relay.holds]))
+        acting = {
+            "LIST-MESSAGES": self._list,
+            "RETRY-MESSAGES": self._retry,
+            "EXPIRE-MESSAGES": self._expire,
+            "DELETE-MESSAGES": self._delete,
+            "REROUTE-MESSAGES": self._reroute,
+            "WHY": self._why,
+        }
+        for name, act in acting.items():
+            service.operations[name] = self._answering(act)
+        service.operations["HOLD-MESSAGES"] = self._at_once(self._hold)
+        service.operations["RELEASE-HOLD"] = self._at_once(self._release)
+
+    def _answering(self, act: Callable[[Request], Any]) -> Callable[[Request], Deferred[Reply]]:
+        async def answer(request: Request) -> Reply:
+            try:
+                reply: Reply = await act(request)
+            except _Refused as refused:
+                return refused.reply
+            return reply
+
+        return lambda request: Deferred.fromCoroutine(answer(request))
+
+    @staticmethod
+    def _at_once(act: Callable[[Request], Reply]) -> Callable[[Request], Reply]:
+        def answer(request: Request) -> Reply:
+            try:
+                return act(request)
+            except _Refused as refused:
+                return refused.reply
+
+        return answer
+
+    # -- what is meant ---------------------------------------------------------------------------
+
+    def _aim(self, request: Request) -> Aim:
+        body = request.body
+        ids, to, where = body.get("ids", []), body.get("to", ""), body.get("where", "")
+        if not isinstance(ids, list) or not all(type(each) is int for each in map(_plain, ids)):
+            raise _Refused(BAD_REQUEST, "`ids` is not a list of numbers")
+        if len(ids) > MOST_IDS:
+            raise _Refused(BAD_REQUEST, f"more than {MOST_IDS} ids in one request")
+        if not isinstance(to, str) or not isinstance(where, str):
+            raise _Refused(BAD_REQUEST, "`to` and `where` are texts")
+        if not (ids or to or where) and body.get("all") is not True:
+            raise _Refused(BAD_REQUEST, "say which messages: `ids`, `to`, `where`, or `all`")
+        try:
+            return Aim([int(each) for each in ids], to.removeprefix(RELAY_PREFIX), where, self._now_ms)
+        except InvalidField as error:
+            raise _Refused(BAD_REQUEST, error.description) from None
+
+    def _scope(self, request: Request) -> _Scope:
+        """Return what a request concerns.
+
+        Raises:
+            _Refused: it does not say, or the asker may not.
+        """
+        aim = self._aim(request)
+        found = []
+        for key, destination in sorted(self._relay.destinations.items()):
+            picks = aim.of(key, destination.hop.domain, self._way)
+            if picks is not NOTHING:
+                self._require(request, destination.queue.name)
+                found.append((destination.queue, picks, destination))
+        if aim.to and not found:
+            raise _Refused(NOT_FOUND, f"nothing waits for {aim.to!r}: there is no relay queue")
+        return _Scope(aim, found, request.body.get("dry-run") is True)
+
+    def _way(self, domain: str) -> str:
+        return self._router().hop(domain).key
+
+    def _require(self, request: Request, node: str, *verbs: Verb) -> None:
+        if not any(self._allows(request.principal, verb, node) for verb in (Verb.MANAGE, *verbs)):
+            log.warn(
+                "{who} may not {operation}: no right to manage {node}",
+                who=str(request.principal),
+                operation=request.operation,
+                node=node,
+            )
+            raise _Refused(FORBIDDEN, f"{request.principal} may not manage {node!r}")
+
+    # -- the walk --------------------------------------------------------------------------------
+
+    async def _walk(
+        self,
+        request: Request,
+        scope: _Scope,
+        act: Callable[[Queue, Any, list[Entry]], Any],
+        most: int = MOST_SEEN,
+    ) -> str:
+        """Have something done with what is meant, page by page; return the cursor."""
+        name, place = _read_cursor(request)
+        for queue, picks, destination in scope.queues:
+            if name and queue.name != name:
+                continue  # done by an earlier request
+            name = ""
+
+            def look(
+                page: list[Entry],
+                queue: Queue = queue,
+                picks: Picks = picks,
+                destination: Any = destination,
+            ) -> Any:
+                if picks is not EVERYTHING:
+                    page = [entry for entry in page if picks(entry)]
+                return act(queue, destination, page) if page else None
+
+            if scope.aim.ids:
+                await queue.walk().find(scope.aim.ids, look)
+            else:
+                after = await queue.walk().run(look, place, most)
+                if after is not None:
+                    return json.dumps([queue.name, *after])
+            place = START
+        return ""
+
+    async def _each(self, request: Request, act: Act) -> Reply:
+        """Do something with all that is meant, or only count it."""
+        scope = self._scope(request)
+        count = _Count()
+        cursor = await self._walk(
+            request,
+            scope,
+            lambda queue, destination, page: act(
+                _Page(queue, destination, page, count, scope.is_dry)
+            ),
+        )
+        if not scope.is_dry and (count.messages or count.refused):
+            log.info(
+                "{who}: {operation} ({aim}): {count} messages of {queues}",
+                who=str(request.principal),
+                operation=request.operation,
+                aim=str(scope.aim),
+                count=count.messages,
+                queues=", ".join(sorted(count.touched)),
+                reason=str(request.body.get("reason", "")),
+            )
+        facts = {
+            "messages": count.messages,
+            "bytes": count.bytes,
+            "samples": count.samples,
+            "queues": sorted(count.touched),
+            "refused": count.refused,
+            "refused-because": count.words,
+            "dry-run": scope.is_dry,
+            "cursor": cursor,
+        }
+        return Reply.of(OK, f"{count.messages} messages", facts)
+
+    # -- verbs -----------------------------------------------------------------------------------
+
+    async def _retry(self, request: Request) -> Reply:
+        def act(page: _Page) -> None:
+            page.tell(page.entries, self._row)
+            if not page.is_dry:
+                page.queue.recall(page.entries)
+                page.destination.wake()
+
+        return await self._each(request, act)
+
+    async def _expire(self, request: Request) -> Reply:
+        reason = _reason(request) or "ended by an operator"
+        error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
+
+        def act(page: _Page) -> Deferred[None] | None:
+            page.tell(page.entries, self._row)
+            if page.is_dry:
+                return None
+            batch = self._broker.begin()
+            page.queue.pick(page.entries)
+            page.queue.expire_picked(page.entries, error, batch)
+            return batch.commit()
+
+        return await self._each(request, act)
+
+    async def _delete(self, request: Request) -> Reply:
+        def act(page: _Page) -> Deferred[None] | None:
+            page.tell(page.entries, self._row)
+            if page.is_dry:
+                return None
+            batch = self._broker.begin()
+            page.queue.pick(page.entries)
+            page.queue.purge_picked(page.entries, batch)
+            return batch.commit()
+
+        return await self._each(request, act)
+
+    async def _reroute(self, request: Request) -> Reply:
+        router = self._router()
+
+        def act(page: _Page) -> Deferred[None] | None:
+            if "@" in page.destination.hop.key:
+                return None  # on its way back: its `to` is not where it goes
+            batch = self._broker.begin()
+            moved = [entry for entry in page.entries if self._move(router, page, entry, batch)]
+            if page.is_dry or not moved:
+                batch.abandon()
+                return None
+            page.queue.pick(moved)
+            page.queue.moved_picked(moved, batch)
+            return batch.commit()
+
+        return await self._each(request, act)
+
+    def _move(self, router: Router, page: _Page, entry: Entry, batch: Batch) -> bool:
+        """Put a message where it belongs now; False if it stays."""
+        to = entry.message.to
+        if not to:
+            return False
+        try:
+            route = router.route(to)
+            if isinstance(route, Local):
+                target = self._broker.target(route.node)
+                if is_reserved(target.name):
+                    raise NotFound(f"{route.node!r} is a service")
+                name = target.name
+            elif route.key == page.destination.hop.key:
+                return False
+            else:
+                name = RELAY_PREFIX + route.key
+                target = None if page.is_dry else self._relay.take_on_trust(route)
+            if not page.is_dry:
+                # It goes on living as it did: its life began when it arrived.
+                batch.now_ms = entry.arrived_ms
+                target.put(entry.message, batch, Origin(ANONYMOUS_PRINCIPAL))
+        except AmqpError as error:
+            page.count.refuse(error)
+            return False
+        page.tell([entry], lambda *of: {**self._row(*of), "new-queue": name})
+        return True
+
+    # -- showing ---------------------------------------------------------------------------------
+
+    async def _list(self, request: Request) -> Reply:
+        name = request.properties.get("name")
+        if isinstance(name, str) and name:
+            queue = self._queue(name)
+            self._require(request, queue.name, Verb.BROWSE)
+            try:
+                aim = Aim((), "", str(request.body.get("where", "")), self._now_ms)
+            except InvalidField as error:
+                raise _Refused(BAD_REQUEST, error.description) from None
+            destination = self._relay.destinations.get(queue.name.removeprefix(RELAY_PREFIX))
+            if not queue.name.startswith(RELAY_PREFIX):
+                destination = None
+            picks = aim.of("", "", str)
+            scope = _Scope(aim, [(queue, picks, destination)], True)
+        else:
+            scope = self._scope(request)
+        rows: list[dict[str, Any]] = []
+        if not request.body.get("cursor"):
+            for queue, picks, destination in scope.queues:
+                rows += [
+                    {**self._row(queue, destination, entry), "state": "in-flight"}
+                    for entry in queue.held_by_consumers()
+                    if picks(entry)
+                ][: MOST_LISTED - len(rows)]
+        most = request.body.get("count", MOST_LISTED)
+        most = min(most, MOST_LISTED) if isinstance(most, int) and most > 0 else MOST_LISTED
+
+        def look(queue: Queue, destination: Any, page: list[Entry]) -> None:
+            rows.extend([self._row(queue, destination, entry) for entry in page])
+
+        cursor = await self._walk(request, scope, look, most)
+        return Reply.of(OK, f"{len(rows)} messages", {"messages": rows, "cursor": cursor})
+
+    def _queue(self, name: str) -> Queue:
+        broker = self._broker
+        found = broker.internal.get(name) or broker.internal.get(RELAY_PREFIX + name)
+        if found is None:
+            found = broker.nodes.get(broker.resolve(name))
+        if found is None:
+            raise _Refused(NOT_FOUND, f"there is no queue named {name[:256]!r}")
+        return found
+
+    def _row(self, queue: Queue, destination: Any, entry: Entry) -> dict[str, Any]:
+        """Return what is shown of a message."""
+        message = entry.message
+        try:
+            properties = message.properties
+            to, message_id = message.to, properties.message_id
+            subject, priority = properties.subject, int(message.header.priority)
+        except DecodeError:
+            to = message_id = subject = priority = None
+        message.forget()
+        wait = queue.wait_of(entry)
+        row = {
+            "id": entry.id,
+            "queue": queue.name,
+            "to": to,
+            "message-id": None if message_id is None else str(message_id),
+            "subject": subject,
+            "priority": priority,
+            "arrived-ms": entry.arrived_ms,
+            "age-ms": max(0, self._now_ms() - entry.arrived_ms),
+            "bytes": message.size,
+            "durable": entry.durable,
+            "expires-ms": entry.expires_ms or None,
+            "attempts": entry.delivery_count,
+            "state": "waiting" if wait is None else "deferred",
+        }
+        if destination is not None:
+            row["attempts"] = destination.ledger.tries(entry)
+            holds = self._relay.holds.of(destination, entry)
+            if holds:
+                row["state"] = "held"
+                row["holds"] = [hold.id for hold in holds]
+        return row
+
+    async def _why(self, request: Request) -> Reply:
+        text = str(request.properties.get("name", ""))
+        if not text.isascii() or not text.isdigit():
+            words = f"{text[:64]!r} is no id of a message; ids are numbers: LIST-MESSAGES"
+            raise _Refused(BAD_REQUEST, words)
+        wanted = int(text)
+        found: list[tuple[Queue, Any, Entry]] = []
+        for _, destination in sorted(self._relay.destinations.items()):
+            queue = destination.queue
+            if not self._allows(request.principal, Verb.MANAGE, queue.name):
+                continue
+            for entry in destination.holds():
+                if entry.id == wanted:
+                    found.append((queue, destination, entry))
+
+            def look(page: list[Entry], queue: Queue = queue, of: Any = destination) -> None:
+                found.extend([(queue, of, entry) for entry in page])
+
+            if not found:
+                await queue.walk().find((wanted,), look)
+            if found:
+                facts = self._explain(destination, found[0][2])
+                row = self._row(queue, destination, found[0][2])
+                return Reply.of(OK, str(facts["description"]), {**row, **facts})
+        return await self._why_here(request, wanted)
+
+    async def _why_here(self, request: Request, wanted: int) -> Reply:
+        """Answer for a message that waits on a node of this broker."""
+        for name, queue in sorted(self._broker.nodes.items()):
+            if not self._allows(request.principal, Verb.MANAGE, name):
+                continue
+            found = [entry for entry in queue.held_by_consumers() if entry.id == wanted]
+            is_held = bool(found)
+            if not found:
+                await queue.walk().find((wanted,), found.extend)
+            if found:
+                facts = _why_on_node(queue, is_held)
+                row = self._row(queue, None, found[0])
+                return Reply.of(OK, str(facts["description"]), {**row, **facts})
+        words = (
+            f"no queue holds a message with the id {wanted}: it has gone, or has never been; "
+            "the log tells of messages that were given up"
+        )
+        raise _Refused(NOT_FOUND, words)
+
+    # -- holds -----------------------------------------------------------------------------------
+
+    def _hold(self, request: Request) -> Reply:
+        aim = self._aim(request)
+        reason = _reason(request)
+        until_ms = request.body.get("until-ms", 0)
+        if not isinstance(until_ms, int) or 0 < until_ms <= self._now_ms() or until_ms < 0:
+            raise _Refused(BAD_REQUEST, "`until-ms` is not a time to come, ms since the epoch")
+        if aim.to:
+            self._require(request, RELAY_PREFIX + self._way_of(aim.to))
+        else:
+            self._require(request, RELAY_PREFIX + "*")
+        try:
+            made = self._relay.holds.add(
+                reason,
+                str(request.principal),
+                to=aim.to,
+                where=aim.where,
+                ids=aim.ids,
+                until_ms=int(until_ms),
+            )
+        except AmqpError as error:
+            raise _Refused(CONFLICT, error.description) from None
+        log.info(
+            "{who}: hold {hold} ({aim}): {reason}",
+            who=str(request.principal),
+            hold=made.id,
+            aim=str(aim),
+            reason=made.reason,
+        )
+        return Reply.of(OK, f"hold {made.id}", made.row())
+
+    def _way_of(self, to: str) -> str:
+        return to if ":" in to or "/" in to else self._way(to)
+
+    def _release(self, request: Request) -> Reply:
+        name = str(request.properties.get("name", ""))
+        found = next((hold for hold in self._relay.holds if hold.id == name), None)
+        if found is None:
+            raise _Refused(NOT_FOUND, f"there is no hold {name[:64]!r}")
+        self._require(request, RELAY_PREFIX + (self._way_of(found.to) if found.to else "*"))
+        self._relay.holds.release(name)
+        log.info(
+            "{who}: released {hold} ({reason})",
+            who=str(request.principal),
+            hold=name,
+            reason=found.reason,
+        )
+        return Reply.of(OK, f"{name} is released", found.row())
+
+
+def _why_on_node(queue: Queue, is_held: bool) -> dict[str, Any]:
+    name = queue.name
+    if is_held:
+        cause, words = "in-flight", "a consumer has it and has not told its outcome yet"
+        commands = [f"amqproute link ls --node {name}"]
+    elif not queue.consumers:
+        cause, words = "no-consumer", f"nobody receives from {name}"
+        commands = [f"amqproute receive {name}"]
+    else:
+        cause = "in-line"
+        words = f"{queue.consumers} links receive from {name}: without credit, or by other filters"
+        commands = [f"amqproute link ls --node {name}"]
+    return {"cause": cause, "description": words, "next": commands, "holds": []}
+
+
+def _reason(request: Request) -> str:
+    reason = request.body.get("reason", "")
+    if not isinstance(reason, str) or len(reason) > LONGEST_REASON:
+        raise _Refused(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
+    return str(reason)
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _read_cursor(request: Request) -> tuple[str, Place]:
+    text = request.body.get("cursor", "")
+    if not text:
+        return "", START
+    try:
+        name, level, after = json.loads(text)
+        return str(name), Place(int(level), int(after))
+    except (TypeError, ValueError):
+        raise _Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None
