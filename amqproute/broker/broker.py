@@ -14,6 +14,7 @@ from zope.interface import implementer
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.dynamic import DynamicTerms
+from amqproute.broker.floodgate import Floodgate
 from amqproute.broker.levels import HIGHEST_PRIORITY, line_key, queue_of_key
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.newest import last_key
@@ -102,6 +103,7 @@ class Broker:
         bindings: what goes from one node to another, by declaration.
         return_to: finds the target of an address ``node@domain``: for returned messages and for
             bindings.
+        gate: whether publishers have credit at all.
         reporter: tells senders what became of their messages; None without reports.
     """
 
@@ -121,6 +123,7 @@ class Broker:
         self._now_ms = now_ms
         self._new_name = new_name
         self.budget = budget or MemoryBudget()
+        self.gate = Floodgate()
         self.nodes: dict[str, Queue] = {}
         self.internal: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}

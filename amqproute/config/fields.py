@@ -259,6 +259,15 @@ Bytes = Annotated[
     BeforeValidator(units.parse_bytes),
     PlainSerializer(units.format_bytes, return_type=str, when_used="json"),
 ]
+BytesOrPart = Annotated[
+    int | str,
+    BeforeValidator(units.parse_part),
+    PlainSerializer(
+        lambda size: size if isinstance(size, str) else units.format_bytes(size),
+        return_type=str,
+        when_used="json",
+    ),
+]
 FilePath = Annotated[Path, BeforeValidator(_path)]
 Trust = Annotated[Path | Literal["system"], BeforeValidator(_trust)]
 Domain = Annotated[str, AfterValidator(_in_words(address.normalize_domain))]

@@ -26,6 +26,7 @@ from amqproute.config.fields import (
     SYSTEM_TRUST,
     BoundTarget,
     Bytes,
+    BytesOrPart,
     ContainerId,
     DistinctDomains,
     Domain,
@@ -72,6 +73,7 @@ __all__ = [
     "Route",
     "Settings",
     "Source",
+    "Store",
     "Tls",
     "Users",
     "Via",
@@ -634,6 +636,24 @@ class Reports(Settings):
     )
 
 
+class Store(Settings):
+    """When the disk is as good as full: publishers, clients and peers alike, get no credit then;
+    nobody is refused and nothing is lost. It goes on by itself when there is room again."""
+
+    min_free: BytesOrPart | None = Field(
+        default=None,
+        description="The room that stays free on the file system of the state directory, as a size "
+        "or as a part of it, as in 5%. Below it publishers get no credit; consumers and the relay "
+        "go on. null: 5 % of the file system, but 1GiB at most. 0: no floor.",
+    )
+    max_bytes: Bytes | None = Field(
+        default=None,
+        ge=1048576,
+        description="What the messages in the store may come to. Above it publishers get no "
+        "credit. null: as much as the disk holds.",
+    )
+
+
 class Limits(Settings):
     """Bounds that keep one client from using up the daemon."""
 
@@ -714,6 +734,13 @@ class Limits(Settings):
         ge=4096,
         description="The octets that may wait for one connection's other end to read; above "
         "this nothing more is sent to it.",
+    )
+    memory: Bytes = Field(
+        default=512 * MEBIBYTE,
+        ge=16 * MEBIBYTE,
+        description="The octets of messages that may be on their way in memory, all connections "
+        "together: received and not yet on the disk, or not yet complete. Above it publishers get "
+        "no credit. What queues keep in memory comes on top.",
     )
     queue_memory_messages: int = Field(
         default=10000,
@@ -908,6 +935,7 @@ class Config(Settings):
         default=DistributedTransactions(), description=DistributedTransactions.__doc__
     )
     reports: Reports = Field(default=Reports(), description=Reports.__doc__)
+    store: Store = Field(default=Store(), description=Store.__doc__)
     limits: Limits = Field(default=Limits(), description=Limits.__doc__)
     journal: Journal = Field(default=Journal(), description=Journal.__doc__)
     management: Management = Field(default=Management(), description=Management.__doc__)

@@ -11,7 +11,14 @@ import math
 import re
 from typing import Final
 
-__all__ = ["LONGEST_SECONDS", "format_bytes", "format_seconds", "parse_bytes", "parse_seconds"]
+__all__ = [
+    "LONGEST_SECONDS",
+    "format_bytes",
+    "format_seconds",
+    "parse_bytes",
+    "parse_part",
+    "parse_seconds",
+]
 
 LONGEST_SECONDS: Final = 100.0 * 365 * 86400
 """A century; what is longer is a slip of the pen and overflows somebody's timer."""
@@ -88,6 +95,20 @@ def parse_bytes(value: object) -> int:
     if size != int(size):
         raise ValueError(f"{value!r} is not a whole number of bytes")
     return int(size)
+
+
+def parse_part(value: object) -> int | str:
+    """Read a size in bytes, or a part of something as in ``5%``, which stays a text.
+
+    Raises:
+        ValueError: it is neither, or 100 % or more.
+    """
+    if isinstance(value, str) and value.strip().endswith("%"):
+        text = value.strip()[:-1].strip()
+        if not _NUMBER.fullmatch(text) or float(text) >= 100:
+            raise ValueError(f"{value!r} is not a part of something; write it as in 5%")
+        return f"{text}%"
+    return parse_bytes(value)
 
 
 def format_seconds(seconds: float) -> str:

@@ -73,6 +73,7 @@ class DaemonService(Service):
         self._notifier = Notifier.from_environment(os.environ)
         self._watchdog: Watchdog | None = None
         self._is_stopping = False
+        self._well = ""
 
     def startService(self) -> None:
         """Start the house; the reactor stops if that fails."""
@@ -99,6 +100,11 @@ class DaemonService(Service):
         status = f"container {house.container_id}, domains {', '.join(self.config.domains) or '-'}"
         self._notifier.ready(status)
         log.info("ready: {status}", status=status)
+
+    def _tell_status(self) -> None:
+        """Publishers may have credit again, or may not any more."""
+        if self.house is not None and not self._is_stopping:
+            self._notifier.status(self.house.unease or self._well)
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
@@ -133,7 +139,7 @@ class DaemonService(Service):
             self.house.reload(config)
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
-            self._notifier.ready("reload refused; see the log")
+            self._notifier.ready(self.house.unease or "reload refused; see the log")
             return
         except Exception:
             log.failure("reload failed, the old configuration stays")
@@ -143,7 +149,7 @@ class DaemonService(Service):
         if self._output is not None:
             self._output.set_levels(levels(config))
         log.info("reloaded {path}", path=str(self.path))
-        self._notifier.ready("reloaded")
+        self._notifier.ready(self.house.unease or "reloaded")
 
     # -- stop --------------------------------------------------------------------------------------
 

@@ -14,11 +14,12 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
+from amqproute.broker.floodgate import STORE
 from amqproute.broker.receipts import Stream
 from amqproute.broker.transaction import Transaction
 from amqproute.broker.transactions import Transactions
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError
+from amqproute.errors import AmqpError, StoreUnavailable
 from amqproute.frontends.attaching import Attaching
 from amqproute.frontends.complaints import Complaints, short
 from amqproute.frontends.coordinator import Coordinator
@@ -225,18 +226,20 @@ class Frontend:
             self._committed,
             self._failed,
             (taken, answers, size),
-            errbackArgs=(taken, answers, size),
+            errbackArgs=(batch, taken, answers, size),
         )
 
     def hold(self, size: int) -> None:
         """Read nothing more while too much waits for the disk: credit counts messages only."""
         self._uncommitted_bytes += size
+        self.shared.memory.hold(size)
         if self._uncommitted_bytes > self.limits.uncommitted_bytes and self._pump is not None:
             self._pump.hold_reading()
 
     def release(self, size: int) -> None:
         """So much is on the disk, or never will be."""
         waiting = self._uncommitted_bytes = self._uncommitted_bytes - size
+        self.shared.memory.release(size)
         limit = self.limits.uncommitted_bytes
         if waiting <= limit < waiting + size and self._pump is not None:
             self._pump.release_reading()
@@ -260,11 +263,17 @@ class Frontend:
     def _failed(
         self,
         failure: Failure,
+        batch: Any,
         taken: list[tuple[Inbound, list[Delivery]]],
         answers: list[tuple[Link, Sequence[Delivery], Any]],
         size: int,
     ) -> None:
         self._uncommitted -= 1
+        if isinstance(failure.value, StoreUnavailable):
+            self._not_now(failure, batch, taken, answers)
+            self.release(size)
+            self.flush()
+            return
         self.release(size)
         self.log.failure(
             "{connection}: the store refused a batch; {count} deliveries were not taken",
@@ -275,6 +284,24 @@ class Frontend:
         for inbound, deliveries in taken:
             inbound.failed(deliveries, failure)
         self.flush()
+
+    def _not_now(
+        self,
+        failure: Failure,
+        batch: Any,
+        taken: list[tuple[Inbound, list[Delivery]]],
+        answers: list[tuple[Link, Sequence[Delivery], Any]],
+    ) -> None:
+        """The disk takes nothing for now: what came waits for it, and nothing more comes."""
+        gate = self.shared.broker.gate
+        for inbound, deliveries in taken:
+            inbound.wait_for(gate, deliveries)
+        ended = batch.transaction.ended()
+        if ended or answers:
+            again = _Settlement(self, ended, answers)
+            # If it only failed for the messages beside it, there is no need to wait.
+            again.commit() if taken else gate.when_open(again.commit)
+        gate.close(STORE, str(failure.value))
 
     def flush(self) -> None:
         """Have what the engine has to say written before the reactor turns."""
@@ -538,6 +565,50 @@ class Frontend:
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )
+
+
+class _Settlement:
+    """Entries that a consumer has settled, on their way off the disk for another time.
+
+    Args:
+        frontend: whose consumer.
+        ended: their ids.
+        answers: whom to tell.
+    """
+
+    __slots__ = ("_answers", "_ended", "_frontend")
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        ended: Sequence[int],
+        answers: list[tuple[Link, Sequence[Delivery], Any]],
+    ) -> None:
+        self._frontend = frontend
+        self._ended = ended
+        self._answers = answers
+
+    def commit(self) -> None:
+        """Try it."""
+        batch = self._frontend.shared.broker.begin()
+        batch.transaction.dequeue(self._ended)
+        batch.commit().addCallbacks(self._committed, self._failed).addErrback(
+            self._frontend.broken, "settling once more"
+        )
+
+    def _committed(self, _: object) -> None:
+        for link, held, outcome in self._answers:
+            if link.is_active:
+                link.session.settle(held, outcome, True)
+        self._frontend.flush()
+
+    def _failed(self, failure: Failure) -> None:
+        if not isinstance(failure.value, StoreUnavailable):
+            self._frontend.broken(failure, "settling once more")
+            return
+        gate = self._frontend.shared.broker.gate
+        gate.close(STORE, str(failure.value))
+        gate.when_open(self.commit)
 
 
 def _nothing(_: object) -> None:

@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.broker.admission import is_non_transacted
+from amqproute.broker.floodgate import STORE, Floodgate
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import (
@@ -24,6 +25,7 @@ from amqproute.errors import (
     DecodeError,
     NotImplementedHere,
     ResourceLimitExceeded,
+    StoreUnavailable,
     Unresolved,
 )
 from amqproute.frontends.intake import Intake
@@ -64,8 +66,10 @@ class Inbound:
         "__weakref__",
         "_earlier",
         "_frontend",
+        "_gate",
         "_held",
         "_intake",
+        "_is_braked",
         "_is_ended",
         "_is_gone",
         "_uncommitted",
@@ -97,7 +101,10 @@ class Inbound:
         self._earlier = set(self.taken.outcomes)
         self._is_gone = self._is_ended = False
         self._uncommitted = 0
-        self._held: dict[NextHop | Intake, deque[Delivery]] = {}
+        self._held: dict[NextHop | Intake | Floodgate, deque[Delivery]] = {}
+        self._gate: Floodgate = frontend.shared.broker.gate
+        # Whoever asks the services may make room by it.
+        self._is_braked = not getattr(target, "acts_at_once", False)
         self._intake: Intake | None = None
 
     def __repr__(self) -> str:
@@ -112,6 +119,11 @@ class Inbound:
         """Top the credit up once half of it is used."""
         link = self.link
         if not link.is_active or self._frontend.is_stopping:
+            return
+        if self._is_braked and not self._gate.is_open:
+            if link.credit:
+                link.flow(0)
+                self._frontend.flush()
             return
         target = self.target
         shares = isinstance(target, Queue | Topic)
@@ -177,8 +189,6 @@ class Inbound:
                     self._doom_behind(delivery, deliveries, error)
                     break
             else:
-                # Deliveries are remembered here and there; that must not keep a file.
-                delivery.rest = None
                 taken.append(delivery)
         if posted:
             self._promise(posted)
@@ -216,6 +226,8 @@ class Inbound:
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""
         self._uncommitted -= len(deliveries)
+        for delivery in deliveries:
+            delivery.rest = None  # it is remembered here and there; that must not keep a file
         unsettled = [delivery for delivery in deliveries if not delivery.settled]
         if unsettled:
             self._accept(unsettled)
@@ -245,12 +257,41 @@ class Inbound:
             self._forget(deliveries)
             self.grant()
 
+    def wait_for(self, gate: Floodgate, deliveries: list[Delivery]) -> None:
+        """Keep what the store could not take, to try again when the gate opens.
+
+        Where the sender is gone for good it sends again what it was told nothing about.
+        """
+        self.taken.unnote([delivery.tag for delivery in deliveries])
+        if self._is_ended:
+            lost = [each for each in deliveries if not each.settled]
+            self._uncommitted -= len(lost)
+            self._drop(lost)
+            deliveries = [each for each in deliveries if each.settled]
+        line = self._held.get(gate)
+        if line is not None:
+            line.extend(deliveries)
+        elif deliveries:
+            later = self._held
+            # First in line: these came before whatever waits for something else.
+            self._held = {gate: deque(deliveries), **later}
+            gate.when_open(self._try_again)
+        self._frontend.hold(sum([len(each.payload) for each in deliveries]))
+
+    def _try_again(self) -> None:
+        self._admitted(None, self._gate)
+
+    def _drop(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            delivery.rest = None
+        if self._is_gone:
+            self._look_if_all_known()
+
     def failed(self, deliveries: list[Delivery], failure: Failure) -> None:
         """Nothing of these was stored: release what can be released, so that it is sent again."""
         self._uncommitted -= len(deliveries)
+        self._drop(deliveries)
         self.taken.unnote([delivery.tag for delivery in deliveries])
-        if self._is_gone:
-            self._look_if_all_known()
         if not self.link.is_active:
             return
         self._frontend.fail(
@@ -299,10 +340,23 @@ class Inbound:
             delivery.rest = intake.take()
             return True
         if intake.failure is not None:
-            self.failed([delivery], intake.failure)
+            self._not_kept(delivery, intake.failure)
         else:
             self._hold_for(delivery, intake)
         return False
+
+    def _not_kept(self, delivery: Delivery, failure: Failure) -> None:
+        """There is no room for a very large message: its sender keeps it for later."""
+        if not isinstance(failure.value, StoreUnavailable):
+            self.failed([delivery], failure)
+            return
+        self._uncommitted -= 1
+        self._doom(delivery, ResourceLimitExceeded("there is no room for the message now"))
+        self._drop([delivery])
+        if self.link.is_active and not delivery.settled:
+            self.link.session.settle([delivery], RELEASED, True)
+            self._frontend.flush()
+        self._gate.close(STORE, str(failure.value))
 
     def _rest_is_here(self, intake: Intake) -> None:
         self._admitted(None, intake)
@@ -449,7 +503,18 @@ class Inbound:
         """The link is gone for good."""
         self._drop_intake()
         self._is_gone = self._is_ended = True
+        self._drop_waiting()
         self._forget_tags(list(self.taken.outcomes))
+
+    def _drop_waiting(self) -> None:
+        """Let go of what waits for the store and will be sent again."""
+        line = self._held.get(self._gate)
+        if line is not None:
+            lost = [each for each in line if not each.settled]
+            self._held[self._gate] = deque(each for each in line if each.settled)
+            self._uncommitted -= len(lost)
+            self._frontend.release(sum([len(each.payload) for each in lost]))
+            self._drop(lost)
 
     def _drop_intake(self) -> None:
         if self._intake is not None:
@@ -471,7 +536,7 @@ class Inbound:
         self._frontend.transactions.postpone(delivery)
         return True
 
-    def _hold_for(self, delivery: Delivery, reason: NextHop | Intake) -> None:
+    def _hold_for(self, delivery: Delivery, reason: NextHop | Intake | Floodgate) -> None:
         self._held[reason] = deque([delivery])
         self._frontend.hold(len(delivery.payload))
         self._frontend.transactions.postpone(delivery)
@@ -481,7 +546,7 @@ class Inbound:
         admitted = self._frontend.admit(hop)
         admitted.addBoth(self._admitted, hop)
 
-    def _admitted(self, _: object, reason: NextHop | Intake) -> None:
+    def _admitted(self, _: object, reason: NextHop | Intake | Floodgate) -> None:
         line = self._held.pop(reason, None)
         if line is None:
             return

@@ -15,6 +15,8 @@ class FrontendLimits:
         links: links that one connection may have attached at once.
         uncommitted_bytes: bytes of messages waiting for the disk beyond which nothing more is
             read from the connection.
+        memory_bytes: the same over all connections, beyond which no sender has credit; 0 for no
+            bound.
         unsettled: deliveries a receiver may leave unsettled at once.
         unsettled_bytes: bytes of messages it may leave unsettled; one delivery is always let
             through, however large.
@@ -32,6 +34,7 @@ class FrontendLimits:
     link_credit: int = 1000
     links: int = 1024
     uncommitted_bytes: int = 32 * 1024 * 1024
+    memory_bytes: int = 0
     unsettled: int = 10_000
     unsettled_bytes: int = 32 * 1024 * 1024
     admission_seconds: float = 5.0

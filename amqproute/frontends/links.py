@@ -265,6 +265,12 @@ class Links:
                 self.drop(link, held)
                 self._frontend.flush()
 
+    def grant(self) -> None:
+        """Bring the senders' credit in line with what they may have now."""
+        for link in tuple(self.attached):
+            if isinstance(link.context, Inbound):
+                link.context.grant()
+
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""
         for link in self.attached:

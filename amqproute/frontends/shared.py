@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from amqproute.broker.broker import Broker
+from amqproute.broker.floodgate import HeldMemory
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
 from amqproute.frontends.limits import FrontendLimits
@@ -37,6 +38,7 @@ class Shared:
         links: every attached link, by who, container-id, name and role: for link stealing.
         serves: whether the host name of an open is one of ours (A-16).
         suspended: links that are detached and may come back.
+        memory: octets of messages on their way, of all connections.
         when_peer: called with the domains a peer has proved, when it opens.
     """
 
@@ -53,10 +55,22 @@ class Shared:
     serves: Callable[[str | None], bool] = lambda _: True
     when_peer: Callable[[Principal], None] = lambda _: None
     is_stopping: bool = False
+    memory: HeldMemory = field(init=False)
     suspended: SuspendedLinks = field(init=False)
 
     def __post_init__(self) -> None:
+        self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
+        self.broker.gate.watch(self._gate_changed)
         self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)
+
+    def _gate_changed(self) -> None:
+        """Publishers may have credit again, or may not any more."""
+        for frontend in tuple(self.frontends):
+            frontend.links.grant()
+
+    def unfinished_bytes(self) -> int:
+        """Return what connections hold in memory of deliveries that have begun and not ended."""
+        return sum([each.connection.partial_bytes for each in self.frontends])
 
     def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
         """End the links, attached or suspended, to nodes or aliases that are gone (L-03, A-05).

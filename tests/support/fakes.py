@@ -87,7 +87,8 @@ class KeptStore(MemoryStore):
                 size = sum(len(row.encoded) for row in left)
                 queues[name] = QueueSummary(len(left), size, left[0].id, left[-1].id)
         received = {stream: sorted(ids) for stream, ids in self.received.items() if ids}
-        return Recovery(queues, received, {kind: dict(each) for kind, each in self.notes.items()})
+        notes = {kind: dict(each) for kind, each in self.notes.items()}
+        return Recovery(queues, received=received, notes=notes)
 
 
 def make_broker(
