@@ -26,7 +26,6 @@ from amqproute.relay.attempt import Attempt
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.ledger import Ledger
 from amqproute.relay.peer import PeerSession
-from amqproute.relay.rate import Rate
 from amqproute.relay.row import row_of
 from amqproute.relay.share import Share
 from amqproute.relay.starts import Starts
@@ -153,8 +152,8 @@ class Destination:
         return self.backoff.last_error
 
     @property
-    def rate(self) -> Rate:
-        """The most that an operator lets go there."""
+    def rate(self) -> Any:
+        """The most that an operator lets go there, a `Rate`."""
         return self._terms.rate(self.hop)
 
     @property
