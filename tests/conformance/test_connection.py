@@ -307,7 +307,7 @@ class FaultTests(SynchronousTestCase):
 
     def test_mandatory_field(self) -> None:
         """Part 1 §1.4: a performative without a mandatory field is a decode error."""
-        octets = struct.pack(">IBBH", 12, 2, 0, 0) + b"\x00\x53\x11\x45"
+        octets = struct.pack(">IBBH", 12, 2, 0, 0) + b"\x00\x53\x12\x45"
         self.closed("amqp:decode-error", octets)
 
     def test_second_open(self) -> None:
@@ -336,12 +336,13 @@ class FaultTests(SynchronousTestCase):
         self.assertIsNotNone(condition(self.client.one(spec.Close)))
 
     def test_answer_to_no_question(self) -> None:
-        """§2.5.1: a begin that answers a begin which we never sent is an error."""
+        """E-07, §2.5.1: a begin that answers a begin which we never sent is begun and ended."""
         answer = spec.Begin(
             remote_channel=3, next_outgoing_id=0, incoming_window=9, outgoing_window=9
         )
         self.client.send(answer)
-        self.assertIsNotNone(condition(self.client.one(spec.Close)))
+        self.assertEqual(self.client.one(spec.Begin).remote_channel, 0)
+        self.assertEqual(condition(self.client.one(spec.End)), "amqp:invalid-field")
 
     def test_after_close(self) -> None:
         """§2.4.6: after its close nothing of a client's is read."""

@@ -441,7 +441,7 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual(house.depth(), 3)
 
     def test_w23_error_scope(self) -> None:
-        """W-23: a bad transfer detaches, a bad begin and a garbage frame close."""
+        """W-23: a bad transfer detaches or ends, a bad begin ends, a garbage frame closes."""
         house = self.world.house()
         client = house.client().ready()
         client.sender("amqp$transfer")
@@ -451,6 +451,9 @@ class ExampleTests(SynchronousTestCase):
         client.sender("amqp$transfer", handle=1, properties=properties)
         client.publish(1, message(), handle=1, settled=True)
         self.assertEqual(condition(client.one(spec.End)), "amqp:precondition-failed")
+        client.write(b"\x00\x00\x00\x0c\x02\x00\x00\x05\x00\x53\x11\x45")
+        self.assertEqual(client.one(spec.Begin).remote_channel, 5)
+        self.assertEqual(condition(client.one(spec.End)), "amqp:invalid-field")
         client.write(b"\x00\x00\x00\x08\x01\x00\x00\x00")
         self.assertEqual(condition(client.one(spec.Close)), "amqp:connection:framing-error")
         client.run(10)

@@ -61,15 +61,25 @@ class SessionTests(SynchronousTestCase):
         self.assertEqual(self.house.depth(), 1)
 
     def test_bad_begin(self) -> None:
-        """E-07, §2.5.1: a begin on a channel that has a session is an error."""
-        self.client.begun().send(BEGIN)
-        names = self.client.names()
-        self.assertTrue({"End", "Close"} & set(names), names)
+        """E-07, §2.5.1: a begin on a channel that has a session ends that session, no other."""
+        self.client.begun(0)
+        self.client.begun(1)
+        self.client.sender(channel=1)
+        self.client.send(BEGIN, channel=0)
+        self.assertEqual(condition(self.client.one(spec.End, 0)), "amqp:not-allowed")
+        self.client.publish(0, channel=1)
+        self.assertEqual(self.house.depth(), 1)
 
     def test_begin_without_windows(self) -> None:
-        """§2.7.2: the windows of a begin are mandatory."""
+        """E-07, §2.7.2: the windows of a begin are mandatory; without them it is ended."""
         self.client.write(b"\x00\x00\x00\x10\x02\x00\x00\x00\x00\x53\x11\xc0\x03\x02\x40\x43")
-        self.assertEqual(condition(self.client.one(spec.Close)), "amqp:decode-error")
+        self.client.one(spec.Begin)
+        self.assertEqual(condition(self.client.one(spec.End)), "amqp:invalid-field")
+        self.client.send(spec.End())
+        self.client.begun()
+        self.client.sender()
+        self.client.publish(0)
+        self.assertEqual(self.house.depth(), 1)
 
     def test_handle_in_use(self) -> None:
         """L-36, §2.8.17: a handle that is in use ends the session."""

@@ -24,6 +24,8 @@ what the peer did                                             scope       condit
 bytes that are no frame, frame too large                      connection  framing-error
 channel above channel-max, handle above handle-max            connection  framing-error
 a performative that does not decode, or an unknown one        connection  decode-error
+a begin with wrong fields, or for a channel without ours      session     invalid-field
+a begin on a channel that has a session                       session     not-allowed
 a frame before open, a second open, an unmapped channel       connection  not-allowed
 max-frame-size below 512                                      connection  invalid-field
 silence for twice our idle time-out                           connection  resource-limit-exceeded
@@ -81,6 +83,7 @@ from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
     TYPE_AMQP,
     Frame,
+    UnfitBegin,
     encode_frame,
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
@@ -532,9 +535,11 @@ class Connection(Negotiation):
         if type(body) is spec.Open:
             self._on_open(body)
         elif self._state not in (State.OFFERED, State.OPEN):
-            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{body.symbol} before open")
+            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{_name(body)} before open")
         elif type(body) is spec.Begin:
             self._on_begin(channel, body)
+        elif type(body) is UnfitBegin:
+            self._on_unfit_begin(channel, body.description)
         else:
             self._on_close(body)
 
@@ -570,20 +575,47 @@ class Connection(Negotiation):
                 conditions.CONNECTION_FRAMING_ERROR,
                 f"channel {channel} is above the channel-max {self._channel_max}",
             )
-        if channel in self._by_remote_channel:
-            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"channel {channel} is in use")
+        present = self._by_remote_channel.get(channel)
+        if present is not None:
+            if present._state is not State.CLOSING:
+                description = f"a begin on channel {channel}, which has a session"
+                self._fail_session(
+                    present, spec.Error(condition=conditions.NOT_ALLOWED, description=description)
+                )
+            return
         if begin.remote_channel is not None:
             ours = self._by_channel.get(begin.remote_channel)
             if ours is None or (ours._state, Step.RECEIVE_OPENING) not in ENDPOINT:
-                raise ConnectionFaultError(
-                    conditions.NOT_ALLOWED,
-                    f"no session was begun on channel {begin.remote_channel}",
+                self._refuse(
+                    channel, begin, f"no session was begun on channel {begin.remote_channel}"
                 )
+                return
             self._by_remote_channel[channel] = ours
             ours._begun_by_peer(channel, begin)
             if not ours._told:
                 self._emit(SessionBegun(ours, begin, True))
             return
+        self._emit(SessionBegun(self._take_session(channel, begin), begin, False))
+
+    def _on_unfit_begin(self, channel: int, description: str) -> None:
+        if any((each._state, Step.RECEIVE_OPENING) in ENDPOINT for each in self._sessions):
+            # It may be the answer to ours, and there is no telling to which.
+            raise ConnectionFaultError(conditions.DECODE_ERROR, description)
+        if channel > self._channel_max or channel in self._by_remote_channel:
+            self._on_begin(channel, _NO_BEGIN)
+        else:
+            self._refuse(channel, _NO_BEGIN, description)
+
+    def _refuse(self, channel: int, begin: spec.Begin, description: str) -> None:
+        """Begin and end a session for a fault in the peer's begin; the user hears nothing of it."""
+        session = self._take_session(channel, begin)
+        session._told = True
+        self._fail_session(
+            session, spec.Error(condition=conditions.INVALID_FIELD, description=description)
+        )
+
+    def _take_session(self, channel: int, begin: spec.Begin) -> Session:
+        """Enter a session that the peer has begun."""
         limit = min(self._channel_max, self._channels.limit)
         if len(self._sessions) > limit:
             raise ConnectionFaultError(
@@ -593,7 +625,7 @@ class Connection(Negotiation):
         self._sessions[session] = None
         self._by_remote_channel[channel] = session
         session._begun_by_peer(channel, begin)
-        self._emit(SessionBegun(session, begin, False))
+        return session
 
     def _on_close(self, close: spec.Close) -> None:
         self._advance(Step.RECEIVE_CLOSING)
@@ -739,6 +771,12 @@ class Connection(Negotiation):
             del self._links[key]
 
 
-_CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, spec.Close})
+def _name(body: Any) -> str:
+    return str(spec.Begin.symbol if type(body) is UnfitBegin else body.symbol)
+
+
+_CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.Close})
+_NO_BEGIN: Final = spec.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)
+"""What stands for a begin whose fields cannot be read."""
 
 __all__ = ["MAX_HELD", "MIN_IDLE", "Connection", "ConnectionSettings"]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from amqproute import conditions
@@ -27,13 +28,16 @@ from amqproute.wire.amqp10.fast import (
     write_transfer,
 )
 from amqproute.wire.amqp10.spec import (
+    Begin,
     Composite,
     Flow,
     Performative,
     SaslBody,
     Transfer,
+    class_of,
     decode_composite,
 )
+from amqproute.wire.amqp10.types import Described
 
 TYPE_AMQP: Final = 0
 """Frame type of performatives."""
@@ -44,7 +48,21 @@ TYPE_SASL: Final = 1
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A frame without a body: the heartbeat (part 2 §2.4.5)."""
 
-Frame: TypeAlias = tuple[int, int, Performative | SaslBody | None, bytes]
+
+@dataclass(frozen=True, slots=True)
+class UnfitBegin:
+    """A begin whose fields are not those of a begin: the fault of one session (§2.5.1).
+
+    Any other performative like that leaves it open what the peer meant, and for whom.
+
+    Attributes:
+        description: what is wrong.
+    """
+
+    description: str
+
+
+Frame: TypeAlias = tuple[int, int, Performative | SaslBody | UnfitBegin | None, bytes]
 """Channel, frame type, performative or SASL body (None: an empty frame), payload."""
 
 _HEADER = struct.Struct(">IBBH")
@@ -206,12 +224,27 @@ class FrameBuffer:
 
 def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) -> Frame:
     """Read a frame's body the generic way."""
-    body, payload_at = decode_composite(data, start, after)
+    try:
+        body, payload_at = decode_composite(data, start, after)
+    except DecodeError as error:
+        if kind != TYPE_AMQP or not _is_begin(data, start, after):
+            raise
+        return channel, kind, UnfitBegin(error.description), b""
     if body.descriptor not in _BODIES[kind]:
         raise DecodeError(f"{body.symbol} has no place in a frame of type {kind}")
     if payload_at != after and type(body) is not Transfer:
         raise _payload_error(body)
     return channel, kind, body, data[payload_at:after]  # type: ignore[return-value]
+
+
+def _is_begin(data: bytes, start: int, after: int) -> bool:
+    """Whether a body that cannot be composed is a whole value with the descriptor of a begin.
+
+    Raises:
+        DecodeError: it is no value at all.
+    """
+    value, end = codec.decode(data, start, after)
+    return end == after and type(value) is Described and class_of(value.descriptor) is Begin
 
 
 def _framing_error(size: int, doff: int, kind: int, maximum: int) -> FramingError:

@@ -96,19 +96,37 @@ TABLE: list[tuple[str, dict[str, Any], bytes, type, str]] = [
         CONNECTION,
         "connection:framing-error",
     ),
-    ("channel in use", {}, frame(BEGIN), CONNECTION, "not-allowed"),
-    ("channel without a session", {}, frame(flow(), channel=9), CONNECTION, "not-allowed"),
-    ("end without a session", {}, frame(spec.End(), channel=9), CONNECTION, "not-allowed"),
+    ("channel in use", {}, frame(BEGIN), SESSION, "not-allowed"),
     (
-        "answer to nothing",
+        "channel in use, fields that are none of a begin",
         {},
-        frame(
-            spec.Begin(remote_channel=7, next_outgoing_id=0, incoming_window=1, outgoing_window=1),
-            channel=9,
-        ),
-        CONNECTION,
+        b"\0\0\0\x0c\2\0\0\0\0\x53\x11\x45",
+        SESSION,
         "not-allowed",
     ),
+    (
+        "bad begin above channel-max",
+        {"channel_max": 3},
+        b"\0\0\0\x0c\2\0\0\4\0\x53\x11\x45",
+        CONNECTION,
+        "connection:framing-error",
+    ),
+    (
+        "a begin that is no value",
+        {},
+        b"\0\0\0\x0f\2\0\0\1\0\x53\x11\xc0\x09\x01\x40",
+        CONNECTION,
+        "decode-error",
+    ),
+    (
+        "octets after a bad begin",
+        {},
+        b"\0\0\0\x0d\2\0\0\1\0\x53\x11\x45\x40",
+        CONNECTION,
+        "decode-error",
+    ),
+    ("channel without a session", {}, frame(flow(), channel=9), CONNECTION, "not-allowed"),
+    ("end without a session", {}, frame(spec.End(), channel=9), CONNECTION, "not-allowed"),
     (
         "handle above handle-max",
         {"handle_max": 3},
@@ -237,6 +255,58 @@ class Table(SynchronousTestCase):
                 octets = frame(transfer(0))
             peer.write(octets)
             self.assert_fault(peer, scope, condition, what)
+
+    def test_bad_begin(self) -> None:
+        """E-07: a bad begin is begun and ended, and nothing else notices; the user least of all."""
+        answer_to_nothing = spec.Begin(
+            remote_channel=7, next_outgoing_id=0, incoming_window=1, outgoing_window=1
+        )
+        empty = b"\0\0\0\x0c\2\0\0\x09\0\x53\x11\x45"
+        wrong = b"\0\0\0\x13\2\0\0\x09\0\x53\x11\xc0\x06\x05\x40\x41\x43\x43\x43"
+        for octets in (frame(answer_to_nothing, channel=9), empty, wrong):
+            peer = self.prepared()
+            peer.write(octets)
+            begun, ended = peer.read()
+            self.assertEqual(begun.remote_channel, 9)
+            self.assertEqual(ended.error.condition, "amqp:invalid-field")
+            told = len(peer.events)
+            # What comes before the peer's end is discarded; then the channel is free.
+            peer.write(frame(attach(name="x"), channel=9), octets, frame(flow(), channel=9))
+            peer.write(frame(spec.End(), channel=9))
+            self.assertEqual(peer.read(), [])
+            self.assertEqual(peer.events[told:], [])
+            peer.begun(9)
+            self.assertEqual(len(peer.engine.sessions), 2)
+            peer.send(transfer(0), b"payload")
+            self.assertEqual(len(of_type(peer.events, DeliveriesReceived)), 1)
+
+    def test_bad_begin_before_our_open(self) -> None:
+        """A bad begin behind the peer's open waits for ours, and so does its end."""
+        empty = b"\0\0\0\x0c\2\0\0\0\0\x53\x11\x45"
+        for more in (b"", frame(spec.End())):
+            peer = Peer(Connection(settings()), self.chunk)
+            peer.user = lambda event: None
+            peer.write(AMQP, frame(spec.Open(container_id="p")), empty, more)
+            self.assertEqual(peer.read(), [])
+            peer.engine.open()
+            self.assertEqual(peer.names(), ["Open", "Begin", "End"])
+            peer.write(b"" if more else frame(spec.End()))
+            self.assertEqual(peer.engine.sessions, ())
+
+    def test_bad_begins_are_bounded(self) -> None:
+        """Sessions that are refused and never ended are bounded like any."""
+        peer = Peer(Connection(settings(channel_max=3)), self.chunk).opened(channel_max=1)
+        for channel in range(3):
+            peer.write(b"\0\0\0\x0c\2\0\0" + bytes((channel,)) + b"\0\x53\x11\x45")
+        self.assertEqual(peer.names(), ["Begin", "End", "Begin", "End", "Close"])
+
+    def test_bad_answer_to_a_begin(self) -> None:
+        """A begin that may be the answer to ours cannot be told from another: close."""
+        peer = Peer(Connection(settings()), self.chunk).opened()
+        peer.engine.begin()
+        peer.read()
+        peer.write(b"\0\0\0\x0c\2\0\0\0\0\x53\x11\x45")
+        self.assert_fault(peer, CONNECTION, "decode-error", "begin")
 
     def test_settled_on_unsettled(self) -> None:
         """Settlement against the mode of the link detaches it."""
