@@ -237,6 +237,7 @@ class Origin:
         is_dead_letter: it has left a queue undelivered; its life does not end a second time.
         replies: for `services.replies`: node to the alias that replies find it by.
         gone_at: when the link ended, by the clock of the house; None while it is there.
+        account: the `amqproute.broker.accounts.Account` that its messages are charged to, or None.
     """
 
     principal: Principal
@@ -247,6 +248,7 @@ class Origin:
     is_dead_letter: bool = False
     replies: dict[str, str] | None = None
     gone_at: float | None = None
+    account: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,7 +235,8 @@ class Binding:
         assert isinstance(source, Queue)
         moved: list[Entry] = []
         for entry in entries:
-            origin = Origin(ANONYMOUS_PRINCIPAL, container_id=entry.origin or "")
+            account = None if entry.charge is None else entry.charge[0]
+            origin = Origin(ANONYMOUS_PRINCIPAL, container_id=entry.origin or "", account=account)
             try:
                 self._find().put(self._as_it_leaves(entry, batch.now_ms), batch, origin)
             except ResourceLimitExceeded as error:

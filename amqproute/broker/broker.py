@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from amqproute.broker.accounts import Accounts
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.dynamic import DynamicTerms
@@ -104,6 +105,7 @@ class Broker:
         return_to: finds the target of an address ``node@domain``: for returned messages and for
             bindings.
         gate: whether publishers have credit at all.
+        accounts: what the messages of senders with a share of the store occupy.
         reporter: tells senders what became of their messages; None without reports.
     """
 
@@ -124,6 +126,7 @@ class Broker:
         self._new_name = new_name
         self.budget = budget or MemoryBudget()
         self.gate = Floodgate()
+        self.accounts = Accounts(self.begin)
         self.nodes: dict[str, Queue] = {}
         self.internal: dict[str, Queue] = {}
         self.topics: dict[str, Topic] = {}
@@ -452,6 +455,7 @@ class Broker:
             limits=limits,
             options=options,
             budget=self.budget,
+            accounts=self.accounts,
             dead_letter=dead_letter or self.dead_letter,
             force_transient=force_transient,
             rows=rows,
@@ -670,7 +674,13 @@ class Broker:
         message = entry.message.with_annotations(
             _facts(queue, reason, error), drop=(RETURN_TO, REPORT, TRACE, ORIGIN)
         )
-        return self._try(lambda: self.return_to(address), message, batch, queue)  # type: ignore[misc]
+        return self._try(
+            lambda: self.return_to(address),  # type: ignore[misc]
+            message,
+            batch,
+            queue,
+            entry,
+        )
 
     def bury(self, name: str, message: Message, reason: DeadLetterReason, batch: Batch) -> bool:
         """Put a message of this broker's own on a dead-letter node: a report nobody can be sent.
@@ -699,11 +709,19 @@ class Broker:
         if name is None or name == queue.name:
             return False
         message = entry.message.with_annotations(_facts(queue, reason, error))
-        return self._try(lambda: self._node(name), message, batch, queue)
+        return self._try(lambda: self._node(name), message, batch, queue, entry)
 
-    def _try(self, find: Callable[[], ITarget], message: Any, batch: Batch, queue: Queue) -> bool:
+    def _try(
+        self,
+        find: Callable[[], ITarget],
+        message: Any,
+        batch: Batch,
+        queue: Queue,
+        entry: Entry,
+    ) -> bool:
         try:
-            origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True)
+            account = None if entry.charge is None else entry.charge[0]
+            origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, account=account)
             find().put(message.without_expiry(), batch, origin)
         except AmqpError as error:
             self.log.warn(

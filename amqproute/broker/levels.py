@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from amqproute.broker.accounts import Accounts
 from amqproute.broker.limits import MemoryBudget
 from amqproute.broker.line import Line
 from amqproute.entry import Entry
@@ -48,6 +49,7 @@ class Levels:
         name: the queue's.
         store: the `IStore`.
         budget: the memory budget shared by all queues.
+        accounts: those in which entries stand.
 
     Attributes:
         lines: those in use, the highest priority first. A line more makes a new list, so one
@@ -55,21 +57,28 @@ class Levels:
         usual: the line of the usual priority, which is always there.
     """
 
-    __slots__ = ("_budget", "_by_level", "_name", "_store", "lines", "usual")
+    __slots__ = ("_accounts", "_budget", "_by_level", "_name", "_store", "lines", "usual")
 
-    def __init__(self, name: str, store: Any, budget: MemoryBudget) -> None:
+    def __init__(
+        self, name: str, store: Any, budget: MemoryBudget, accounts: Accounts | None = None
+    ) -> None:
         self._name = name
+        self._accounts = Accounts() if accounts is None else accounts
         self._store = store
         self._budget = budget
-        self.usual = Line(line_key(name, USUAL_PRIORITY), USUAL_PRIORITY, store, budget)
+        self.usual = self._make(USUAL_PRIORITY)
         self._by_level: dict[int, Line] = {USUAL_PRIORITY: self.usual}
         self.lines: list[Line] = [self.usual]
+
+    def _make(self, level: int) -> Line:
+        key = line_key(self._name, level)
+        return Line(key, level, self._store, self._budget, self._accounts)
 
     def line(self, level: int) -> Line:
         """Return the line of a level; it is made when it is asked for first."""
         line = self._by_level.get(level)
         if line is None:
-            line = Line(line_key(self._name, level), level, self._store, self._budget)
+            line = self._make(level)
             self._by_level[level] = line
             self.lines = sorted(self._by_level.values(), key=lambda each: -each.level)
         return line

@@ -32,8 +32,9 @@ from weakref import WeakValueDictionary
 
 from twisted.internet.defer import Deferred
 
+from amqproute.broker.accounts import Accounts
 from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.entry import TRANSIENT, Entry
+from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.message import Message
 
 LOAD_MESSAGES = 500
@@ -48,6 +49,7 @@ class Line:
         level: the priority; higher levels are served first.
         store: the `IStore`.
         budget: the memory budget shared by all queues.
+        accounts: those in which entries stand.
 
     Attributes:
         returned: what consumers gave back, sorted by id.
@@ -64,6 +66,7 @@ class Line:
     """
 
     __slots__ = (
+        "_accounts",
         "_ahead",
         "_budget",
         "_pending_bytes",
@@ -87,7 +90,10 @@ class Line:
         "tail",
     )
 
-    def __init__(self, key: str, level: int, store: Any, budget: MemoryBudget) -> None:
+    def __init__(
+        self, key: str, level: int, store: Any, budget: MemoryBudget, accounts: Accounts
+    ) -> None:
+        self._accounts = accounts
         self.key = key
         self.level = level
         self.returned: list[Entry] = []
@@ -443,5 +449,7 @@ class Line:
             max(row.delivery_count, message.delivery_count),
         )
         entry.line = self
+        if row.flags >> ACCOUNT_SHIFT:
+            self._accounts.loaded(entry, row.flags)
         message.forget()
         return entry

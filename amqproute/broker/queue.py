@@ -30,6 +30,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker import admission
+from amqproute.broker.accounts import Accounts
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch_holds import BranchHolds
@@ -85,6 +86,7 @@ class Queue:
         limits: its bounds.
         options: its habits.
         budget: the memory budget it shares with the other queues.
+        accounts: who is charged for what entries occupy.
         dead_letter: what becomes of entries that are rejected, expired or tried too often; it
             has to archive them within the batch.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
@@ -115,6 +117,7 @@ class Queue:
         limits: QueueLimits | None = None,
         options: QueueOptions | None = None,
         budget: MemoryBudget | None = None,
+        accounts: Accounts | None = None,
         dead_letter: DeadLetter | None = None,
         force_transient: bool = False,
         rows: str | None = None,
@@ -132,7 +135,8 @@ class Queue:
         self._budget = budget or MemoryBudget()
         self._in_memory_only = force_transient
         self._log = log or Logger()
-        self._levels = Levels(self.rows, store, self._budget)
+        self._accounts = Accounts() if accounts is None else accounts
+        self._levels = Levels(self.rows, store, self._budget, self._accounts)
         self._deferral = Deferral(clock, lambda entries: self._settlement.back(entries))
         self._expiry = Expiry(
             clock,
@@ -348,6 +352,9 @@ class Queue:
         """End the queue (lifetime policies): entries go, timers stop."""
         self._deleted = True
         batch = self._begin()
+        if self._accounts:
+            # Nobody settles them any more; a browser may hold what is somebody else's.
+            self._accounts.gone({each for each in self._consumers.held() if each.taken})
         self._drop(self._removal.take_all(), NODE_DELETED, batch)
         self._consumers.clear()
         self._backlog.end()
@@ -437,12 +444,16 @@ class Queue:
         entry.origin = origin.container_id
         if stored:
             flags = 0 if durable else TRANSIENT
+            if origin.account is not None:
+                flags |= origin.account.flags
             batch.transaction.enqueue(
                 line.key, store_id, message.encoded, now_ms, expires_ms, flags, message.rest
             )
         if expires_ms and header.ttl == 0 and not pages:
             entry.expires_ms = FLEETING_MS
         line.put(entry, size, pages)
+        if origin.account is not None:
+            self._accounts.put(entry, origin.account)
         if identity and self._once is not None:
             self._once.put(entry, identity)
         try:
@@ -488,6 +499,7 @@ class Queue:
         self.tally.duplicates += len(twice)
         for entry in twice:
             entry.line.not_arrived(entry, len(entry.message.encoded))
+        self._accounts.gone(twice)
         batch = self._begin()
         batch.transaction.dequeue([entry.id for entry in twice if entry.stored])
         batch.commit().addErrback(self._commit_failed)
@@ -498,6 +510,8 @@ class Queue:
         """Forget entries whose batch could not be committed."""
         if self._once is not None:
             self._once.not_arrived(entries)
+        if self._accounts:
+            self._accounts.gone(entries)
         for entry in entries:
             entry.line.not_arrived(entry, len(entry.message.encoded))
         if self._waiters:
@@ -645,6 +659,8 @@ class Queue:
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
         self._consumers.acquired += len(entries)
+        if self._accounts:
+            self._accounts.back(entries)
         if self._once is not None:
             self._once.back(entries)
 
@@ -667,6 +683,8 @@ class Queue:
         """Draw the conclusions from entries' having left."""
         if self._once is not None:
             self._once.gone(entries)
+        if self._accounts:
+            self._accounts.gone(entries)
         if self.lifetime is not None:
             self._call_soon(self.look_at_life)
         if self._waiters:

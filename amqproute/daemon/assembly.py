@@ -73,7 +73,7 @@ from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.net.trust import Level
 from amqproute.relay.agent import Agent
 from amqproute.relay.holds import HOLD_NOTES
-from amqproute.relay.rate import Rate
+from amqproute.broker.rate import Rate
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.row import peer_row
 from amqproute.relay.schedule import Schedule

@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
-from amqproute.relay.rate import Limiter
+from amqproute.broker.rate import Limiter
 from amqproute.relay.terms import RelayTerms
 from amqproute.values import NextHop
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-from amqproute.relay.rate import Rate
+from amqproute.broker.rate import Rate
 from amqproute.relay.schedule import Schedule
 from amqproute.values import NextHop
 

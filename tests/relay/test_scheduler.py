@@ -18,7 +18,7 @@ from amqproute.message import Message
 from amqproute.relay import share
 from amqproute.relay.destination import CONTACT_SECONDS, State
 from amqproute.relay.note import NOTE, Note
-from amqproute.relay.rate import Rate
+from amqproute.broker.rate import Rate
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.relay.watch import SHORTEST_TTL

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.relay.rate import Limiter, Rate
+from amqproute.broker.rate import Limiter, Rate
 from amqproute.relay.removals import Removals
 from amqproute.relay.starts import Starts
 from amqproute.relay.suspects import LONE_FAULTS, Suspects
