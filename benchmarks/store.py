@@ -18,6 +18,7 @@ the kind of disk the store will live on. The parts:
 from __future__ import annotations
 
 import argparse
+import heapq
 import os
 import resource
 import sys
@@ -34,19 +35,58 @@ WINDOW = 8
 BODY = os.urandom(1060)
 
 
+class Later:
+    """A call that `Loop` makes at some time; see `IDelayedCall`."""
+
+    def __init__(self, due: float, call: Callable[[], Any]) -> None:
+        self.due = due
+        self.call = call
+        self.is_cancelled = False
+
+    def __lt__(self, other: Later) -> bool:
+        return self.due < other.due
+
+    def cancel(self) -> None:
+        """Do not make it."""
+        self.is_cancelled = True
+
+
 class Loop:
-    """The smallest reactor: calls from the writer's thread, run one after the other."""
+    """The smallest reactor: calls from the writer's thread and later ones, one after the other."""
 
     def __init__(self) -> None:
         self.calls: SimpleQueue[Callable[[], Any]] = SimpleQueue()
+        self._later: list[Later] = []
 
     def callFromThread(self, callable: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
         self.calls.put(lambda: callable(*args, **kwargs))
 
+    def callLater(self, delay: float, callable: Callable[..., Any], *args: Any) -> Later:
+        later = Later(time.perf_counter() + delay, lambda: callable(*args))
+        heapq.heappush(self._later, later)
+        return later
+
+    def turn(self, seconds: float | None = None) -> None:
+        """Run one call, whichever comes first; at most wait so long, None: for ever."""
+        later = self._later
+        while later and later[0].is_cancelled:
+            heapq.heappop(later)
+        if later:
+            left = later[0].due - time.perf_counter()
+            if left <= 0:
+                heapq.heappop(later).call()
+                return
+            seconds = left if seconds is None else min(seconds, left)
+        try:
+            call = self.calls.get(seconds != 0, seconds)
+        except Empty:
+            return
+        call()
+
     def until(self, done: Callable[[], bool]) -> None:
         """Run calls until `done`."""
         while not done():
-            self.calls.get()()
+            self.turn()
 
     def wait(self, deferred: Any) -> Any:
         """Run calls until `deferred` has fired."""
@@ -112,7 +152,7 @@ def closed_loop(store: SqliteStore, loop: Loop, batch: int, messages: int) -> No
         while begun < batches and begun - load.done < WINDOW:
             load.put()
             begun += 1
-        loop.calls.get()()
+        loop.turn()
     wall, used = time.perf_counter() - started, cpu() - used
     count = batches * batch
     after = store.statistics()
@@ -137,14 +177,11 @@ def open_loop(store: SqliteStore, loop: Loop, batch: int, seconds: float, busy: 
             load.put()
             begun += 1
             continue
-        try:
-            if busy:
-                sum(range(2000))  # the reactor computes, and never waits
-                loop.calls.get_nowait()()
-            else:
-                loop.calls.get(timeout=max(left, 0.0001) if begun < total else None)()
-        except Empty:
-            pass
+        if busy:
+            sum(range(2000))  # the reactor computes, and never waits
+            loop.turn(0)
+        else:
+            loop.turn(max(left, 0.0001) if begun < total else None)
     used = cpu() - used
     figures = store.statistics()
     print(
@@ -204,7 +241,7 @@ def topic(store: SqliteStore, loop: Loop, subscribers: int, shared: bool, entrie
         while begun < messages and begun - load.ended < 2 * WINDOW:
             load.publish()
             begun += 1
-        loop.calls.get()()
+        loop.turn()
     wall, used = time.perf_counter() - started, cpu() - used
     count = messages * subscribers
     print(

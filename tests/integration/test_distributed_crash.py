@@ -23,6 +23,7 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 import amqproute
+from amqproute.cli.pair import child_environment
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.types import Int
@@ -262,7 +263,7 @@ class TwoPhaseTests(CrashCase):
         command = [sys.executable, "-m", "amqproute", "transaction", *words]
         return subprocess.run(
             [*command, "--config", str(self.daemon.file)],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
         )  # fmt: skip
 
     def test_operator(self) -> None:
@@ -299,7 +300,7 @@ class DocumentTests(CrashCase):
         url = f"amqp://127.0.0.1:{self.daemon.plain}"
         done = subprocess.run(
             [sys.executable, "-c", script.replace('"orders"', '"there"'), url, *words],
-            capture_output=True, text=True, timeout=60, check=False,
+            capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()

@@ -31,7 +31,6 @@ from amqproute.net.trust import (
 )
 from amqproute.values import Tlsa, TlsaAnswer, TlsaState
 
-NOW = datetime.datetime.now(datetime.UTC)
 UNTRUSTED = TlsError("tls.untrusted", "its authority is not trusted")
 KEY, OTHER_KEY = Tlsa(3, 1, 1, b"a" * 32), Tlsa(3, 1, 1, b"b" * 32)
 
@@ -222,7 +221,7 @@ class JudgeTests(SynchronousTestCase):
         return self.code(wanted, Shown(chain, None if trusted else UNTRUSTED))
 
     def code(self, wanted: Demand, shown: Shown) -> str:
-        self.verdict: Verdict = judge(wanted, shown, NOW)
+        self.verdict: Verdict = judge(wanted, shown, datetime.datetime.now(datetime.UTC))
         if self.verdict.failure is None:
             return f"ok {self.verdict.level}"
         return self.verdict.failure.code
