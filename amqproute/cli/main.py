@@ -12,12 +12,14 @@ import click
 from amqproute import __version__
 from amqproute.cli import render
 from amqproute.cli.bench import bench
+from amqproute.cli.commands import relaying
 from amqproute.cli.commands.batches import batch
 from amqproute.cli.commands.certificates import certs
 from amqproute.cli.commands.daemon import check, serve
 from amqproute.cli.commands.links import connection, link
 from amqproute.cli.commands.lookup import dns, explain, resolve
 from amqproute.cli.commands.messages import receive, send
+from amqproute.cli.commands.peers import peer
 from amqproute.cli.commands.queues import queue
 from amqproute.cli.commands.transactions import transaction
 from amqproute.cli.commands.users import user
@@ -113,6 +115,8 @@ COMMANDS: Sequence[click.Command] = (
     receive,
     explain,
     resolve,
+    peer,
+    *relaying.COMMANDS,
     queue,
     batch,
     connection,

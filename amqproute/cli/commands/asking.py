@@ -11,9 +11,20 @@ from amqproute.cli.client import Client
 from amqproute.cli.commands.options import Access, open_client
 from amqproute.cli.refusal import NEGATIVE, USAGE, ClientError
 
-__all__ = ["MANAGEMENT", "carry_out", "entities", "entity", "in_touch", "query"]
+__all__ = [
+    "MANAGEMENT",
+    "ask",
+    "carry_out",
+    "entities",
+    "entity",
+    "go_through",
+    "in_touch",
+    "query",
+]
 
 MANAGEMENT: Final = "$management"
+PART_SECONDS: Final = 120.0
+"""How long the daemon may take for one part of many messages."""
 
 _STEPS: Final = {
     400: "correct it and try again; the options are those of the configuration file",
@@ -73,16 +84,68 @@ def carry_out(
     Raises:
         ClientError: it refuses, or does not answer.
     """
+    return in_touch(
+        access, lambda client: ask(client, operation, entity_type, name, attributes, **properties)
+    )
+
+
+async def ask(
+    client: Client,
+    operation: str,
+    entity_type: str,
+    name: str,
+    attributes: Mapping[str, Any] | None = None,
+    **properties: Any,
+) -> dict[str, Any]:
+    """Do what `carry_out` does, on a connection that is there."""
     asked = {"operation": operation, "type": entity_type, "name": name, **properties}
 
-    async def work(client: Client) -> dict[str, Any]:
-        def encode(message_id: str, reply_to: str) -> bytes:
-            return content.encode_request(message_id, reply_to, asked, attributes or {})
+    def encode(message_id: str, reply_to: str) -> bytes:
+        return content.encode_request(message_id, reply_to, asked, attributes or {})
 
-        reply = content.decode_reply(await client.request(MANAGEMENT, encode))
-        return _attributes(*reply)
+    reply = content.decode_reply(await client.request(MANAGEMENT, encode))
+    return _attributes(*reply)
 
-    return in_touch(access, work)
+
+def go_through(
+    access: Access,
+    operation: str,
+    attributes: Mapping[str, Any],
+    told: Callable[[dict[str, Any]], bool],
+    *,
+    name: str = "",
+) -> None:
+    """Have the daemon do something to many messages, part by part.
+
+    Args:
+        access: how to get to the daemon.
+        operation: an operation that answers with a ``cursor`` to go on by.
+        attributes: which messages.
+        told: called with the attributes of each answer; False to stop.
+        name: of a queue, for operations that take one.
+
+    Raises:
+        ClientError: it refuses, or does not answer.
+    """
+    asked = {"operation": operation, **({"name": name} if name else {})}
+
+    async def work(client: Client) -> None:
+        cursor = ""
+        while True:
+            body = {**attributes, **({"cursor": cursor} if cursor else {})}
+
+            def encode(message_id: str, reply_to: str, body: Any = body) -> bytes:
+                return content.encode_request(message_id, reply_to, asked, body)
+
+            reply = content.decode_reply(
+                await client.request(MANAGEMENT, encode, seconds=PART_SECONDS)
+            )
+            facts = _attributes(*reply)
+            cursor = str(facts.get("cursor") or "")
+            if not told(facts) or not cursor:
+                return
+
+    in_touch(access, work)
 
 
 def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import click
 from amqproute.cli import render
 from amqproute.cli.commands.asking import carry_out, entities
 from amqproute.cli.commands.options import Access, access_options, json_option
-from amqproute.cli.commands.queues import age
+from amqproute.cli.commands.selecting import age
 
 __all__ = ["connection", "link"]
 

@@ -13,6 +13,7 @@ import yaml
 from amqproute.cli import render
 from amqproute.cli.commands.asking import MANAGEMENT, carry_out, entities, entity, query
 from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.selecting import age, message_rows, message_table
 from amqproute.cli.refusal import USAGE, Refusal
 
 __all__ = ["MANAGEMENT", "age", "query", "queue"]
@@ -72,6 +73,44 @@ def show(
         render.json_text(facts)
         return
     render.table(["ATTRIBUTE", "VALUE"], _flat(facts))
+
+
+@queue.command("messages")
+@click.argument("name", required=False)
+@click.option("--to", metavar="DOMAIN", default="", help="Those for a domain, on their way out.")
+@click.option("--where", metavar="SQL", default="", help="Those that a selector fits.")
+@click.option(
+    "--count", default=100, show_default=True, type=click.IntRange(1), help="No more than these."
+)
+@access_options
+@json_option
+def messages(
+    name: str | None,
+    to: str,
+    where: str,
+    count: int,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> None:
+    """List messages on the queue NAME, or on their way to other domains.
+
+    ID names a message for `amqproute why`, retry, expire, delete and reroute. STATE is waiting,
+    deferred (a peer gave it back), held, or in-flight; ATTEMPTS counts how often it was sent.
+    """
+    if name and to:
+        raise Refusal(USAGE, "usage.which", "NAME and --to exclude each other", "give one of them")
+    which: dict[str, Any] = {**({"to": to} if to else {}), **({"where": where} if where else {})}
+    if not which:
+        which = {"all": True}
+    rows, more = message_rows(Access(url, config, trust), which, count, name=name or "")
+    if as_json:
+        render.json_text({"messages": rows, "more": more})
+        return
+    message_table(rows)
+    if more:
+        click.echo(f"there are more than {len(rows)}: --count shows them", err=True)
 
 
 @queue.command("create")
@@ -283,12 +322,3 @@ def _cell(key: str, value: Any) -> Any:
     if key == "oldest-age-ms" and value is not None:
         return age(value)
     return value
-
-
-def age(milliseconds: int) -> str:
-    """Return a time span in one unit that fits."""
-    seconds = milliseconds // 1000
-    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds // size}{unit}"
-    return f"{seconds}s"

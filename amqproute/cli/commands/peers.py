@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``peer``: the other organizations' brokers: what is known of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.commands.asking import ask, entities, in_touch, query
+from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.selecting import age
+from amqproute.cli.refusal import ClientError
+
+__all__ = ["peer"]
+
+COLUMNS: Final = (
+    ("name", "PEER"),
+    ("state", "STATE"),
+    ("waiting", "WAITING"),
+    ("in-flight", "IN-FLIGHT"),
+    ("window", "WINDOW"),
+    ("credit", "CREDIT"),
+    ("failures", "FAILED"),
+    ("next-attempt-ms", "NEXT"),
+    ("last-success-ms", "LAST-OK"),
+    ("level", "LEVEL"),
+    ("host", "HOST"),
+    ("last-code", "LAST-ERROR"),
+    ("holds", "HOLDS"),
+)
+TIMES: Final = ("next-attempt-ms", "last-success-ms", "oldest-arrival-ms")
+
+
+@click.group()
+def peer() -> None:
+    """Other organizations' brokers: what is known of them, and whether they can be reached."""
+
+
+@peer.command("ls")
+@access_options
+@json_option
+def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List the peers that messages go to, or wait for.
+
+    STATE is open, idle, connecting, waiting (for the next attempt, in NEXT), refused (there is no
+    such domain) or held. FAILED counts attempts in a row, CREDIT what the peer still takes, WINDOW
+    what we would have in flight at most. LAST-OK is how long ago the last connection was made.
+    LEVEL is how the peer has proved itself. A peer is forgotten when nothing has gone there for a
+    minute. With --json every attribute is shown.
+    """
+    rows = entities(Access(url, config, trust), "peer")
+    rows.sort(key=lambda row: (-row["waiting"], row["name"]))
+    if as_json:
+        render.json_text({"peers": rows})
+        return
+    now_ms = int(time.time() * 1000)
+    render.table(
+        [heading for _, heading in COLUMNS],
+        ([_cell(key, row.get(key), now_ms) for key, _ in COLUMNS] for row in rows),
+        right="WAITING IN-FLIGHT WINDOW CREDIT FAILED NEXT LAST-OK",
+    )
+
+
+@peer.command("show")
+@click.argument("domain")
+@access_options
+@json_option
+def show(
+    domain: str, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Show all that is known of the peer DOMAIN: the way there, its errors, its connections here.
+
+    DOMAIN is a domain, or a name that `amqproute peer ls` shows.
+    """
+    outbound, inbound = in_touch(Access(url, config, trust), lambda client: _known(client, domain))
+    if as_json:
+        render.json_text({"domain": domain, "peers": outbound, "connections": inbound})
+        return
+    for row in outbound:
+        render.table(["ATTRIBUTE", "VALUE"], _shown(row))
+    for row in inbound:
+        since = age(row.get("age-ms") or 0)
+        click.echo(
+            render.printable(
+                f"connected here from {row['name']} for {since}: container {row['container']}, "
+                f"{row['deliveries-in']} messages in"
+            )
+        )
+
+
+async def _known(client: Client, domain: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    rows = await query(client, "peer")
+    outbound = [row for row in rows if domain in (row["name"], row["domain"])]
+    connections = await query(client, "connection")
+    inbound = [row for row in connections if row["principal"] == f"peer:{domain}"]
+    if not outbound and not inbound:
+        # In the words of the daemon, with its status.
+        try:
+            outbound = [await ask(client, "READ", "peer", domain)]
+        except ClientError as error:
+            raise ClientError(
+                error.exit_code,
+                error.code,
+                f"nothing waits for {domain}, and it is not connected",
+                f"see whether it can be reached with: amqproute peer test {domain}",
+            ) from None
+    return outbound, inbound
+
+
+def _shown(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    shown: list[tuple[str, Any]] = []
+    for key, value in row.items():
+        if isinstance(value, list):
+            shown += [(key, each) for each in value] or [(key, None)]
+        elif key in TIMES:
+            shown.append((key, _moment(value)))
+        else:
+            shown.append((key, value if value != "" else None))
+    return shown
+
+
+def _cell(key: str, value: Any, now_ms: int) -> Any:
+    if key in TIMES:
+        if not value:
+            return None
+        return age(abs(now_ms - value))
+    if key == "holds":
+        return " ".join(value) or None
+    return value if value != "" else None
+
+
+def _moment(milliseconds: int | None) -> str | None:
+    if not milliseconds:
+        return None
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operator verbs on messages to other domains: retry, hold, expire, delete, reroute, why."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
+from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.selecting import age, bulk_options, carry_out_all, meant
+from amqproute.cli.refusal import USAGE, Refusal
+from amqproute.config.units import parse_seconds
+
+__all__ = ["COMMANDS"]
+
+HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "REASON")
+
+
+@click.command()
+@bulk_options
+@access_options
+@json_option
+def retry(
+    ids: Sequence[int],
+    to: str,
+    where: str,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Try to send messages now, instead of when their time would come.
+
+    Ends the back-off of the domains that they are for, and the waiting of messages that a peer has
+    given back. What is held stays held.
+    """
+    which = meant(ids, to, where, everything, yes or dry_run)
+    return carry_out_all(
+        Access(url, config, trust),
+        "RETRY-MESSAGES",
+        which,
+        "tried now",
+        is_dry=dry_run,
+        as_json=as_json,
+    )
+
+
+@click.command()
+@bulk_options
+@click.option("--reason", default="", help="For their senders, in the report.")
+@access_options
+@json_option
+def expire(
+    ids: Sequence[int],
+    to: str,
+    where: str,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    reason: str,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """End the lives of messages: as if their time were over, with reports to their senders.
+
+    They are returned, reported and dead-lettered as their senders asked. Messages in flight stay.
+    """
+    which = {**meant(ids, to, where, everything, yes or dry_run), "reason": reason}
+    return carry_out_all(
+        Access(url, config, trust),
+        "EXPIRE-MESSAGES",
+        which,
+        "expired",
+        is_dry=dry_run,
+        as_json=as_json,
+    )
+
+
+@click.command()
+@bulk_options
+@click.option("--reason", default="", help="For the log.")
+@access_options
+@json_option
+def delete(
+    ids: Sequence[int],
+    to: str,
+    where: str,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    reason: str,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Delete messages on their way to other domains.
+
+    Only senders that asked for reports are told; what should go back to all of them is for
+    `amqproute expire`. Messages in flight stay.
+    """
+    which = {**meant(ids, to, where, everything, yes or dry_run), "reason": reason}
+    return carry_out_all(
+        Access(url, config, trust),
+        "DELETE-MESSAGES",
+        which,
+        "deleted",
+        is_dry=dry_run,
+        as_json=as_json,
+    )
+
+
+@click.command()
+@bulk_options
+@access_options
+@json_option
+def reroute(
+    ids: Sequence[int],
+    to: str,
+    where: str,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Move messages whose addresses lead elsewhere since the configuration was changed.
+
+    To the relay queue of another next hop, or to a node of this broker. The others stay; so does
+    what is in flight. Reload the configuration first.
+    """
+    return carry_out_all(
+        Access(url, config, trust),
+        "REROUTE-MESSAGES",
+        meant(ids, to, where, everything, yes or dry_run),
+        "moved",
+        is_dry=dry_run,
+        as_json=as_json,
+    )
+
+
+@click.command()
+@bulk_options
+@click.option("--reason", default="", help="Shown to everybody who asks why.")
+@click.option("--for", "lasts", metavar="TIME", help="For how long, as in --for 2h.")
+@click.option("--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z.")
+@access_options
+@json_option
+def hold(
+    ids: Sequence[int],
+    to: str,
+    where: str,
+    everything: bool,
+    yes: bool,
+    dry_run: bool,
+    reason: str,
+    lasts: str | None,
+    until: str | None,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Let messages wait: those that are there and those that come later, until released.
+
+    A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
+    stands in `amqproute holds` with who made it and why, and ends with `amqproute release HOLD`
+    or when its time is over. Messages that are held expire as all others do.
+    """
+    which = meant(ids, to, where, everything, yes or dry_run)
+    access = Access(url, config, trust)
+    if dry_run:
+        done = "held"
+        return carry_out_all(access, "RETRY-MESSAGES", which, done, is_dry=True, as_json=as_json)
+    facts = carry_out(
+        access,
+        "HOLD-MESSAGES",
+        "hold",
+        "",
+        {**which, "reason": reason, "until-ms": _until(lasts, until)},
+    )
+    if as_json:
+        render.json_text(facts)
+    else:
+        click.echo(f"{facts['name']}: {facts['reason']}")
+    return 0
+
+
+@click.command()
+@access_options
+@json_option
+def holds(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
+    """List what is held, since when, by whom and why."""
+    rows = entities(Access(url, config, trust), "hold")
+    if as_json:
+        render.json_text({"holds": rows})
+        return
+    now_ms = time.time() * 1000
+    render.table(
+        HOLD_COLUMNS,
+        (
+            (
+                row["name"],
+                row["to"] or None,
+                row["where"] or None,
+                " ".join(map(str, row["ids"])) or None,
+                row["by"],
+                age(int(now_ms - row["since-ms"])),
+                None if not row["until-ms"] else _moment(row["until-ms"]),
+                row["reason"],
+            )
+            for row in rows
+        ),
+    )
+
+
+@click.command()
+@click.argument("holds", metavar="HOLD...", nargs=-1, required=True)
+@access_options
+@json_option
+def release(
+    holds: Sequence[str], url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """End holds, by their ids; what waited for them goes out at once."""
+
+    async def work(client: Client) -> list[dict[str, Any]]:
+        return [await ask(client, "RELEASE-HOLD", "hold", name) for name in holds]
+
+    released = in_touch(Access(url, config, trust), work)
+    if as_json:
+        render.json_text({"released": released})
+        return
+    for facts in released:
+        click.echo(f"{facts['name']}: released ({facts['reason']})")
+
+
+@click.command()
+@click.argument("message", metavar="ID", type=click.IntRange(min=0))
+@access_options
+@json_option
+def why(
+    message: int, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """Say why a message has not gone yet, and which command would change that.
+
+    ID is the number that `amqproute queue messages` shows.
+    """
+    facts = carry_out(Access(url, config, trust), "WHY", "message", str(message))
+    if as_json:
+        render.json_text(facts)
+        return
+    for line in _why_lines(facts):
+        click.echo(render.printable(line))
+
+
+def _why_lines(facts: dict[str, Any]) -> list[str]:
+    waits = f"{facts['bytes']} bytes, here for {age(facts['age-ms'])}"
+    lines = [
+        f"message {facts['id']} on {facts['queue']}, to {facts['to'] or '-'}: {waits}",
+        f"{facts['cause']}: {facts['description']}",
+    ]
+    if facts.get("last-error"):
+        lines.append(f"last error: {facts['last-error']} ({facts['class']})")
+        lines += [f"  {place}" for place in facts["places"]]
+    if facts.get("failed-attempts"):
+        lines.append(f"failed attempts to reach {facts['peer']}: {facts['failed-attempts']}")
+    if facts.get("next-attempt-ms"):
+        lines.append(f"next attempt: {_moment(facts['next-attempt-ms'])}")
+    if facts.get("tries"):
+        lines.append(f"sent before: {facts['tries']} times; {facts['given-back'] or 'no outcome'}")
+    if facts.get("limiter"):
+        lines.append(f"limited by: {facts['limiter']}")
+    if facts.get("expires-ms"):
+        lines.append(f"expires: {_moment(facts['expires-ms'])}")
+    return [*lines, *(f"next: {command}" for command in facts["next"])]
+
+
+def _moment(milliseconds: int) -> str:
+    moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _until(lasts: str | None, until: str | None) -> int:
+    """Return when a hold ends, ms since the epoch; 0 for never."""
+    if lasts is not None and until is not None:
+        raise Refusal(USAGE, "usage.until", "--for and --until exclude each other", "give one")
+    try:
+        if lasts is not None:
+            return int((time.time() + parse_seconds(lasts)) * 1000)
+        if until is None:
+            return 0
+        moment = datetime.fromisoformat(until)
+    except ValueError as error:
+        raise Refusal(
+            USAGE, "usage.until", str(error), "as in --for 2h or --until 2030-01-31T06:00Z"
+        ) from None
+    # Without a zone it is the time on the operator's clock.
+    found = int(moment.timestamp() * 1000)
+    if found <= time.time() * 1000:
+        raise Refusal(USAGE, "usage.until", f"{until} is over", "give a time to come")
+    return found
+
+
+COMMANDS: Final = (retry, hold, holds, release, expire, delete, reroute, why)

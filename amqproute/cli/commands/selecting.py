@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options with which operator verbs say which messages they mean, and what they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.commands.asking import go_through
+from amqproute.cli.commands.options import Access
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
+
+__all__ = ["age", "bulk_options", "carry_out_all", "meant", "message_rows", "message_table"]
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+MESSAGE_COLUMNS: Final = (
+    ("id", "ID"),
+    ("to", "TO"),
+    ("state", "STATE"),
+    ("age-ms", "AGE"),
+    ("bytes", "BYTES"),
+    ("attempts", "ATTEMPTS"),
+    ("message-id", "MESSAGE-ID"),
+)
+
+
+def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ids, --to, --where, --all, --yes and --dry-run."""
+    for add in (
+        click.option("--dry-run", is_flag=True, help="Only count, and show five of them."),
+        click.option("--yes", is_flag=True, help="With --all: yes, all of them."),
+        click.option("--all", "everything", is_flag=True, help="All messages to all domains."),
+        click.option(
+            "--where",
+            metavar="SQL",
+            default="",
+            help="Those that a selector fits, as in --where \"amqp.subject = 'invoice'\".",
+        ),
+        click.option(
+            "--to",
+            metavar="DOMAIN",
+            default="",
+            help="Those for a domain, or on one relay queue (as `amqproute peer ls` names it).",
+        ),
+        click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(min=0)),
+    ):
+        command = add(command)
+    return command
+
+
+def meant(
+    ids: Sequence[int], to: str, where: str, everything: bool, is_sure: bool
+) -> dict[str, Any]:
+    """Return what was given, as a request says it.
+
+    Raises:
+        Refusal: nothing was given, or everything without being sure.
+    """
+    given: dict[str, Any] = {}
+    if ids:
+        given["ids"] = list(ids)
+    if to:
+        given["to"] = to
+    if where:
+        given["where"] = where
+    if everything and given:
+        raise Refusal(
+            USAGE, "usage.all", "--all goes with nothing else", "leave it out, or leave it alone"
+        )
+    if everything and not is_sure:
+        raise Refusal(
+            USAGE, "usage.all", "--all means every message to every domain", "say so with --yes"
+        )
+    if everything:
+        return {"all": True}
+    if not given:
+        raise Refusal(
+            USAGE,
+            "usage.which",
+            "nothing says which messages are meant",
+            "give ids, --to DOMAIN, --where SQL, or --all --yes; ids are shown by: amqproute "
+            "queue messages",
+        )
+    return given
+
+
+def carry_out_all(
+    access: Access,
+    operation: str,
+    which: Mapping[str, Any],
+    done: str,
+    *,
+    is_dry: bool,
+    as_json: bool,
+) -> int:
+    """Have something done to all messages that are meant, and say what was done.
+
+    Args:
+        access: how to get to the daemon.
+        operation: what.
+        which: see `meant`; with whatever else the operation takes.
+        done: what was done, in words: ``deleted``.
+        is_dry: only count.
+        as_json: print JSON.
+
+    Returns:
+        The exit code: 1 if there was nothing to do it to, or some were refused.
+    """
+    total: dict[str, Any] = {"messages": 0, "bytes": 0, "refused": 0, "refused-because": ""}
+    samples: list[dict[str, Any]] = []
+    queues: set[str] = set()
+    with render.progress() as progress:
+        task = progress.add_task(done, total=None)
+
+        def told(facts: dict[str, Any]) -> bool:
+            for key in ("messages", "bytes", "refused"):
+                total[key] += int(facts.get(key) or 0)
+            total["refused-because"] = facts.get("refused-because") or total["refused-because"]
+            samples.extend(facts.get("samples") or [])
+            queues.update(facts.get("queues") or [])
+            progress.update(task, completed=total["messages"])
+            return True
+
+        go_through(access, operation, {**which, **({"dry-run": True} if is_dry else {})}, told)
+    del samples[5:]
+    if as_json:
+        facts = {**total, "dry-run": is_dry, "queues": sorted(queues), "samples": samples}
+        render.json_text(facts)
+    else:
+        count = total["messages"]
+        words = f"would be {done}" if is_dry else f"{done}"
+        click.echo(f"{count} messages {words} ({total['bytes']} bytes)")
+        if samples and (is_dry or count <= len(samples)):
+            message_table(samples)
+        if total["refused"]:
+            render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
+    return NEGATIVE if not total["messages"] or total["refused"] else DONE
+
+
+def message_table(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print messages."""
+    columns = list(MESSAGE_COLUMNS)
+    if any("new-queue" in row for row in rows):
+        columns.insert(2, ("new-queue", "MOVES-TO"))
+    render.table(
+        [heading for _, heading in columns],
+        ([_cell(key, row) for key, _ in columns] for row in rows),
+        right="ID AGE BYTES ATTEMPTS",
+    )
+
+
+def message_rows(
+    access: Access, which: Mapping[str, Any], count: int, *, name: str = ""
+) -> tuple[list[dict[str, Any]], bool]:
+    """Return messages as they wait, and whether there are more."""
+    rows: list[dict[str, Any]] = []
+    more = False
+
+    def told(facts: dict[str, Any]) -> bool:
+        nonlocal more
+        rows.extend(facts["messages"])
+        more = bool(facts.get("cursor")) or len(rows) > count
+        return len(rows) < count
+
+    go_through(access, "LIST-MESSAGES", {**which, "count": count}, told, name=name)
+    return rows[:count], more
+
+
+def _cell(key: str, row: Mapping[str, Any]) -> Any:
+    value = row.get(key)
+    if key == "age-ms" and value is not None:
+        return age(value)
+    if key == "state" and row.get("holds"):
+        return f"held by {', '.join(row['holds'])}"
+    return value
+
+
+def age(milliseconds: int) -> str:
+    """Return a time span in one unit that fits."""
+    seconds = milliseconds // 1000
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

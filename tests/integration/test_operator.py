@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator does about messages that do not move: commands against a running daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import amqproute
+from amqproute.wire.amqp10.types import Symbol
+from tests.integration.support import (
+    Daemon,
+    Wire,
+    Zone,
+    body_of,
+    free_ports,
+    message,
+    until,
+)
+
+ROOT = Path(amqproute.__file__).parent.parent
+
+
+def command(
+    daemon: Daemon, *args: str, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command with the daemon's configuration."""
+    return subprocess.run(
+        [sys.executable, "-m", "amqproute", *args, "--config", str(daemon.file)],
+        capture_output=True,
+        text=True,
+        input=stdin,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+class OperatorCase(SynchronousTestCase):
+    """Alpha, whose partners beta and gamma are out of reach at first."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.zone = Zone()
+        self.addCleanup(self.zone.close)
+        self.dead = free_ports(1)[0]
+        for domain in ("beta.example", "gamma.example"):
+            self.zone.point(domain, self.dead)
+        self.daemon = Daemon(
+            "alpha.example",
+            nameserver=self.zone.port,
+            changes={
+                "nodes": [{"name": "inbox"}],
+                "relay": {"first-retry": 60, "last-retry": 120},
+            },
+        ).start()
+        self.addCleanup(self.daemon.stop)
+        self.addCleanup(self.daemon.check)
+
+    def run_it(self, *args: str, code: int = 0) -> str:
+        """Run a command; assert its exit code; return what it printed."""
+        done = command(self.daemon, *args)
+        self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
+        return done.stdout if not code else done.stderr
+
+    def shown(self, *args: str, code: int = 0) -> Any:
+        """Run a command with --json; return what it printed."""
+        done = command(self.daemon, *args, "--json")
+        self.assertEqual(done.returncode, code, f"{args}\n{done.stdout}\n{done.stderr}")
+        return json.loads(done.stdout)
+
+    def publish(self, to: str, count: int = 3, **properties: Any) -> None:
+        """Put numbered messages on the way to an address."""
+        with Wire(self.daemon.plain) as wire:
+            wire.publish(to, [message(b"%d" % n, to, **properties) for n in range(count)])
+
+    def listed(self, *args: str) -> list[dict[str, Any]]:
+        """Return the messages that are listed."""
+        rows: list[dict[str, Any]] = self.shown("queue", "messages", *args)["messages"]
+        return rows
+
+    def peer(self, domain: str) -> dict[str, Any]:
+        """Return what is known of a peer."""
+        (row,) = self.shown("peer", "show", domain)["peers"]
+        return row  # type: ignore[no-any-return]
+
+    def waiting(self, domain: str = "beta.example") -> Any:
+        """Wait until the first attempt has failed; return the peer."""
+        return until(
+            lambda: (row := self.peer(domain))["state"] == "waiting" and row, "an attempt failed"
+        )
+
+    def beta(self, name: str = "beta.example") -> Daemon:
+        """Start the partner, and point the DNS to it."""
+        beta = Daemon(name, changes={"nodes": [{"name": "orders"}]}).start()
+        self.addCleanup(beta.stop)
+        self.zone.point(name, beta.tls)
+        return beta
+
+
+class VerbTests(OperatorCase):
+    """List, look, retry, hold, expire, delete, reroute."""
+
+    def test_peers(self) -> None:
+        """What is known of a peer that cannot be reached."""
+        self.publish("orders@beta.example", 5)
+        row = self.waiting()
+        self.assertEqual(
+            (row["waiting"], row["failures"], row["last-code"], row["in-flight"]),
+            (5, 1, "connect.refused", 0),
+        )
+        self.assertGreater(row["next-attempt-ms"], 0)
+        lines = self.run_it("peer", "ls").splitlines()
+        self.assertTrue(lines[0].startswith("PEER\tSTATE\tWAITING"))
+        self.assertTrue(lines[1].startswith("beta.example\twaiting\t5\t"), lines)
+        self.assertIn("connect.refused", self.run_it("peer", "show", "beta.example"))
+        words = self.run_it("peer", "show", "delta.example", code=1)
+        self.assertIn("next: see whether it can be reached with: amqproute peer test", words)
+
+    def test_why(self) -> None:
+        """The cause, and the command that changes it; which then does."""
+        self.publish("orders@beta.example", 2)
+        self.waiting()
+        (first, second) = self.listed("--to", "beta.example")
+        facts = self.shown("why", str(first["id"]))
+        self.assertEqual(
+            (facts["cause"], facts["class"], facts["failed-attempts"]),
+            ("back-off", "host, next-host", 1),
+        )
+        self.assertIn("amqproute retry --to beta.example", facts["next"])
+        self.assertIn("next: amqproute peer test", self.run_it("why", str(first["id"])))
+        self.run_it("hold", str(second["id"]), "--reason", "ask the customer first")
+        facts = self.shown("why", str(second["id"]))
+        self.assertEqual((facts["cause"], facts["next"]), ("held", ["amqproute release h1"]))
+        beta = self.beta()
+        self.run_it("retry", "--to", "beta.example")
+        with Wire(beta.plain) as wire:
+            self.assertEqual(body_of(wire.consume("orders", 1)[0]), b"0")
+        self.assertEqual([row["state"] for row in self.listed()], ["held"])
+        self.run_it(*facts["next"][0].split()[1:])
+        with Wire(beta.plain) as wire:
+            self.assertEqual(body_of(wire.consume("orders", 1)[0]), b"1")
+        self.assertIn("no queue holds", self.run_it("why", str(first["id"]), code=1))
+        self.run_it("why", "x", code=2)
+        self.publish("inbox", 1)
+        (row,) = self.listed("inbox")
+        self.assertEqual(self.shown("why", str(row["id"]))["cause"], "no-consumer")
+
+    def test_holds(self) -> None:
+        """For later messages too, over a restart, for a time; a selector lets the others pass."""
+        beta = self.beta()
+        self.run_it("hold", "--to", "beta.example", "--reason", "audit", "--for", "1h")
+        self.publish("orders@beta.example", 2)
+        self.assertEqual(self.peer("beta.example")["state"], "held")
+        self.daemon.kill()
+        self.daemon.start()
+        (held,) = self.shown("holds")["holds"]
+        self.assertEqual((held["name"], held["to"], held["reason"]), ("h1", "beta.example", "audit"))
+        self.assertTrue(held["by"].startswith("uid:"))
+        self.assertGreater(held["until-ms"], held["since-ms"])
+        self.assertEqual(len(self.listed("--to", "beta.example")), 2)
+        self.run_it("hold", "--where", "amqp.subject = 'secret'", "--reason", "not these")
+        self.run_it("release", "h1")
+        self.publish("orders@beta.example", 1, subject="secret")
+        self.publish("orders@beta.example", 1, subject="open")
+        with Wire(beta.plain) as wire:
+            self.assertEqual(len(wire.consume("orders", 3)), 3)
+        self.assertEqual([row["subject"] for row in self.listed()], ["secret"])
+        self.assertIn("not these", self.run_it("holds"))
+        self.run_it("release", "h2", "h9", code=1)
+        with Wire(beta.plain) as wire:
+            self.assertEqual(len(wire.consume("orders", 1)), 1)
+        self.run_it("hold", "--to", "beta.example", "--for", "1h", "--until", "2040-01-01", code=2)
+        self.run_it("hold", "--to", "beta.example", "--until", "2001-01-01", code=2)
+        self.daemon.wait_log(r"uid:\d+: hold h1 \(to beta.example\): audit")
+        self.daemon.wait_log(r"uid:\d+: released h1")
+
+    def test_hold_ends(self) -> None:
+        """By itself, when its time is over."""
+        beta = self.beta()
+        self.run_it("hold", "--to", "beta.example", "--for", "2s")
+        self.publish("orders@beta.example", 1)
+        with Wire(beta.plain) as wire:
+            self.assertEqual(len(wire.consume("orders", 1)), 1)
+        self.assertEqual(self.shown("holds")["holds"], [])
+
+    def test_delete_and_expire(self) -> None:
+        """By id, by domain, by selector; first only counted; reports go back."""
+        for number in range(20):
+            self.publish("orders@beta.example", 1, subject=f"s{number % 4}")
+        self.publish("orders@gamma.example", 2)
+        facts = self.shown("delete", "--where", "amqp.subject = 's1'", "--dry-run")
+        self.assertEqual((facts["messages"], len(facts["samples"])), (5, 5))
+        self.assertEqual(len(self.listed()), 22)
+        (first, *_) = self.listed("--where", "amqp.subject = 's1'", "--to", "beta.example")
+        self.run_it("delete", str(first["id"]), "--reason", "a duplicate")
+        self.assertEqual(self.shown("delete", "--where", "amqp.subject = 's1'")["messages"], 4)
+        self.run_it("delete", "--where", "amqp.subject = 's1'", code=1)
+        self.assertEqual(self.shown("expire", "--to", "gamma.example")["messages"], 2)
+        self.assertEqual(len(self.listed()), 15)
+        self.assertIn("usage.all", self.run_it("delete", "--all", code=2))
+        self.assertIn("usage.which", self.run_it("delete", code=2))
+        self.assertIn("expected", self.run_it("delete", "--where", "subject = = 1", code=2))
+        self.run_it("delete", "--to", "delta.example", code=1)
+        self.assertIn("15 messages deleted", self.run_it("delete", "--all", "--yes"))
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.listed(), [])
+        self.daemon.wait_log(r"uid:\d+: DELETE-MESSAGES \(everything\): 15 messages of amqp\$out/")
+
+    def test_expire_returns(self) -> None:
+        """What an operator expires goes back with the operator's words."""
+        text = message(b"back", "orders@beta.example")
+        with Wire(self.daemon.plain) as wire:
+            wire.publish(
+                "orders@beta.example",
+                [with_annotations(text, {Symbol("x-opt-return-to"): "inbox"})],
+            )
+            self.run_it("expire", "--to", "beta.example", "--reason", "beta has closed down")
+            (got,) = wire.consume("inbox", 1)
+        self.assertIn(b"beta has closed down", got)
+
+    def test_reroute(self) -> None:
+        """A route made later moves what waits: to a gateway, and to a node here."""
+        self.publish("orders@beta.example", 3)
+        self.publish("inbox@gamma.example", 2)
+        self.assertIn("0 messages moved", command(self.daemon, "reroute", "--all", "--yes").stdout)
+        partner = self.beta("partner.example")
+        self.zone.set("gateway.example", "@ A 127.0.0.1")
+        self.daemon.reload(
+            domains=["alpha.example", "gamma.example"],
+            routes=[{"domain": "beta.example", "via": f"amqps://127.0.0.1:{partner.tls}",
+                     "names": ["partner.example"]}],
+        )  # fmt: skip
+        facts = self.shown("reroute", "--to", "gamma.example", "--dry-run")
+        self.assertEqual(
+            (facts["messages"], facts["samples"][0]["new-queue"]), (2, "inbox"), facts
+        )
+        self.assertEqual(self.shown("reroute", "--all", "--yes")["messages"], 5)
+        with Wire(self.daemon.plain) as wire:
+            got = wire.consume("inbox", 2)
+            self.assertEqual([body_of(each) for each in got], [b"0", b"1"])
+        rows = self.listed("--to", f"127.0.0.1:{partner.tls}")
+        self.assertEqual([row["to"] for row in rows][:1] or ["orders@beta.example"],
+                         ["orders@beta.example"])  # fmt: skip
+        until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
+              ["rejected"] == 3, "tried at the gateway")  # fmt: skip
+
+
+def with_annotations(payload: bytes, annotations: dict[Any, Any]) -> bytes:
+    """Put message annotations into a message of `message`."""
+    from tests.integration.test_federation import annotated
+
+    return annotated(payload, annotations)
