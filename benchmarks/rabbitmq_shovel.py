@@ -3,7 +3,7 @@
 
 Run ``python -m benchmarks.rabbitmq_shovel`` where RabbitMQ is installed (Debian: ``apt-get install
 --no-install-recommends rabbitmq-server``; its service need not run). Both systems are measured in
-one invocation, one after the other in each round, in the same two situations:
+one invocation, one after the other in each round, in the same three situations:
 
 backlog
     Durable messages wait in the first broker; then the link starts. From the first look that
@@ -11,6 +11,9 @@ backlog
 live
     Messages are published while the link runs. From the first one to the last one in the second
     broker's queue.
+latency
+    One message after the other, at a thousand a second for five seconds: from its publishing at
+    the first broker to its arrival at a consumer of the second one.
 
 What is set up for RabbitMQ: two nodes of their own (names, ports, directories, epmd), each as
 the package configures it; durable classic queues, persistent messages; a dynamic shovel at the
@@ -39,6 +42,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,6 +59,9 @@ STUCK_SECONDS: Final = 60.0
 UNCONFIRMED: Final = 2000
 BATCH: Final = 200
 BENCH: Final = (sys.executable, "-m", "amqproute", "bench", "relay", "--json")
+RATE: Final = 1000
+LATENCY_MESSAGES: Final = 5000
+"""Of the latency phase: five seconds."""
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
@@ -71,6 +78,7 @@ CHANNEL_OPEN, CHANNEL_OPEN_OK = (20, 10), (20, 11)
 DECLARE, DECLARE_OK = (50, 10), (50, 11)
 CONFIRM_SELECT, CONFIRM_SELECT_OK = (85, 10), (85, 11)
 PUBLISH, ACK, NACK = (60, 40), (60, 80), (60, 120)
+CONSUME, CONSUME_OK, DELIVER = (60, 20), (60, 21), (60, 60)
 
 
 def frame(kind: int, channel: int, payload: bytes) -> bytes:
@@ -86,6 +94,17 @@ def method(channel: int, number: tuple[int, int], arguments: bytes = b"") -> byt
 def short(text: str) -> bytes:
     """Encode a short string."""
     return bytes((len(text),)) + text.encode()
+
+
+def persistent(queue: str, body: bytes) -> bytes:
+    """Encode the publishing of one persistent message to a queue."""
+    # Property flag 12 is delivery-mode; 2 is persistent.
+    header = struct.pack(">HHQHB", 60, 0, len(body), 1 << 12, 2)
+    return (
+        method(1, PUBLISH, b"\0\0" + short("") + short(queue) + b"\0")
+        + frame(HEADER, 1, header)
+        + frame(BODY, 1, body)
+    )
 
 
 class Client:
@@ -129,13 +148,7 @@ class Client:
     def publish(self, queue: str, body: bytes, count: int) -> None:
         """Publish so many persistent messages, and wait until each is confirmed."""
         self._ask(CONFIRM_SELECT, b"\0", CONFIRM_SELECT_OK)
-        # Property flag 12 is delivery-mode; 2 is persistent.
-        header = struct.pack(">HHQHB", 60, 0, len(body), 1 << 12, 2)
-        one = (
-            method(1, PUBLISH, b"\0\0" + short("") + short(queue) + b"\0")
-            + frame(HEADER, 1, header)
-            + frame(BODY, 1, body)
-        )
+        one = persistent(queue, body)
         sent = confirmed = 0
         while confirmed < count:
             while sent < count and sent - confirmed < UNCONFIRMED:
@@ -150,6 +163,28 @@ class Client:
                 # Single acknowledgments may come out of order: then only their number counts.
                 confirmed = max(confirmed, tag) if multiple else confirmed + 1
 
+    def publish_at(self, queue: str, size: int, count: int, rate: float) -> None:
+        """Publish so many messages a second, each with the time of its publishing in the body."""
+        begin = time.monotonic()
+        for number in range(count):
+            wait = begin + number / rate - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+            body = struct.pack(">Q", time.monotonic_ns()).ljust(size, b"\0")
+            self._socket.sendall(persistent(queue, body))
+
+    def consume_timed(self, queue: str, count: int) -> list[float]:
+        """Consume and acknowledge so many messages; return the seconds each was under way."""
+        self._ask(CONSUME, b"\0\0" + short(queue) + short("") + b"\0\0\0\0\0", CONSUME_OK)
+        seconds: list[float] = []
+        while len(seconds) < count:
+            kind, payload = self._next_frame()
+            if kind == BODY:
+                sent: int = struct.unpack_from(">Q", payload)[0]
+                seconds.append((time.monotonic_ns() - sent) / 1e9)
+                self._socket.sendall(method(1, ACK, struct.pack(">QB", len(seconds), 0)))
+        return seconds
+
     def _ask(self, number: tuple[int, int], arguments: bytes, answer: tuple[int, int]) -> bytes:
         self._socket.sendall(method(1, number, arguments))
         return self._expect(answer)
@@ -162,14 +197,18 @@ class Client:
 
     def _next_method(self) -> tuple[tuple[int, int], bytes]:
         while True:
+            kind, payload = self._next_frame()
+            if kind == METHOD:
+                return struct.unpack_from(">HH", payload), payload[4:]
+
+    def _next_frame(self) -> tuple[int, bytes]:
+        while True:
             if len(self._input) >= 7:
                 kind, _, size = struct.unpack_from(">BHI", self._input)
                 if len(self._input) >= 8 + size:
                     payload = self._input[7 : 7 + size]
                     self._input = self._input[8 + size :]
-                    if kind == METHOD:
-                        return struct.unpack_from(">HH", payload), payload[4:]
-                    continue
+                    return kind, payload
             data = self._socket.recv(65536)
             if not data:
                 raise ConnectionResetError("RabbitMQ has closed the connection")
@@ -400,6 +439,28 @@ def shovel_live(messages: int, size: int) -> Figures:
             return figures(messages, time.monotonic() - began, before, (alpha, beta))
 
 
+def shovel_latency(messages: int, size: int) -> Figures:
+    """Measure how long single messages take through RabbitMQ; always the same number of them."""
+    with two_nodes() as (alpha, beta, tls):
+        alpha.set_shovel(beta, tls)
+        with Client(alpha.port) as publisher, Client(beta.port) as consumer:
+            publisher.publish(QUEUE, bytes(size), 1)  # the shovel runs when this one has come
+            wait_for_depth(consumer, 1)
+            load = threading.Thread(
+                target=publisher.publish_at, args=(QUEUE, size, LATENCY_MESSAGES, RATE)
+            )
+            before, began = cpu((alpha, beta)), time.monotonic()
+            load.start()
+            seconds = sorted(consumer.consume_timed(QUEUE, 1 + LATENCY_MESSAGES)[1:])
+            load.join()
+            found = figures(LATENCY_MESSAGES, time.monotonic() - began, before, (alpha, beta))
+    return {
+        **found,
+        "p50": 1000 * seconds[len(seconds) // 2],
+        "p99": 1000 * seconds[len(seconds) * 99 // 100],
+    }
+
+
 def relay(phase: str) -> Callable[[int, int], Figures]:
     """Return the measurement of amqproute in one phase."""
 
@@ -416,7 +477,10 @@ def relay(phase: str) -> Callable[[int, int], Figures]:
         for each in json.loads(done.stdout)["phases"]:
             if each["phase"] == phase:
                 spent = each["cpu-seconds-per-100000"]
-                return {"rate": each["rate"], "alpha": spent["alpha"], "beta": spent["beta"]}
+                found = {"rate": each["rate"], "alpha": spent["alpha"], "beta": spent["beta"]}
+                if phase == "latency":
+                    found.update((name, each["latency-ms"][name]) for name in ("p50", "p99"))
+                return found
         raise BenchmarkError(f"amqproute bench relay did not measure {phase}")
 
     return measure
@@ -427,6 +491,7 @@ Measure = Callable[[int, int], Figures]
 SYSTEMS: Final[Mapping[str, tuple[Measure, Measure]]] = {
     "backlog": (shovel_backlog, relay("backlog")),
     "live": (shovel_live, relay("live")),
+    "latency": (shovel_latency, relay("latency")),
 }
 
 
@@ -452,7 +517,11 @@ def rows(phase: str, theirs: Figures, ours: Figures) -> Iterator[dict[str, Any]]
         ("rate", "messages/s"),
         ("alpha", "CPU s per 100,000, alpha"),
         ("beta", "CPU s per 100,000, beta"),
+        ("p50", "p50, ms"),
+        ("p99", "p99, ms"),
     ):
+        if name not in ours:
+            continue
         better, worse = (ours, theirs) if name == "rate" else (theirs, ours)
         row = {"phase": phase, "figure": label, "shovel": theirs[name], "amqproute": ours[name]}
         yield {**row, "ratio": better[name] / worse[name]}

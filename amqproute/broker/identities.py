@@ -24,6 +24,8 @@ BITS: Final = 64
 _MASK: Final = (1 << BITS) - 1
 _LIST8: Final = b"\x00\x53\x73\xc0"
 _LIST32: Final = b"\x00\x53\x73\xd0"
+_ULONGS: Final = {0x44: 0, 0x53: 1, 0x80: 8}
+"""Octets behind each constructor of a ulong."""
 
 
 class Identities:
@@ -102,6 +104,11 @@ def identity_of(message: Message, with_numbers: bool) -> int:
         return _hash(b"b" if code == 0xA0 else b"s", value)
     if code == 0x98:
         return _hash(b"u", encoded[at + 1 : at + 17])
+    if code in _ULONGS:
+        if not with_numbers:
+            return 0
+        value = encoded[at + 1 : at + 1 + _ULONGS[code]]
+        return _hash(b"n", b"%d" % int.from_bytes(value, "big"))
     return _identity_of_any(message.properties.message_id, with_numbers)
 
 

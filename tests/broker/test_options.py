@@ -49,6 +49,12 @@ def identified(message_id: Any, body: bytes = b"x", durable: bool = True) -> Mes
     return Message(b"".join(parts))
 
 
+def padded(message_id: int) -> Message:
+    """Return a message whose id is a ulong of eight octets, however small it is."""
+    properties = b"\x00\x53\x73\xc0\x0a\x01\x80" + message_id.to_bytes(8, "big")
+    return Message(properties + sections.encode_section(spec.SECTION_DATA, b"x"))
+
+
 class OptionCase(SynchronousTestCase):
     """A queue with options, over a store that is kept."""
 
@@ -330,6 +336,11 @@ class DuplicateTests(OptionCase):
         self.assertEqual(identity_of(short, False), identity_of(wide, False))
         self.assertNotEqual(identity_of(short, False), identity_of(identified(b"ab"), False))
         self.assertNotEqual(identity_of(identified(long), False), 0)
+        for number in (0, 7, 255, 256, 1 << 40):
+            one = identified(ULong(number))
+            self.assertEqual(identity_of(one, False), 0)
+            self.assertEqual(identity_of(one, True), identity_of(padded(number), True))
+            self.assertNotEqual(identity_of(one, True), identity_of(identified(str(number)), True))
         self.assertEqual(identity_of(message(to="q"), True), 0)
         self.assertEqual(identity_of(message(), True), 0)
 
