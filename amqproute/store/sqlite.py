@@ -341,9 +341,7 @@ class SqliteStore:
             (number, name) for number, name in names.items() if name in recovery.queues
         )
         received: dict[str, set[int]] = {}
-        for stream, *row in connection.execute(
-            "SELECT stream, low, high, at, steps FROM receipt ORDER BY number"
-        ):
+        for stream, *row in connection.execute("SELECT stream, low, high, at, steps FROM receipt"):
             received.setdefault(stream, set()).update(read_receipt(*row).ids())
         recovery.received = {stream: sorted(ids) for stream, ids in received.items()}
         for kind, key, value in connection.execute("SELECT kind, key, value FROM note"):

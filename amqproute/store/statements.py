@@ -128,7 +128,9 @@ PLACE = Bulk(
     ") AS v WHERE entry.id = v.column1",
 )
 NAME = Bulk("INSERT OR IGNORE INTO queue (number, name) VALUES ", "(?,?)")
-RECEIPT = Bulk("INSERT INTO receipt (stream, low, high, at, steps) VALUES ", "(?,?,?,?,?)")
+RECEIPT = Bulk(
+    "INSERT OR REPLACE INTO receipt (stream, low, high, at, steps) VALUES ", "(?,?,?,?,?)"
+)
 NOTE = Bulk("INSERT OR REPLACE INTO note (kind, key, value) VALUES ", "(?,?,?)")
 
 
@@ -321,25 +323,27 @@ def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> No
 
 
 def _receipt_row(stream: str, receipt: Receipt) -> tuple[Any, ...]:
-    steps = json.dumps(receipt.steps, separators=(",", ":")) if receipt.steps else None
+    steps = json.dumps(receipt.steps, separators=(",", ":")) if receipt.steps else ""
     return (stream, receipt.low, receipt.high, receipt.at_ms, steps)
 
 
 def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
     connection.execute("DELETE FROM receipt WHERE stream = ? AND high < ?", (stream, below))
     cut = connection.execute(
-        "SELECT number, low, high, at, steps FROM receipt"
-        " WHERE stream = ? AND high >= ? AND low < ?",
+        "SELECT low, high, at, steps FROM receipt WHERE stream = ? AND high >= ? AND low < ?",
         (stream, below, below),
     ).fetchall()
-    for number, low, high, at_ms, steps in cut:
-        connection.execute("DELETE FROM receipt WHERE number = ?", (number,))
+    for low, high, at_ms, steps in cut:
+        connection.execute(
+            "DELETE FROM receipt WHERE stream = ? AND high = ? AND low = ? AND steps = ?",
+            (stream, high, low, steps),
+        )
         rest = read_receipt(low, high, at_ms, steps).without_below(below)
         if rest is not None:
             RECEIPT.run(connection, _receipt_row(stream, rest))
 
 
-def read_receipt(low: int, high: int, at_ms: int, steps: str | None) -> Receipt:
+def read_receipt(low: int, high: int, at_ms: int, steps: str) -> Receipt:
     """A receipt from its row."""
     return Receipt(low, high, tuple(json.loads(steps)) if steps else (), at_ms)
 
