@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Many destinations, three of them bad: whether the others notice.
+
+The destinations are domains of one broker (beta), so that a hundred of them fit on a machine:
+alpha has a queue, a connection and a back-off for each all the same. The bad ones are ends of
+lines: one resets each connection, one takes it and says nothing, one passes a little on at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from amqproute.cli.load import CREDIT, Connected, Numbering
+from amqproute.cli.pair import QUEUE, Pair
+from amqproute.net.authority import issue
+from amqproute.wire.amqp10 import spec
+from tests.network.campaign import Finding, Scenario
+from tests.network.grounds import amend, logged, quiet
+from tests.network.line import Line
+
+__all__ = ["BadNeighbors"]
+
+BAD = 3
+FIRST_RETRY = 0.5
+CONNECT_TIMEOUT = 5.0
+DRAIN_SECONDS = 30.0
+
+
+class Spread:
+    """Publishes to many domains in turn, at a rate, over one link to the transfer service."""
+
+    def __init__(self, connected: Connected, domains: list[str], total: int, rate: float) -> None:
+        self.accepted = 0
+        self.sent = 0
+        self.others: list[str] = []
+        self._connected = connected
+        self._rate = rate
+        self._total = total
+        self._numberings = [Numbering(total, 64, f"{QUEUE}@{domain}") for domain in domains]
+        self._link = connected.attach("sender", "amqp$transfer", self)
+        self._started = time.monotonic()
+
+    @property
+    def is_done(self) -> bool:
+        """All are sent and have an outcome."""
+        return self.accepted + len(self.others) == self._total
+
+    def offer(self) -> None:
+        """Send what is due."""
+        due = min(self._total, int((time.monotonic() - self._started) * self._rate))
+        stamp = time.monotonic_ns()
+        for number in range(self.sent, min(due, self.sent + self._link.sendable)):
+            numbering = self._numberings[number % len(self._numberings)]
+            payload = numbering.encode(number, stamp)
+            self._link.send((payload,), number.to_bytes(8, "big"))
+            self.sent = number + 1
+
+    def event(self, event: Any) -> None:
+        """Take outcomes."""
+        if not event.settled:
+            self._link.session.settle(event.deliveries)
+        if type(event.state) is spec.Accepted:
+            self.accepted += len(event.deliveries)
+        else:
+            self.others += [str(event.state)] * len(event.deliveries)
+
+
+class Gather:
+    """Takes what arrives and remembers how long each message took."""
+
+    def __init__(self, connected: Connected, destinations: int) -> None:
+        self.took: dict[int, tuple[int, int]] = {}
+        self.copies = 0
+        self.good = 0
+        self._destinations = destinations
+        self._numbering = Numbering(1, 64)
+        self._link = connected.attach("receiver", QUEUE, self)
+        self._link.flow(CREDIT)
+
+    def event(self, event: Any) -> None:
+        """Take and accept."""
+        now = time.monotonic_ns()
+        for delivery in event.deliveries:
+            number, stamp = self._numbering.decode(delivery.payload)
+            if number in self.took:
+                self.copies += 1
+                continue
+            self.good += number % self._destinations >= BAD
+            self.took[number] = (stamp, now - stamp)
+        self._link.session.settle(event.deliveries, spec.Accepted())
+        if self._link.credit < CREDIT // 2:
+            self._link.flow(CREDIT)
+
+
+@dataclass(slots=True)
+class Lap:
+    """What one lap has shown; times in ms."""
+
+    p50: float
+    p99: float
+    missing: int
+    copies: int
+    calls: list[float]
+    failures: int
+
+
+@dataclass(frozen=True)
+class BadNeighbors(Scenario):
+    """Of many destinations one is dead, one a black hole, one slow.
+
+    Attributes:
+        destinations: how many, the three bad ones among them.
+        laps: of each kind, without and with the bad ones in turn.
+        seconds: of load in a lap.
+        warm_seconds: at its beginning that are not measured: every connection is made then.
+        rate: messages a second over all destinations.
+        tolerance: by how much the p99 of the good ones may rise.
+    """
+
+    destinations: int = 100
+    laps: int = 3
+    seconds: float = 20.0
+    warm_seconds: float = 6.0
+    rate: float = 600.0
+    tolerance: float = 0.10
+    claim: ClassVar[str] = (
+        "p99 of the good ones rises by at most the tolerance; the dead one is called once for "
+        "each back-off; nothing for a good one is lost or comes twice"
+    )
+
+    def run(self, finding: Finding) -> None:
+        """Run laps without and with the bad ones, in turn."""
+        laps: dict[bool, list[Lap]] = {False: [], True: []}
+        for lap in range(self.laps * 2):
+            has_bad = bool(lap % 2)
+            laps[has_bad].append(self.lap(finding, has_bad))
+        for has_bad, words in ((False, "all well"), (True, "three bad")):
+            found = laps[has_bad]
+            finding.figures[f"p50, {words} (ms)"] = f"{_median(found, 'p50'):.1f}"
+            finding.figures[f"p99, {words} (ms)"] = f"{_median(found, 'p99'):.1f}"
+            finding.figures[f"p99 of each lap, {words}"] = ", ".join(f"{x.p99:.1f}" for x in found)
+        ratio = _median(laps[True], "p99") / _median(laps[False], "p99")
+        finding.figures["p99 with the bad ones : without"] = f"{ratio:.2f}"
+        finding.figures["calls of the dead one in a lap"] = ", ".join(
+            str(len(each.calls)) for each in laps[True]
+        )
+        finding.hold(ratio <= 1 + self.tolerance, f"p99 rose to {ratio:.2f} of what it was")
+        every = laps[False] + laps[True]
+        missing, copies = sum(x.missing for x in every), sum(x.copies for x in every)
+        finding.figures["lost"] = missing
+        finding.figures["duplicated"] = copies
+        finding.hold(not missing, f"{missing} messages for good destinations did not arrive")
+        finding.hold(not copies, f"{copies} messages came twice")
+        for lap_found in laps[True]:
+            self._hold_back_off(finding, lap_found.calls)
+
+    def _hold_back_off(self, finding: Finding, calls: list[float]) -> None:
+        finding.hold(calls, "the dead one was never called")
+        for number, (before, after) in enumerate(itertools.pairwise(calls)):
+            least = min(FIRST_RETRY * 2**number, 60) * 0.8
+            # The call itself takes a moment, and the pause begins at its end.
+            finding.hold(
+                after - before >= least,
+                f"call {number + 2} of the dead one came {after - before:.2f} s after the one "
+                f"before, the back-off is {least:.2f} s at least",
+            )
+
+    def lap(self, finding: Finding, has_bad: bool) -> Lap:
+        """Run both brokers once."""
+        domains = [f"d{number}.example" for number in range(self.destinations)]
+        settings = {
+            "relay": {
+                "first-retry": FIRST_RETRY,
+                "last-retry": 60,
+                "connect-timeout": CONNECT_TIMEOUT,
+            }
+        }
+        with contextlib.ExitStack() as stack:
+            pair = stack.enter_context(Pair(settings=settings))
+            ports = [pair.beta.tls_port] * self.destinations
+            dead = None
+            if has_bad:
+                lines = [
+                    stack.enter_context(contextlib.closing(line))
+                    for line in (
+                        Line(mood="refusing"),
+                        Line(mood="silent"),
+                        Line(pair.beta.tls_port, delay=0.2),
+                    )
+                ]
+                dead = lines[0]
+                ports[:BAD] = [line.port for line in lines]
+            self._furnish(pair, domains, ports)
+            pair.start()
+            took, accepted_all = self._drive(pair, domains)
+            finding.hold(accepted_all, "alpha did not accept everything")
+            failures = len(logged(pair.alpha, r"d0\.example (?:cannot be reached|is dead)"))
+            calls = list(dead.called_at) if dead is not None else []
+            quiet(finding, pair.daemons)
+        begin = min(stamp for stamp, _ in took.took.values()) + int(self.warm_seconds * 1e9)
+        good = {n for n in range(self.total) if n % self.destinations >= BAD}
+        ordered = sorted(
+            took.took[n][1] for n in good if n in took.took and took.took[n][0] >= begin
+        )
+        return Lap(
+            ordered[len(ordered) // 2] / 1e6,
+            ordered[len(ordered) * 99 // 100] / 1e6,
+            len(good - took.took.keys()),
+            took.copies,
+            calls,
+            failures,
+        )
+
+    @property
+    def total(self) -> int:
+        """Messages of a lap."""
+        return int(self.rate * (self.seconds + self.warm_seconds))
+
+    def _furnish(self, pair: Pair, domains: list[str], ports: list[int]) -> None:
+        """Give beta the domains, a certificate that names them, and the zone their records."""
+        tls = pair.directory / "tls"
+        (issued,) = issue(
+            tls,
+            [pair.beta.domain],
+            dns_names=[pair.beta.domain, *domains],
+            srv_names=[],
+            folder="many",
+        )
+        shutil.copy(issued.chain, tls / pair.beta.domain / "chain.pem")
+        shutil.copy(issued.private_key, tls / pair.beta.domain / "key.pem")
+        amend(pair.beta, {"domains": [pair.beta.domain, *domains]})
+        records = [
+            f"_amqps._tcp.{domain}. SRV 10 0 {port} {pair.beta.host}."
+            for domain, port in zip(domains, ports, strict=True)
+        ]
+        with (pair.directory / "zone.txt").open("a") as zone:
+            zone.write("\n".join(records) + "\n")
+
+    def _drive(self, pair: Pair, domains: list[str]) -> tuple[Gather, bool]:
+        """Publish and consume until everything for the good ones has come."""
+        good = sum(1 for n in range(self.total) if n % self.destinations >= BAD)
+        with (
+            Connected(pair.beta.unix, "gather") as far,
+            Connected(pair.alpha.unix, "spread") as near,
+        ):
+            gather = Gather(far, self.destinations)
+            spread = Spread(near, domains, self.total, self.rate)
+            end = time.monotonic() + self.total / self.rate + DRAIN_SECONDS
+            while time.monotonic() < end:
+                spread.offer()
+                near.turn(0.001)
+                far.turn(0.001)
+                if spread.is_done and gather.good >= good:
+                    break
+            return gather, spread.accepted == self.total
+
+
+def _median(laps: list[Lap], name: str) -> float:
+    return statistics.median(getattr(lap, name) for lap in laps)
