@@ -19,18 +19,20 @@ from amqproute.broker.receipts import Stream
 from amqproute.broker.transaction import Transaction
 from amqproute.broker.transactions import Transactions
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, StoreUnavailable
+from amqproute.errors import AmqpError, ResourceLimitExceeded, StoreUnavailable
 from amqproute.frontends.attaching import Attaching
 from amqproute.frontends.complaints import Complaints, short
+from amqproute.frontends.contract import Contract
 from amqproute.frontends.coordinator import Coordinator
 from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.links import Links, Waiting
 from amqproute.frontends.outbound import Outbound
+from amqproute.frontends.refusal import error_of
 from amqproute.frontends.shared import Shared
 from amqproute.frontends.suspended import Taken
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
-from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, PROBE, NextHop, Principal
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
@@ -50,10 +52,12 @@ class Frontend:
 
     Attributes:
         principal: who is there; anonymous until proved otherwise.
+        contract: what it may ask of us, once it has opened; None if nobody has a contract.
         links: its links.
         attaching: answers attaches.
         complaints: what it has done wrong.
         transactions: what it has declared and not discharged.
+        probe: the id that it has given itself as a prober; empty for none.
     """
 
     log = Logger()
@@ -71,6 +75,7 @@ class Frontend:
         self.now_ms = shared.now_ms
         self.facts = facts
         self.principal: Principal = ANONYMOUS_PRINCIPAL
+        self.contract: Contract | None = None
         self.since_ms = shared.now_ms()
         self.is_paused = False
         self.transactions = Transactions(
@@ -87,6 +92,7 @@ class Frontend:
         self._uncommitted_bytes = 0
         self._is_open = False
         self._is_refused = False
+        self.probe = ""
         self.complaints = Complaints(self.log, shared.seconds, self._who)
         self.links = Links(self)
         self.attaching = Attaching(self)
@@ -182,6 +188,8 @@ class Frontend:
         """See `IConnectionUser.lost`."""
         self.shared.frontends.discard(self)
         self.links.lost()
+        if self.contract is not None:
+            self.contract.disconnect(self)
         self.shared.suspended.connection_lost(self)
         self.complaints.tell_silence()
         self._pump = None
@@ -337,6 +345,7 @@ class Frontend:
 
     def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
         self._is_refused = True
+        self.seen("sasl", "sasl.refused", f"{event.mechanism or 'SASL'}: {event.reason}")
         self.log.warn(
             "{connection} refused: {mechanism} authentication failed: {reason}",
             connection=self.facts.remote,
@@ -346,12 +355,23 @@ class Frontend:
 
     def _open_received(self, event: ev.OpenReceived) -> None:
         if not self.shared.serves(event.open.hostname):
-            self.close(
-                conditions.NOT_FOUND, f"no broker named {event.open.hostname!r} is served here"
-            )
+            words = f"no broker named {event.open.hostname!r} is served here"
+            self.seen("open", conditions.NOT_FOUND, words)
+            self.close(conditions.NOT_FOUND, words)
             return
+        if self.shared.contracts is not None:
+            contract = self.shared.contracts.of(self.principal)
+            try:
+                contract.connect(self)
+            except ResourceLimitExceeded as error:
+                self._refuse_open(error)
+                return
+            self.contract = contract
         self.connection.open()
         self._is_open = True
+        self.probe = short(str((event.open.properties or {}).get(PROBE) or ""))
+        if self.probe:
+            self.seen("open", "ok", "")
         self.log.info(
             "{connection} opened by {principal}, container {container}{tls}",
             connection=self.facts.remote,
@@ -362,6 +382,12 @@ class Frontend:
         if self.principal.kind == "peer":
             self.shared.when_peer(self.principal)
 
+    def _refuse_open(self, error: AmqpError) -> None:
+        self._is_refused = True
+        self.complaints.add("{connection} ({principal}) refused: {error}", error=str(error))
+        self.connection.close(error_of(error))
+        self.flush()
+
     def _connection_closed(self, event: ev.ConnectionClosed) -> None:
         if event.error is None:
             if self._is_open:
@@ -369,6 +395,8 @@ class Frontend:
             return
         if self._is_refused:
             return  # it has been said why
+        if not self._is_open:
+            self.seen("open", event.error.condition, event.error.description or "")
         level = self.log.warn if event.by_fault else self.log.info
         level(
             "{connection} ({principal}) closed{why}: {condition}: {description}",
@@ -421,6 +449,7 @@ class Frontend:
         context = event.link.context
         if isinstance(context, Inbound):
             if event.link.is_active:
+                context.arrived(event.deliveries)
                 taken = context.received(event.deliveries, self._current())
                 if taken:
                     self._taken.append((context, taken))
@@ -544,6 +573,11 @@ class Frontend:
         batch.commit().addErrback(self.broken, "forgetting a stream of receipts")
 
     # -- what goes wrong -------------------------------------------------------------------------
+
+    def seen(self, step: str, code: object, words: str) -> None:
+        """Have it known what a prober, or somebody who is refused, came to."""
+        remote, who = self.facts.remote, str(self.principal)
+        self.shared.when_seen(step, remote, who, str(code), short(words), self.probe)
 
     def _who(self) -> dict[str, str]:
         return {"connection": self.facts.remote, "principal": str(self.principal)}

@@ -72,6 +72,8 @@ class Attaching:
                     f"this connection has {len(self._links.attached)} links, no more are allowed",
                     info={"limiter": "max-links"},
                 )
+            if self._frontend.contract is not None:
+                self._frontend.contract.check_links()
             if isinstance(event.attach.target, spec.Coordinator) and link.role == "receiver":
                 self._join_coordinator(link, event.attach)
                 return
@@ -168,6 +170,7 @@ class Attaching:
             if waiting.deliveries and isinstance(link.context, Inbound):
                 for delivery in waiting.deliveries:
                     delivery.rcv_settle_mode = max(delivery.rcv_settle_mode, link.rcv_settle_mode)
+                link.context.arrived(waiting.deliveries)
                 self._frontend.put_now(link.context, waiting.deliveries)
         self._frontend.flush()
 
@@ -230,6 +233,8 @@ class Attaching:
         else:
             info: dict[str, Any] = {Symbol(key): value for key, value in error.info.items()}
             link.refuse(error.condition, error.description, info or None)
+        if self._frontend.probe or self._frontend.principal.kind == "peer":
+            self._frontend.seen("attach", error.info.get("code") or error.condition, str(error))
         self._frontend.complaints.add(
             "{connection} ({principal}) link {link} refused: {error}",
             link=short(link.name),
@@ -308,15 +313,22 @@ class Attaching:
         self._links.attached.add(link)
         if isinstance(found.node, Queue | Topic):
             found.node.publishers.join(inbound)
+        contract = self._frontend.contract
+        if contract is not None:
+            inbound.take_part(contract)
         inbound.grant()
 
     def _most_octets(self, link: Link, acts_at_once: bool) -> int | None:
-        """Return the largest message a service takes, which has it in memory; None: the usual."""
-        if not acts_at_once:
-            return None
-        return min(
-            SERVICE_BYTES, link.session.connection.settings.max_message_size or SERVICE_BYTES
-        )
+        """Return the largest message that is taken on a link; None: the usual one.
+
+        A service has it in memory; a sender may have a contract.
+        """
+        contract = self._frontend.contract
+        bounds = [SERVICE_BYTES] if acts_at_once else []
+        if contract is not None and contract.terms.max_message_size is not None:
+            bounds.append(contract.terms.max_message_size)
+        usual = link.session.connection.settings.max_message_size
+        return min(*bounds, usual or bounds[0]) if bounds else None
 
     def _join_when_known(self, link: Link, attach: spec.Attach, taken: Taken) -> None:
         """Answer when it is decided what becomes of what came on the link before it was lost."""

@@ -28,6 +28,7 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
+from amqproute.frontends.contract import Contract, Part
 from amqproute.frontends.intake import Intake
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.frontends.suspended import Retention, Taken, told
@@ -58,6 +59,7 @@ class Inbound:
 
     Attributes:
         retention: how long what is known outlives the link; None: it goes with it.
+        part: what it has of its sender's contract; None without one.
     """
 
     log = Logger()
@@ -75,6 +77,7 @@ class Inbound:
         "_uncommitted",
         "link",
         "origin",
+        "part",
         "retention",
         "taken",
         "target",
@@ -106,6 +109,7 @@ class Inbound:
         # Whoever asks the services may make room by it.
         self._is_braked = not getattr(target, "acts_at_once", False)
         self._intake: Intake | None = None
+        self.part: Part | None = None
 
     def __repr__(self) -> str:
         return (
@@ -122,22 +126,39 @@ class Inbound:
             return
         if self._is_braked and not self._gate.is_open:
             if link.credit:
-                link.flow(0)
-                self._frontend.flush()
+                self._flow(0)
             return
         target = self.target
         shares = isinstance(target, Queue | Topic)
         space = target.publishers.allowance(self) if shares else target.space()
         unconfirmed = len(self.taken.outcomes) - len(self._earlier)
-        room = min(self.window - self._uncommitted - unconfirmed, space)
+        bounded = shares
+        ceiling = space
+        if self.part is not None:
+            part = self.part
+            allowed = part.contract.allowance(part, self._uncommitted, self.window)
+            ceiling = min(space, allowed)
+            bounded = True
+        room = min(self.window - self._uncommitted - unconfirmed, ceiling)
         if room > link.credit and (link.credit <= self.window // 2 or room < self.window // 2):
-            link.flow(room)
-            self._frontend.flush()
-        elif shares and max(0, space) < link.credit:
-            link.flow(max(0, space))  # there are more of us than before (F-03)
-            self._frontend.flush()
+            self._flow(room)
+        elif bounded and max(0, ceiling) < link.credit:
+            self._flow(max(0, ceiling))  # there are more of us than before (F-03)
         if room <= 0 and (shares or space <= 0):
             target.when_space(self.grant)
+
+    def take_part(self, contract: Contract) -> None:
+        """Go by the sender's contract from now on; services are outside of it."""
+        if self._is_braked and contract.terms:
+            self.part = contract.join(self)
+            self.part.paid = self.link.credit
+        self.origin.account = contract.account
+
+    def _flow(self, credit: int) -> None:
+        self.link.flow(credit)
+        if self.part is not None:
+            self.part.granted(credit)
+        self._frontend.flush()
 
     @property
     def granted(self) -> int:
@@ -145,6 +166,12 @@ class Inbound:
         return self.link.credit
 
     # -- deliveries ----------------------------------------------------------------------------
+
+    def arrived(self, deliveries: Sequence[Delivery]) -> None:
+        """Count deliveries against the sender's contract, once, when they come."""
+        if self.part is not None:
+            octets = sum([len(delivery.payload) for delivery in deliveries])
+            self.part.received(len(deliveries), octets)
 
     def received(self, deliveries: Sequence[Delivery], batch: Any) -> list[Delivery]:
         """Put deliveries on the target within the batch.
@@ -211,6 +238,8 @@ class Inbound:
         """
         if delivery.message_format:
             raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
+        if self.part is not None:
+            self.part.contract.check_message()
         message = Message(delivery.payload, delivery.rest)
         most = self._frontend.limits.header_bytes
         if message.bare_from > most:
@@ -309,7 +338,10 @@ class Inbound:
         """Take a part of a very large message."""
         delivery = event.delivery
         intake = self._intake
-        if intake is None or intake.delivery is not delivery:
+        is_new = intake is None or intake.delivery is not delivery
+        if self.part is not None:
+            self.part.received(int(is_new), sum(map(len, event.parts)))
+        if intake is None or is_new:
             intake = self._intake = Intake(self._frontend, self, delivery, self._rest_is_here)
             self._frontend.transactions.postpone(delivery)
             if self._earlier and delivery.tag in self._earlier:

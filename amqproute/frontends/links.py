@@ -17,8 +17,9 @@ from amqproute.broker.options import Lifetime
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
 from amqproute.broker.topic import Topic
-from amqproute.errors import AmqpError
+from amqproute.errors import AmqpError, UnauthorizedAccess
 from amqproute.frontends.complaints import short
+from amqproute.frontends.contract import Contract
 from amqproute.frontends.coordinator import Coordinator
 from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.outbound import Outbound
@@ -200,6 +201,8 @@ class Links:
             target = context.target
             if isinstance(target, Queue | Topic):
                 target.publishers.leave(context)
+            if context.part is not None:
+                context.part.leave()
             if keeps and context.retention is not None:
                 self._suspend(link, link.target, context.retention, context.suspend())
             else:
@@ -255,21 +258,53 @@ class Links:
             else:
                 continue
             if link.is_active and is_gone(node, address):
-                held = list(link.unsettled.values())
-                link.detach(
-                    error=spec.Error(
-                        condition=conditions.RESOURCE_DELETED,
-                        description=f"{address} does not exist any more",
-                    )
+                words = f"{address} does not exist any more"
+                self._detach(
+                    link, spec.Error(condition=conditions.RESOURCE_DELETED, description=words)
                 )
-                self.drop(link, held)
-                self._frontend.flush()
+
+    def detach_unauthorized(self) -> int:
+        """Detach links to whose node the other side may not attach any more; return how many."""
+        count = 0
+        principal = self._frontend.principal
+        for link in tuple(self.attached):
+            context = link.context
+            if not link.is_active or not isinstance(context, Inbound | Outbound):
+                continue
+            try:
+                if isinstance(context, Inbound):
+                    self._shared.termini.check_target(link.target, principal)
+                else:
+                    self._shared.termini.check_source(link.source, principal, context.copies)
+            except UnauthorizedAccess as error:
+                count += 1
+                self._detach(
+                    link, spec.Error(condition=error.condition, description=error.description)
+                )
+        return count
+
+    def _detach(self, link: Link, error: spec.Error) -> None:
+        held = list(link.unsettled.values())
+        link.detach(error=error)
+        self.drop(link, held)
+        self._frontend.flush()
 
     def grant(self) -> None:
         """Bring the senders' credit in line with what they may have now."""
         for link in tuple(self.attached):
             if isinstance(link.context, Inbound):
                 link.context.grant()
+
+    def go_by(self, contract: Contract) -> None:
+        """Have the links that are sent on go by changed terms."""
+        for link in tuple(self.attached):
+            context = link.context
+            if isinstance(context, Inbound):
+                if context.part is not None:
+                    context.part.leave()
+                    context.part = None
+                context.take_part(contract)
+                context.grant()
 
     def stop_taking(self) -> None:
         """Revoke the senders' credit; called when the daemon stops."""

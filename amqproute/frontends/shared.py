@@ -11,6 +11,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import HeldMemory
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
+from amqproute.frontends.contract import Contracts
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.suspended import SuspendedLinks
 from amqproute.frontends.terminus import Termini
@@ -39,7 +40,10 @@ class Shared:
         serves: whether the host name of an open is one of ours (A-16).
         suspended: links that are detached and may come back.
         memory: octets of messages on their way, of all connections.
+        contracts: what each peer and user may ask of us; None: nobody has any.
         when_peer: called with the domains a peer has proved, when it opens.
+        when_seen: called with (step, remote, who, code, words, probe) for probes that open, and
+            for whoever is refused; see `services.probes`.
     """
 
     broker: Broker
@@ -54,6 +58,8 @@ class Shared:
     links: dict[tuple[str, str, str, str], tuple[Frontend, Link]] = field(default_factory=dict)
     serves: Callable[[str | None], bool] = lambda _: True
     when_peer: Callable[[Principal], None] = lambda _: None
+    when_seen: Callable[[str, str, str, str, str, str], None] = lambda *_: None
+    contracts: Contracts | None = None
     is_stopping: bool = False
     memory: HeldMemory = field(init=False)
     suspended: SuspendedLinks = field(init=False)
@@ -81,6 +87,14 @@ class Shared:
         for frontend in tuple(self.frontends):
             frontend.links.detach_from(is_gone)
         self.suspended.expire_from(is_gone)
+
+    def detach_unauthorized(self) -> int:
+        """End the links whose holders have lost the right to them; return how many.
+
+        Called when the access rules have changed. What a suspended link may is asked when it
+        comes back.
+        """
+        return sum([each.links.detach_unauthorized() for each in tuple(self.frontends)])
 
 
 __all__ = ["Shared"]

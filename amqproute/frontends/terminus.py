@@ -16,10 +16,11 @@ all containers of one user.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from amqproute.address import TRANSFER_NODE, from_compatibility, is_reserved, parse
+from amqproute.address import PROBE_NODE, TRANSFER_NODE, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
 from amqproute.broker.dynamic import read_lifetime, read_terms
@@ -40,10 +41,11 @@ from amqproute.errors import (
     NotImplementedHere,
     PreconditionFailed,
     UnauthorizedAccess,
+    Unresolved,
 )
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.message import Message
-from amqproute.values import Local, Origin, Principal
+from amqproute.values import SEEN_AS, Local, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 
@@ -160,6 +162,8 @@ class Termini:
             node, kind = self._transfer(principal), QUEUE
         else:
             node = self._target_node(target.address, principal)
+            if target.address == PROBE_NODE:
+                mode = {**mode, SEEN_AS: str(principal)}
             kind = TOPIC if isinstance(node, Topic) else QUEUE
         return Found(
             node,
@@ -181,6 +185,9 @@ class Termini:
     def _target_node(self, text: str, principal: Principal) -> Any:
         if text == TRANSFER_NODE:
             return self._transfer(principal)
+        if text == PROBE_NODE:
+            self._transfer(principal)  # whoever may come at all may ask what would become of it
+            return self._broker.target(text)
         if is_reserved(text) and "@" not in text:
             self._require(principal, (Verb.MANAGE,), text)
             return self._broker.target(text)
@@ -212,6 +219,35 @@ class Termini:
         if principal.kind != "peer":
             self._require(principal, (Verb.PUBLISH,), TRANSFER_NODE)
         return self._service
+
+    # -- after the access rules have changed -----------------------------------------------------
+
+    def check_target(self, target: Any, principal: Principal) -> None:
+        """Look whether who sends on a link still may; its messages are judged one by one.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+        if target is None or target.dynamic:
+            return  # a dynamic node is its creator's
+        with suppress(NotAllowed, NotFound, Unresolved):
+            if target.address is None:
+                self._transfer(principal)
+            else:
+                self._target_node(target.address, principal)
+
+    def check_source(self, source: Any, principal: Principal, copies: bool) -> None:
+        """Look whether who receives on a link still may.
+
+        Raises:
+            UnauthorizedAccess: not any more.
+        """
+        if source is None or source.dynamic or source.address is None:
+            return
+        with suppress(NotAllowed, NotFound):
+            node = self._source_node(source.address, principal, copies)
+            if isinstance(node, Topic):
+                self._require(principal, (Verb.CONSUME,), node.name)
 
     # -- where a client receives from ------------------------------------------------------------
 

@@ -1,0 +1,471 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one sender may ask of this broker: a contract for each peer and each user.
+
+A `Contract` counts over all connections of its holder, so that more connections get nobody more.
+Its terms are of two kinds.
+
+**Pressure.** Rates, a share of the store and the deliveries under way are kept by credit alone: a
+holder that comes near one of them is granted less, and less is what it sends. Nothing is refused,
+nothing is lost, and its messages wait where they come from.
+
+* *messages per second*: a bucket with a second's worth. Credit is paid for in tokens when it is
+  granted and given back when it is revoked, so whoever keeps to its credit keeps to its rate.
+* *bytes per second*: the same, paid when the octets arrive; before, the mean size stands for them.
+* *spool*: octets that its messages occupy here, in `amqproute.broker.accounts`. From three
+  quarters on the credit falls in proportion to what is left, and is nothing when nothing is left.
+* *credit*: deliveries granted, or taken and not yet committed, over all its links.
+
+What there is is divided among the holder's links that send, each part at least one.
+
+**Refusal** meets only what no credit can prevent: one connection or link more than agreed, a
+larger message (by the engine, which knows the link's maximum), and who sends without credit: past
+a second's worth of messages that were never granted, or with its share of the store used up. The
+error is ``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retry-after`` (seconds).
+
+The log hears when a holder begins to be held back, by what, and when that has been over for
+`QUIET_SECONDS`; never of single messages.
+
+Why the others do not notice a flood: whatever arrives in one read is one batch, and one read is
+bounded; whoever has no credit has nothing to read; and a holder's part of what waits for the disk
+is bounded by its credit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from amqproute.broker.accounts import Account, Accounts
+from amqproute.broker.rate import Bucket
+from amqproute.errors import ResourceLimitExceeded
+from amqproute.values import Principal
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+    from amqproute.frontends.inbound import Inbound
+
+__all__ = ["NO_TERMS", "Contract", "Contracts", "Part", "Terms"]
+
+PLENTY: Final = 1 << 31
+RETRY_SECONDS: Final = 30
+"""What a refusal says about when to come again."""
+QUIET_SECONDS: Final = 60.0
+"""So long nothing has to have held a holder back before the log calls that over."""
+SHORTEST_WAIT: Final = 0.05
+"""Seconds between two looks at an empty bucket: credit is not given token by token."""
+LEAST_OWED: Final = 100
+"""Messages without credit that are taken in any case, before refusals begin."""
+USUAL_OCTETS: Final = 1024.0
+"""What a message has, before there was one."""
+MOST_IDLE: Final = 1000
+"""Holders without a connection that are remembered, as their buckets may not be full again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What is agreed; None is without a bound.
+
+    Attributes:
+        connections: at one time.
+        links: over all of them.
+        credit: deliveries granted or not yet committed, over all links.
+        messages_per_second: on average, after a second's worth at once.
+        bytes_per_second: the same for the octets of messages.
+        spool: octets that its messages may occupy here.
+        max_message_size: octets.
+    """
+
+    connections: int | None = None
+    links: int | None = None
+    credit: int | None = None
+    messages_per_second: float | None = None
+    bytes_per_second: int | None = None
+    spool: int | None = None
+    max_message_size: int | None = None
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, each.name) is not None for each in fields(self))
+
+
+NO_TERMS: Final = Terms()
+
+
+class Part:
+    """What one link that sends has of its sender's contract.
+
+    Attributes:
+        contract: whose part.
+        inbound: the link.
+        paid: deliveries it may still send that have been paid for.
+        under_way: deliveries taken and not committed.
+    """
+
+    __slots__ = ("contract", "inbound", "paid", "under_way")
+
+    def __init__(self, contract: Contract, inbound: Inbound) -> None:
+        self.contract = contract
+        self.inbound = inbound
+        self.paid = 0
+        self.under_way = 0
+
+    def granted(self, credit: int) -> None:
+        """The link has so much credit from now on."""
+        self.contract.pay(credit - self.paid)
+        self.paid = credit
+
+    def received(self, count: int, octets: int) -> None:
+        """So much has arrived on the link."""
+        self.paid -= count
+        if self.paid < 0:
+            self.contract.pay(-self.paid)
+            self.paid = 0
+        self.contract.received(count, octets)
+
+    def leave(self) -> None:
+        """The link is gone."""
+        self.granted(0)
+        self.contract.parts.pop(self.inbound, None)
+
+
+class Contract:
+    """The terms of one holder, and how far it has used them.
+
+    Args:
+        key: who, as in ``peer:beta.example``.
+        terms: what is agreed.
+        clock: for rates.
+        accounts: where what it occupies is counted.
+
+    Attributes:
+        frontends: its connections.
+        parts: its links that send.
+        account: what it occupies; None without a share.
+        refused: how often a hard limit was met, by limiter.
+    """
+
+    log = Logger()
+
+    def __init__(self, key: str, terms: Terms, clock: IReactorTime, accounts: Accounts) -> None:
+        self.key = key
+        self.terms = NO_TERMS
+        self.frontends: set[Frontend] = set()
+        self.parts: dict[Inbound, Part] = {}
+        self.account: Account | None = None
+        self.refused: dict[str, int] = {}
+        self.left_at = clock.seconds()
+        self.messages_in = 0
+        self.octets_in = 0
+        self._clock = clock
+        self._accounts = accounts
+        self._messages: Bucket | None = None
+        self._octets: Bucket | None = None
+        self._mean = USUAL_OCTETS
+        self._wake: IDelayedCall | None = None
+        self._limiter = ""
+        self._held_back_at = 0.0
+        self._held_back_since = 0.0
+        self.adopt(terms)
+
+    def __repr__(self) -> str:
+        return f"<Contract {self.key} {self.terms}>"
+
+    def adopt(self, terms: Terms) -> None:
+        """Go by changed terms."""
+        old, self.terms = self.terms, terms
+        now = self._clock.seconds()
+        if terms.messages_per_second != old.messages_per_second:
+            rate = terms.messages_per_second
+            self._messages = None if rate is None else Bucket(rate, now)
+        if terms.bytes_per_second != old.bytes_per_second:
+            octets = terms.bytes_per_second
+            self._octets = None if octets is None else Bucket(octets, now)
+        if terms.spool is not None:
+            self.account = self._accounts.of(self.key)
+        else:
+            self.account = None
+
+    # -- hard limits ---------------------------------------------------------------------------
+
+    def connect(self, frontend: Frontend) -> None:
+        """Count a connection.
+
+        Raises:
+            ResourceLimitExceeded: it is one too many.
+        """
+        most = self.terms.connections
+        if most is not None and len(self.frontends) >= most:
+            raise self._refusal("connections", most, f"{self.key} has {most} connections already")
+        self.frontends.add(frontend)
+
+    def disconnect(self, frontend: Frontend) -> None:
+        """A connection is gone."""
+        self.frontends.discard(frontend)
+        self.left_at = self._clock.seconds()
+
+    def check_links(self) -> None:
+        """Look whether there may be one link more.
+
+        Raises:
+            ResourceLimitExceeded: no.
+        """
+        most = self.terms.links
+        if most is None:
+            return
+        if sum([len(each.links) for each in self.frontends]) >= most:
+            raise self._refusal("links", most, f"{self.key} has {most} links already")
+
+    def check_message(self) -> None:
+        """Look whether a message that has come may be taken: credit may have been ignored.
+
+        Raises:
+            ResourceLimitExceeded: no.
+        """
+        spool = self.terms.spool
+        if spool is not None and self.account is not None and self.account.octets >= spool:
+            words = f"messages of {self.key} occupy {self.account.octets} of {spool} octets here"
+            raise self._refusal("spool", spool, words)
+        rate = self.terms.messages_per_second
+        if rate is not None and self._messages is not None:
+            now = self._clock.seconds()
+            if self._messages.level(now) < -max(LEAST_OWED, rate):
+                words = f"{self.key} sends without credit more than {rate:g} messages a second"
+                raise self._refusal("messages-per-second", rate, words)
+
+    def _refusal(self, limiter: str, limit: float, words: str) -> ResourceLimitExceeded:
+        self.refused[limiter] = self.refused.get(limiter, 0) + 1
+        return ResourceLimitExceeded(
+            words,
+            info={"limiter": limiter, "limit": limit, "retry-after": RETRY_SECONDS},
+        )
+
+    # -- pressure ------------------------------------------------------------------------------
+
+    def join(self, inbound: Inbound) -> Part:
+        """Give a link its part; what the others have becomes less, if it is bounded."""
+        part = self.parts[inbound] = Part(self, inbound)
+        if self.terms.credit is not None and len(self.parts) > 1:
+            self._wake_soon(0)
+        return part
+
+    def pay(self, deliveries: int) -> None:
+        """Pay for credit, or take back what was paid for credit that is revoked."""
+        if self._messages is not None and deliveries:
+            self._messages.take(deliveries, self._clock.seconds())
+
+    def received(self, count: int, octets: int) -> None:
+        """So much has arrived."""
+        self.messages_in += count
+        self.octets_in += octets
+        if count:
+            self._mean += (octets / count - self._mean) * min(1.0, count / 32)
+        if self._octets is not None:
+            self._octets.take(octets, self._clock.seconds())
+
+    def allowance(self, part: Part, under_way: int, window: int) -> int:
+        """Return how many deliveries a link may have granted, those that it has among them.
+
+        Args:
+            part: the link's.
+            under_way: its deliveries that are taken and not committed.
+            window: what it would have without a contract.
+        """
+        terms = self.terms
+        part.under_way = under_way
+        links = len(self.parts)
+        now = self._clock.seconds()
+        allowed = PLENTY
+        limiter = ""
+        if terms.credit is not None:
+            others = sum([p.paid + p.under_way for p in self.parts.values() if p is not part])
+            share = min(-(-terms.credit // links), terms.credit - others)
+            allowed = max(0 if under_way else 1, share - under_way)
+        if self._messages is not None and terms.messages_per_second is not None:
+            level = int(self._messages.level(now) + 1e-9)
+            # No link hoards more than its part of a second's worth.
+            most = -(-max(1, int(terms.messages_per_second)) // links)
+            if level > 0:
+                allowed = min(allowed, max(part.paid, min(most, part.paid + -(-level // links))))
+            else:
+                allowed = min(allowed, part.paid)
+                limiter = "messages-per-second"
+            if allowed < most:
+                self._wake_soon(self._messages.wait(now))
+        if self._octets is not None and terms.bytes_per_second is not None:
+            octets = self._octets.level(now)
+            if octets >= 1:
+                allowed = min(allowed, self._divided(1 + int((octets - 1) / self._mean), part))
+            else:
+                allowed = 0
+                limiter = "bytes-per-second"
+            if octets < terms.bytes_per_second and allowed < window:
+                self._wake_soon(self._octets.wait(now))
+        if terms.spool is not None and self.account is not None:
+            used = self.account.octets
+            free = terms.spool - used
+            if free <= 0:
+                allowed = 0
+                limiter = "spool"
+            elif 4 * free < terms.spool:
+                room = int(
+                    min(free / self._mean, (terms.credit or window) * 4 * free / terms.spool)
+                )
+                allowed = min(allowed, self._divided(room, part))
+                limiter = limiter or "spool"
+            else:
+                allowed = min(allowed, self._divided(int(free / self._mean), part))
+            if allowed < window:
+                mark = min(used, terms.spool) - max(1, terms.spool // 64)
+                self.account.when_below(max(0, mark), self._room)
+        if limiter or self._limiter:
+            self._note(limiter, now)
+        return allowed
+
+    def _divided(self, total: int, part: Part) -> int:
+        """Return a link's part of what all together may have; at least one."""
+        others = sum([each.paid for each in self.parts.values() if each is not part])
+        return max(1, min(-(-total // len(self.parts)), total - others))
+
+    def _room(self) -> None:
+        self._wake_soon(0)
+
+    def _wake_soon(self, seconds: float) -> None:
+        if self._wake is not None:
+            if seconds > 0 or self._wake.getTime() <= self._clock.seconds():
+                return
+            self._wake.cancel()
+        delay = max(SHORTEST_WAIT, seconds) if seconds else 0
+        self._wake = self._clock.callLater(delay, self._look)
+
+    def _look(self) -> None:
+        """There may be more credit, or less."""
+        self._wake = None
+        for part in tuple(self.parts.values()):
+            part.inbound.grant()
+
+    def stop(self) -> None:
+        """Cancel the timer."""
+        if self._wake is not None:
+            self._wake.cancel()
+            self._wake = None
+
+    # -- what an operator sees -----------------------------------------------------------------
+
+    def _note(self, limiter: str, now: float) -> None:
+        if limiter:
+            self._held_back_at = now
+            if not self._limiter:
+                self._held_back_since = now
+            if limiter != self._limiter:
+                self._limiter = limiter
+                self.log.warn(
+                    "{holder} has reached {limiter} of its contract, {limit}: it gets less credit",
+                    holder=self.key,
+                    limiter=limiter,
+                    limit=self._limit(limiter),
+                )
+        elif now - self._held_back_at >= QUIET_SECONDS:
+            self.log.info(
+                "{holder} is within its contract again ({limiter}, after {seconds} s)",
+                holder=self.key,
+                limiter=self._limiter,
+                seconds=round(self._held_back_at - self._held_back_since),
+            )
+            self._limiter = ""
+
+    def _limit(self, limiter: str) -> float | None:
+        limit: float | None = getattr(self.terms, limiter.replace("-", "_"))
+        return limit
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing would be lost if it were forgotten."""
+        return not self.frontends and self._clock.seconds() - self.left_at > QUIET_SECONDS
+
+    def row(self) -> dict[str, Any]:
+        """Return what an operator wants to know, and what the holder may."""
+        if self._limiter:
+            self._note("", self._clock.seconds())
+        limits = {
+            f"limit-{each.name.replace('_', '-')}": getattr(self.terms, each.name)
+            for each in fields(self.terms)
+        }
+        return {
+            "name": self.key,
+            "type": "contract",
+            "state": "held back" if self._limiter else "open",
+            "limiter": self._limiter,
+            "connections": len(self.frontends),
+            "links": sum([len(each.links) for each in self.frontends]),
+            "credit": sum([part.paid for part in self.parts.values()]),
+            "under-way": sum([part.under_way for part in self.parts.values()]),
+            "messages": self.messages_in,
+            "octets": self.octets_in,
+            "spool": 0 if self.account is None else self.account.octets,
+            "spool-messages": 0 if self.account is None else self.account.messages,
+            "refused": dict(self.refused),
+        } | limits
+
+
+class Contracts:
+    """Those of all holders.
+
+    Args:
+        clock: for rates.
+        accounts: where what they occupy is counted.
+        terms_for: who holds the contract of a principal, and its terms.
+    """
+
+    def __init__(
+        self,
+        clock: IReactorTime,
+        accounts: Accounts,
+        terms_for: Callable[[Principal], tuple[str, Terms]],
+    ) -> None:
+        self._clock = clock
+        self._accounts = accounts
+        self._terms_for = terms_for
+        self._held: dict[str, Contract] = {}
+
+    def of(self, principal: Principal) -> Contract:
+        """Return the contract of whoever stands behind a connection."""
+        key, terms = self._terms_for(principal)
+        contract = self._held.get(key)
+        if contract is None:
+            if len(self._held) >= MOST_IDLE:
+                for idle in [each for each in self._held.values() if each.is_idle]:
+                    idle.stop()
+                    del self._held[idle.key]
+            contract = self._held[key] = Contract(key, terms, self._clock, self._accounts)
+        return contract
+
+    def find(self, key: str) -> Contract | None:
+        """Return the contract of a holder that has been here since the start."""
+        return self._held.get(key)
+
+    def adopt(self, frontends: Iterable[Frontend]) -> None:
+        """Go by changed terms: each holder gets what holds for it now.
+
+        Args:
+            frontends: every connection.
+        """
+        for frontend in frontends:
+            contract = frontend.contract
+            if contract is not None:
+                contract.adopt(self._terms_for(frontend.principal)[1])
+                frontend.links.go_by(contract)
+        for contract in [each for each in self._held.values() if not each.frontends]:
+            contract.stop()
+            del self._held[contract.key]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a row for each holder that has terms; see `Contract.row`."""
+        return [each.row() for _, each in sorted(self._held.items()) if each.terms]
+
+    def stop(self) -> None:
+        """Cancel the timers."""
+        for each in self._held.values():
+            each.stop()
