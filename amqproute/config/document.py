@@ -279,7 +279,8 @@ def _setting(key: str, info: FieldInfo, default: Any) -> Iterator[str]:
 
 
 def _entry(info: FieldInfo) -> str:
-    default = "" if info.is_required() else f" Default: {_flow(_plain(info.default))}."
+    is_plain = not (info.is_required() or isinstance(info.default, Settings))
+    default = f" Default: {_flow(_plain(info.default))}." if is_plain else ""
     return _prose(f"{info.alias}: {info.description}{default}", 0, hanging=True)
 
 

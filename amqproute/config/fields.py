@@ -128,6 +128,14 @@ def _who(text: str) -> str:
     )
 
 
+def _contract_holder(text: str) -> str:
+    if text == "anonymous" or (text.startswith("user:") and len(text) > len("user:")):
+        return text
+    if text.startswith("peer:"):
+        raise ValueError(f"{text!r}: what a peer may stands under peers, in contract")
+    raise ValueError(f"{text!r} is nobody with a contract; write user:NAME, user:* or anonymous")
+
+
 def _nameserver(text: str) -> str:
     """Check ``192.0.2.1``, ``192.0.2.1:53``, ``2001:db8::1`` or ``[2001:db8::1]:53``."""
     bracketed = re.fullmatch(r"\[([^\]]*)\](?::([0-9]{1,5}))?", text)
@@ -275,6 +283,7 @@ DomainPattern = Annotated[str, AfterValidator(_in_words(_domain_pattern))]
 NodeName = Annotated[str, AfterValidator(_in_words(_new_name))]
 EndpointText = Annotated[str, AfterValidator(_endpoint_text)]
 Who = Annotated[str, AfterValidator(_who)]
+ContractHolder = Annotated[str, AfterValidator(_contract_holder)]
 Nameserver = Annotated[str, AfterValidator(_nameserver)]
 Network = Annotated[str, AfterValidator(_network)]
 PinText = Annotated[str, AfterValidator(_pin)]

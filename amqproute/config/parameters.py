@@ -28,6 +28,7 @@ from amqproute.config.fields import (
     Bytes,
     BytesOrPart,
     ContainerId,
+    ContractHolder,
     DistinctDomains,
     Domain,
     DomainPattern,
@@ -60,6 +61,7 @@ __all__ = [
     "Access",
     "Binding",
     "Config",
+    "Contract",
     "Journal",
     "Limits",
     "Listen",
@@ -164,6 +166,49 @@ class Listen(Settings):
     def parsed(self) -> Endpoint:
         """The endpoint description, taken apart."""
         return parse_endpoint(self.endpoint)
+
+
+class Contract(Settings):
+    """What one sender may ask of this broker, over all of its connections. null: no bound."""
+
+    connections: int | None = Field(
+        default=None,
+        ge=1,
+        description="The most connections at one time; one more is refused.",
+    )
+    links: int | None = Field(
+        default=None,
+        ge=1,
+        description="The most links at one time; one more is refused.",
+    )
+    credit: int | None = Field(
+        default=None,
+        ge=1,
+        description="The most messages granted, or on their way to the disk, over all links.",
+    )
+    messages_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        description="The most messages taken from it in a second, after a second's worth at "
+        "once: it is given less credit, and nothing is refused to who keeps to it.",
+    )
+    bytes_per_second: Bytes | None = Field(
+        default=None,
+        ge=1,
+        description="The same for the octets of messages.",
+    )
+    spool: Bytes | None = Field(
+        default=None,
+        ge=4096,
+        description="What its messages may occupy here until they are consumed or relayed. From "
+        "three quarters on it is given less and less credit, at the end none.",
+    )
+    max_message_size: Bytes | None = Field(
+        default=None,
+        ge=1024,
+        description="The largest message taken from it, if that is less than limits has; it is "
+        "announced on each link.",
+    )
 
 
 class Users(Settings):
@@ -521,6 +566,12 @@ class Peer(Settings):
         "not kept a second time. For brokers of other makes: between two of this make each "
         "message is known by the id it has in its sender's store. Remembered are the ids of the "
         "last 200000 messages, for receipt-lifetime at most.",
+    )
+    contract: Contract = Field(
+        default=Contract(),
+        description="What this peer may ask of this broker, with its messages for us and through "
+        "us, over all of its connections; each peer that the entry fits for itself. It has the "
+        "settings of an entry under contracts.",
     )
 
 
@@ -929,6 +980,12 @@ class Config(Settings):
         default={},
         description="What is asked of peers, by domain. The exact domain is looked at first, "
         "then the longest *.DOMAIN, then *.",
+    )
+    contracts: dict[ContractHolder, Contract] = Field(
+        default={},
+        description="What clients may ask of this broker, by user:NAME, user:* for all other "
+        "users, each for himself, and anonymous; over all of their connections. For peers the "
+        "same stands under peers, in contract. Of null there is no bound.",
     )
     relay: Relay = Field(default=Relay(), description=Relay.__doc__)
     distributed_transactions: DistributedTransactions = Field(

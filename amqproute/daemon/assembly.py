@@ -13,7 +13,7 @@ import random
 import socket
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import DeferredList
@@ -27,6 +27,7 @@ from amqproute.address import TRANSFER_NODE, is_reserved
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
+from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.branch_record import NOTES as BRANCH_NOTES
 from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
@@ -48,7 +49,7 @@ from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
 from amqproute.config.load import read_node
-from amqproute.config.parameters import Binding, Config, Listen, Node
+from amqproute.config.parameters import Binding, Config, Contract, Listen, Node
 from amqproute.config.parameters import Store as StoreSettings
 from amqproute.daemon.federation import (
     make_contexts,
@@ -61,6 +62,7 @@ from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
+from amqproute.frontends.contract import NO_TERMS, Contracts, Terms
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.overview import detach_named, link_rows, suspended_row
 from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
@@ -181,6 +183,11 @@ class House:
         )
         self.inventory.when_gone = self._detach_what_is_gone
         self.receipts = Receipts(self._suppresses)
+        self.contracts = Contracts(
+            reactor,
+            self.broker.accounts,
+            lambda principal: contract_of(principal, self.config),
+        )
         self.resolver = make_resolver(config, reactor)
         self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
@@ -373,6 +380,7 @@ class House:
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
         self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches))
         self.inventory.recovered(recovery.notes)
+        self._recover_accounts(recovery.notes.get(ACCOUNT_NOTES, {}), recovery.accounts)
         self.receipts.recovered(recovery.received)
         self._declare(config)
         self.relay = self._make_relay()
@@ -411,6 +419,7 @@ class House:
             ),
             serves=self._serves,
             when_peer=self.relay.peer_called,
+            contracts=self.contracts,
         )
         self._watch_room(self.shared)
         self._offer_branches(branches)
@@ -429,6 +438,16 @@ class House:
             self.delays.start()
         self.replies.recovered(recovery.notes.get(REPLY_NOTES, {}))
         self.relay.start()
+
+    def _recover_accounts(
+        self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
+    ) -> None:
+        empty = self.broker.accounts.recovered(notes, held)
+        if empty:
+            transaction = self.store.begin()
+            for key in empty:
+                transaction.note(ACCOUNT_NOTES, key, None)
+            transaction.commit().addErrback(_log_failure, "forgetting empty accounts")
 
     def _qualified(self, name: str) -> str:
         domains = self.config.domains
@@ -529,6 +548,7 @@ class House:
         def allows(principal: Principal, verb: Verb, node: str) -> bool:
             return self._policy.allows(principal, verb, node)
 
+        management.register(EntityType("contract", self.contract_rows))
         relay_operations.register(management, relay, allows)
         RelayMessages(
             self.broker,
@@ -706,6 +726,7 @@ class House:
             self.config = old
             self._declare(old)
             raise
+        is_new_policy = policy.rules != self._policy.rules
         self._policy = policy
         self._users.adopt(users)
         if self.contexts is not None and contexts is not None:
@@ -726,6 +747,10 @@ class House:
             self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
         self._detach_what_is_gone(set(old.aliases) - set(config.aliases))
+        assert self.shared is not None
+        self.contracts.adopt(tuple(self.shared.frontends))
+        if is_new_policy and (count := self.shared.detach_unauthorized()):
+            log.info("{count} links ended: their holders have lost the right to them", count=count)
         if changed:
             log.warn(
                 "changes of {settings} take effect at the next start",
@@ -830,6 +855,7 @@ class House:
         if self.watermarks is not None:
             self.watermarks.stop()
         self.replies.stop()
+        self.contracts.stop()
         if self.shared is not None:
             self.shared.suspended.stop()
         self.broker.stop()
@@ -858,6 +884,10 @@ class House:
         assert self.shared is not None
         attached = [row for each in self.shared.frontends for row in link_rows(each)]
         return attached + [suspended_row(row) for row in self.shared.suspended.rows()]
+
+    def contract_rows(self) -> list[dict[str, Any]]:
+        """Return what each peer and user that has a contract may, and has used of it."""
+        return self.contracts.rows()
 
     def _close_link(self, name: str) -> None:
         assert self.shared is not None
@@ -906,6 +936,25 @@ def disk_terms(store: StoreSettings) -> DiskTerms:
             min_free_percent=float(floor.removesuffix("%")), max_bytes=store.max_bytes or 0
         )
     return DiskTerms(min_free=floor, max_bytes=store.max_bytes or 0)
+
+
+def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
+    """Return who holds the contract of a principal, and its terms.
+
+    A peer whose certificate proves several domains holds that of the first one, in the order of
+    the alphabet, which the configuration names; else that of the name it goes by.
+    """
+    found: Contract | None = None
+    key = str(principal)
+    if principal.kind == "peer":
+        named = sorted(name for name in principal.names if name in config.peers)
+        name = named[0] if named else principal.name
+        key, found = f"peer:{name}", config.peer_for(name).contract
+    elif principal.kind in ("user", "anonymous"):
+        found = config.contracts.get(key)
+        if found is None and principal.kind == "user":
+            found = config.contracts.get("user:*")
+    return key, NO_TERMS if found is None else Terms(**found.model_dump())
 
 
 def make_policy(config: Config) -> AccessPolicy:

@@ -342,7 +342,7 @@ class ShippedTests(SynchronousTestCase):
         """With every setting in force, every key outside of lists and maps stands in the file."""
         parsed = document.read(uncomment(describe()))
         self.assertEqual(parsed.problems, [])
-        inside = {"listen", "access", "nodes", "bindings", "routes", "peers"}
+        inside = {"listen", "access", "nodes", "bindings", "routes", "peers", "contracts"}
         for key in all_keys():
             if key[0] not in inside or len(key) == 1:
                 self.assertIn(key, parsed.lines)
