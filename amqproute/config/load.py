@@ -266,10 +266,12 @@ def _kind_of(value: object) -> str:
 def _unknown_key(at: Location) -> str:
     key = str(at[-1])
     siblings = document.keys_at(at[:-1])
-    guess = difflib.get_close_matches(key.replace("_", "-").lower(), siblings, 1, 0.6)
+    elsewhere = [path for path in document.all_keys() if path[-1] == key and len(path) > 1]
+    # A key that there is in another place is rather misplaced than misspelled.
+    likeness = 0.8 if elsewhere else 0.6
+    guess = difflib.get_close_matches(key.replace("_", "-").lower(), siblings, 1, likeness)
     if guess:
         return f"unknown key; did you mean {guess[0]}?"
-    elsewhere = [path for path in document.all_keys() if path[-1] == key and len(path) > 1]
     if elsewhere:
         return f"unknown key here; it belongs under {' or '.join(p[0] for p in elsewhere)}"
     guess = difflib.get_close_matches(key, {path[-1] for path in document.all_keys()}, 1, 0.8)

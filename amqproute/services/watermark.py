@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Watch over what the broker fills up: the disk, the store, memory.
 
-Once in `LOOK_SECONDS` the store is asked how much room there is (`IStore.room`, measured on the
+Once in `LOOK_SECONDS`, and more often near the floor, the store is asked how much room there is
+(`IStore.room`, measured on the
 writer's thread, so that a disk that hangs holds nobody up), and the `Floodgate` of the broker is
 closed or opened:
 
@@ -38,6 +39,8 @@ from amqproute.errors import StoreError
 __all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
 
 LOOK_SECONDS: Final = 1.0
+NEAR_SECONDS: Final = 0.2
+"""How often, with less than three times the floor."""
 FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 30.0
 WELL_SECONDS: Final = 60.0
@@ -112,10 +115,10 @@ class Watermarks:
         self._call: Any = None
         self._is_measuring = False
         self._is_stopped = False
+        self._is_near = False
         self._retry_at = 0.0
         self._patience = FIRST_SECONDS
         self._opened_at = 0.0
-        self._told: frozenset[str] = frozenset()
         self.terms = terms
         self.room: Any = None
         self._gate.watch(self._changed)
@@ -136,7 +139,9 @@ class Watermarks:
             self._call.cancel()
 
     def _look(self) -> None:
-        self._call = self._clock.callLater(LOOK_SECONDS, self._look)
+        self._call = self._clock.callLater(
+            NEAR_SECONDS if self._is_near else LOOK_SECONDS, self._look
+        )
         self._memory.sampled_bytes = self._sample()
         self._memory.look()
         self._look_at_store()
@@ -166,7 +171,15 @@ class Watermarks:
             return
         floor = self.terms.floor(room.total)
         level = self.level(room)
-        if level < floor:
+        self._is_near = level < 3 * floor
+        if room.is_short:
+            self._gate.close(
+                DISK,
+                f"{self._directory} was full and has {octets(room.free)} free of "
+                f"{octets(room.total)}: free some, or have messages consumed or purged; it has to "
+                "come to what is set aside for a full disk, twice",
+            )
+        elif level < floor:
             self._gate.close(
                 DISK,
                 f"{self._directory} has {octets(room.free)} free of {octets(room.total)}"

@@ -5,8 +5,11 @@ Taking messages out of a database needs room too: a page in the write-ahead log 
 changes, and, when the log is copied, a longer database for what was put in before. With no octet
 left neither is possible, and a store that was stopped could not even be opened to be emptied.
 
-So a file of a few ten mebibytes lies beside the database. It is removed when something that frees
-room fails for want of it, and made again when there is plenty.
+So a file as long as the log lies beside the database. It is removed when something that frees room
+fails for want of it. From then on the database does not grow: what was put into the log until then
+fits into the room, and all that goes on fits into the log, so messages can be taken out for as
+long as it takes (`writer.Writer.give_way`). The file is made again when there is plenty of room; or
+when a store is closed, of the room that its log had, so that it can be opened again.
 """
 
 from __future__ import annotations
@@ -40,15 +43,19 @@ class Ballast:
         """Whether it could be dropped."""
         return bool(self.size) and os.path.exists(self.path)
 
-    def load(self) -> bool:
-        """Make it if it is missing and there is plenty of room; True if it is there now."""
+    def load(self, spare: int = 2) -> bool:
+        """Make it if it is missing and there is plenty of room; True if it is there now.
+
+        Args:
+            spare: times its size that have to be free.
+        """
         if not self.size:
             return False
         try:
             if os.path.exists(self.path) and os.stat(self.path).st_size >= self.size:
                 return True
             room = os.statvfs(os.path.dirname(self.path))
-            if room.f_bavail * room.f_frsize < 4 * self.size:
+            if room.f_bavail * room.f_frsize < spare * self.size:
                 return self.is_there
             descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
             try:

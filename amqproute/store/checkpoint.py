@@ -30,7 +30,6 @@ from typing import Final
 from twisted.logger import Logger
 
 from amqproute.errors import StoreUnavailable
-from amqproute.store.ballast import Ballast
 from amqproute.store.schema import Connect, in_words
 
 log = Logger()
@@ -69,10 +68,10 @@ class Wal:
         report: Callable[[Settled], None],
         checkpoint_pages: int,
         remainder_pages: int,
-        ballast: Ballast,
+        give_way: Callable[[str], bool],
     ) -> None:
         self.restarts = 0
-        self._ballast = ballast
+        self._give_way = give_way
         self._path = path
         self._connect = connect
         self._report = report
@@ -152,9 +151,11 @@ class Wal:
         self._not_before = 0
         if report.error is not None:
             is_full = isinstance(in_words(report.error, self._path), StoreUnavailable)
-            if is_full and self._ballast.drop("copy the write-ahead log into the database"):
-                self._order()
-                return
+            if is_full and self._give_way("copy the write-ahead log into the database"):
+                frames, copied = self.frames()
+                if copied >= frames:
+                    self.restarts += 1
+                    return
             # The log still holds everything; it only grows. Try again when it has grown on.
             self._not_before = frames + self._checkpoint_pages
             log.warn(

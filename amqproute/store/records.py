@@ -73,17 +73,19 @@ class Room:
     """How much the store may still grow, bytes.
 
     Attributes:
-        free: of the file system, for whoever is not root.
+        free: of the file system, for whoever is not root, less what the log will need of it.
         total: of the file system.
         reusable: within the database: pages that nothing stands on any more. Its file never
             shrinks.
         used: by what is stored, in the database and in files.
+        is_short: the disk was full, and there is no plenty of room yet: the database may not grow.
     """
 
     free: int
     total: int
     reusable: int
     used: int
+    is_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)

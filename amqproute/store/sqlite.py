@@ -40,6 +40,8 @@ ID_BLOCK: Final = 1 << 24
 """Ids that may be given out before the database has to hear of it."""
 FILE_BYTES: Final = 32 * 1024
 """See `amqproute.store.files`, "Why so"."""
+MOST_PAGES: Final = 0xFFFFFFFE
+"""SQLite's own bound."""
 PURGE: Final = 10_000
 """Transient entries deleted in one transaction at the start."""
 
@@ -62,6 +64,8 @@ class SqliteStore:
         segment_bytes: where such a file is full.
         ballast_bytes: room set aside for a full disk, see `amqproute.store.ballast`; 0 for none.
         connect: makes a connection; tests put a faulty one here.
+        on_full: told, in the reactor's thread, when the disk is so full that the database may not
+            grow any more, until `room` finds plenty.
         on_death: told, in the reactor's thread, when the writer's thread died.
     """
 
@@ -81,6 +85,7 @@ class SqliteStore:
         ballast_bytes: int = 0,
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
+        on_full: Callable[[StoreError], object] | None = None,
     ) -> None:
         self.path = os.path.abspath(path)
         self._page_size = page_size
@@ -107,6 +112,7 @@ class SqliteStore:
             remainder_pages=max(1, remainder_bytes // page_size),
             swept=self._bodies.swept,
             on_death=on_death,
+            on_full=on_full,
         )
         self._started = False
         self._closed: Deferred[None] | None = None
@@ -304,7 +310,8 @@ class SqliteStore:
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)
         self._writer.watch_log()
-        self._ballast.load()
+        if not self._ballast.load() and self._ballast.size > self._free():
+            self._writer.give_way("start")
         _sync_directory(self.path)
         log.info(
             "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted, "
@@ -391,14 +398,28 @@ class SqliteStore:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
-        self._ballast.load()
+        if self._ballast.load() or self._free() >= 2 * self._ballast.size:
+            self._thaw(connection, size)
         room = os.statvfs(os.path.dirname(self.path))
+        not_copied = max(0, pages * size - os.stat(self.path).st_size)
         return Room(
-            free=room.f_bavail * room.f_frsize,
+            free=max(0, room.f_bavail * room.f_frsize - not_copied),
             total=room.f_blocks * room.f_frsize,
+            is_short=self._writer.is_frozen,
             reusable=reusable * size,
             used=(pages - reusable) * size + self._files.segment_bytes + self._bodies.used_bytes,
         )
+
+    def _free(self) -> int:
+        room = os.statvfs(os.path.dirname(self.path))
+        return room.f_bavail * room.f_frsize
+
+    def _thaw(self, connection: sqlite3.Connection, page_size: int) -> None:
+        """Let the database grow again. See `Writer.give_way`."""
+        if self._writer.is_frozen:
+            self._writer.is_frozen = False
+            most = self._max_bytes // page_size if self._max_bytes else MOST_PAGES
+            connection.execute(f"PRAGMA max_page_count={max(1, most)}").fetchone()
 
     def _page(self, statement: str, parameters: tuple[Any, ...]) -> list[StoredEntry]:
         assert self._writer.connection is not None

@@ -499,6 +499,10 @@ class Transaction:
                 octets += stage.born_bytes()
         return entries, octets
 
+    def begins(self) -> bool:
+        """True if entries begin here."""
+        return any(stage.born() for stage in self.stages)
+
     def ended(self) -> list[int]:
         """The ids of entries that end here."""
         return [entry_id for stage in self.stages for entry_id in stage.dequeued]

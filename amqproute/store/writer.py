@@ -75,6 +75,10 @@ class Figures:
     max_commit_seconds: float = 0.0
 
 
+class Resume:
+    """The reactor knows by now that messages could not be taken: try those that come after."""
+
+
 class Stop(Exception):  # not an error: the way out of the writer's loop
     """Raised by the last call to end the writer's loop."""
 
@@ -86,6 +90,7 @@ class Writer:
         figures: the counters.
         death: why nothing works any more; None while the thread lives.
         connection: the database; made and used on the writer's thread only.
+        is_frozen: the database may not grow, see `give_way`.
         lock: descriptor of the lock file, -1 for none.
     """
 
@@ -103,6 +108,7 @@ class Writer:
         remainder_pages: int,
         swept: Callable[[Sequence[int]], object],
         on_death: Callable[[StoreError], None] | None,
+        on_full: Callable[[StoreError], object] | None = None,
     ) -> None:
         self.path = path
         self.figures = Figures()
@@ -116,18 +122,23 @@ class Writer:
         self._swept = swept
         self._clock_ms = clock_ms
         self._on_death = on_death
+        self._on_full = on_full
+        self.is_frozen = False
         self._failing = False
+        self._refusal: StoreError | None = None
         self._patient: list[Transaction | Call] = []
         self._held_entries = 0  # that end in these; -1 if that is not all that happens there
         self._release_call: Any = None
-        self._jobs: SimpleQueue[Transaction | Call | Settled] = SimpleQueue()
+        self._jobs: SimpleQueue[Transaction | Call | Settled | Resume] = SimpleQueue()
         # What was taken from the queue last, and how many of it have their answer.
-        self._batch: list[Transaction | Call | Settled] = []
+        self._batch: list[Transaction | Call | Settled | Resume] = []
         self._answered = 0
         self._fired: list[tuple[Deferred[Any], Any]] = []
         self._reports: deque[list[tuple[Deferred[Any], Any]]] = deque()
         self._bell: bell.Bell | None = None
-        self._wal = Wal(path, connect, self._jobs.put, checkpoint_pages, remainder_pages, ballast)
+        self._wal = Wal(
+            path, connect, self._jobs.put, checkpoint_pages, remainder_pages, self.give_way
+        )
         self._thread = threading.Thread(target=self._live, name=f"store writer {path}", daemon=True)
 
     # The reactor's side.
@@ -205,7 +216,7 @@ class Writer:
         fired: list[tuple[Deferred[Any], Any]] = []
         while not self._jobs.empty():
             job = self._jobs.get_nowait()
-            if not isinstance(job, Settled):
+            if not isinstance(job, Settled | Resume):
                 fired.append((job.deferred, self.death))
         _fire(fired)
 
@@ -234,7 +245,7 @@ class Writer:
             self._fired += [
                 (job.deferred, self.death)
                 for job in self._batch[self._answered :]
-                if not isinstance(job, Settled)
+                if not isinstance(job, Settled | Resume)
             ]
             self._report()
             self._reactor.callFromThread(self._end)
@@ -242,6 +253,8 @@ class Writer:
     def release(self) -> None:
         """Close everything."""
         self.let_go()
+        if self.is_frozen:
+            self._ballast.load(1)  # of what the log had: or nobody could open this again
         if self.lock >= 0:
             os.close(self.lock)
             self.lock = -1
@@ -290,6 +303,9 @@ class Writer:
                 elif isinstance(job, Settled):
                     self._answered += 1
                     self._wal.settled(job)
+                elif isinstance(job, Resume):
+                    self._answered += 1
+                    self._refusal = None
             self._write(group)
             # The next job may be long in coming: messages are not kept until then.
             self._answered, self._batch = 0, []
@@ -313,11 +329,16 @@ class Writer:
         if not group:
             return
         started = time.perf_counter()
+        if self._refusal is not None and any(one.begins() for one in group):
+            # These were sent off before the reactor knew, and must not overtake what failed.
+            self._isolate(list(group), self._refusal)
+            self._report()
+            return
         try:
             self._commit(group)
         except Exception as error:
             self._roll_back()
-            if len(group) == 1 and not self._may_drop_ballast(group, error):
+            if len(group) == 1 and not self._may_give_way(group[0], error):
                 self._failed(group, error)
             else:
                 self._isolate(list(group))
@@ -364,7 +385,7 @@ class Writer:
         for stage in stages:
             self.figures.entries += stage.born() + len(stage.dequeued)
 
-    def _isolate(self, group: list[Transaction]) -> None:
+    def _isolate(self, group: list[Transaction], refusal: StoreError | None = None) -> None:
         """Write a group that failed with a savepoint around each transaction.
 
         What fails is undone and reported alone: one poisonous transaction costs its neighbors
@@ -374,12 +395,20 @@ class Writer:
         connection = self.connection
         assert connection is not None
         bad: dict[int, Exception] = {}
+        if refusal is not None:
+            bad = {index: refusal for index, one in enumerate(group) if one.begins()}
         for _ in range(RESTARTS):
             try:
                 given_up = self._try_each(connection, group, bad)
-            except sqlite3.Error as error:
+            except (sqlite3.Error, OSError, StoreError) as error:
                 self._roll_back()
-                bad.update((index, error) for index in range(len(group)) if index not in bad)
+                left = [index for index in range(len(group)) if index not in bad]
+                ends = [index for index in left if group[index].only_ends()]
+                if len(ends) < len(left) and ends and self._is_no_room(error):
+                    left = [index for index in left if index not in ends]
+                    bad.update((index, error) for index in left)
+                    continue
+                bad.update((index, error) for index in left)
                 break
             if given_up is None:
                 break
@@ -387,27 +416,57 @@ class Writer:
         else:
             refused = StoreError(f"{self.path} refuses one transaction after the other")
             bad.update((index, refused) for index in range(len(group)) if index not in bad)
-        self._try_with_ballast(connection, group, bad)
+        self._try_what_ends(connection, group, bad)
         for index, one in enumerate(group):
             if index in bad:
                 self._failed([one], bad[index])
             else:
                 self._answer((one,), None)
 
-    def _may_drop_ballast(self, group: Sequence[Transaction], error: Exception) -> bool:
-        """Whether something that makes room failed for want of it, and room can be had."""
-        return (
-            self._ballast.is_there
-            and any(one.only_ends() for one in group)
-            and isinstance(schema.in_words(error, self.path), StoreUnavailable)
-        )
+    def give_way(self, why: str) -> bool:
+        """Give the ballast up, and take nothing any more for which the database has to grow.
 
-    def _try_with_ballast(
+        What the log holds is copied at once, before anything else takes the room.
+
+        Args:
+            why: what room is needed for, in words.
+
+        Returns:
+            True if there was any ballast.
+        """
+        connection = self.connection
+        assert connection is not None
+        was_there = self._ballast.drop(why)
+        if not self.is_frozen:
+            self.is_frozen = True
+            connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is
+            told: Deferred[Any] = Deferred()
+            words = f"the disk is full under {self.path}"
+            self._fired.append((told.addCallback(self._tell_full), words))
+        if was_there:
+            try:
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            except sqlite3.Error as error:
+                log.warn("{path}: {error}", path=self.path, error=str(error))
+        return was_there
+
+    def _tell_full(self, words: str) -> None:
+        if self._on_full is not None:
+            self._on_full(StoreUnavailable(words))
+
+    def _is_no_room(self, error: Exception) -> bool:
+        return isinstance(schema.in_words(error, self.path), StoreUnavailable)
+
+    def _may_give_way(self, one: Transaction, error: Exception) -> bool:
+        """Whether something that makes room failed for want of it, and room can be had."""
+        return self._ballast.is_there and one.only_ends() and self._is_no_room(error)
+
+    def _try_what_ends(
         self, connection: sqlite3.Connection, group: list[Transaction], bad: dict[int, Exception]
     ) -> None:
         """Try what makes room once more, with the room that was set aside for it."""
-        ends = [index for index in bad if self._may_drop_ballast((group[index],), bad[index])]
-        if not ends or not self._ballast.drop("let messages be taken out"):
+        ends = [index for index in bad if self._may_give_way(group[index], bad[index])]
+        if not ends or not self.give_way("let messages be taken out"):
             return
         failures: dict[int, Exception] = {}
         try:
@@ -432,8 +491,12 @@ class Writer:
         """
         connection.execute("BEGIN")
         names = list(self._numbers.unsaved.items())
+        no_room: Exception | None = None
         for index, one in enumerate(group):
             if index in bad:
+                continue
+            if no_room is not None and one.begins():
+                bad[index] = no_room  # it may be small enough, but would overtake what was not
                 continue
             connection.execute("SAVEPOINT one")
             try:
@@ -447,6 +510,8 @@ class Writer:
                     return index, error
                 connection.execute("ROLLBACK TO one")
                 bad[index] = error
+                if self._is_no_room(error):
+                    no_room = error
             connection.execute("RELEASE one")
         self._files.look(connection)
         connection.execute("COMMIT")
@@ -477,6 +542,14 @@ class Writer:
             self._failing = True
             log.warn("{path} cannot take transactions: {words}", path=self.path, words=str(words))
         self._answer(group, words)
+        if (
+            self._refusal is None
+            and isinstance(words, StoreUnavailable)
+            and any(one.begins() for one in group)
+        ):
+            self._refusal = words
+            told: Deferred[Any] = Deferred()
+            self._fired.append((told.addCallback(lambda _: self._jobs.put(Resume())), None))
 
     def _answer(self, jobs: Sequence[Transaction | Call], result: Any) -> None:
         """Note the result for these jobs, the next ones of the batch."""
