@@ -9,7 +9,9 @@ sender          what happens
 ==============  ====================================================================================
 a client        the annotation is taken off, whatever it says: the message comes from here. So is
                 the mark of reports, which only brokers make. A ``user-id`` that is not the name
-                the client has proved is refused, unless a rule grants ``impersonate`` on it (M-17)
+                the client has proved is refused, unless a rule grants ``impersonate`` on it (M-17);
+                and so are application properties whose names begin with ``amqp.``, which are the
+                standard's (M-13)
 a peer          an origin that its certificate does not prove, and that is not among its
                 ``origins``, is refused; one that is missing is put there: the name it has proved.
                 A return address has to be in such a domain too, or one that the peer may have
@@ -53,6 +55,8 @@ __all__ = ["Marks", "Provenance", "marks_of"]
 
 OF_BROKERS: Final = (ORIGIN, REPORT_KIND)
 """Annotations that brokers make and clients do not."""
+RESERVED: Final = b"amqp."
+"""What the names of application properties do not begin with (revision 200 §5.3)."""
 LONGEST_QUOTE: Final = 256
 ABSENT: Final = object()
 
@@ -179,6 +183,10 @@ class Provenance:
         user = message.user_id
         if user:
             self._check_user(user, origin.principal)
+        offsets = message.offsets
+        start = offsets.application_properties_start
+        if message.encoded.find(RESERVED, start, offsets.application_properties_end) >= 0:
+            _check_names(message)
         if marks is NO_MARKS:
             return message
         if marks.fault is not None:
@@ -204,6 +212,16 @@ class Provenance:
                 "claimed": name[:LONGEST_QUOTE],
             },
         )
+
+
+def _check_names(message: Message) -> None:
+    for name in message.application_properties:
+        if isinstance(name, str) and name.startswith(RESERVED.decode()):
+            raise InvalidField(
+                f"the application property {name[:LONGEST_QUOTE]!r} has a name of the standard's: "
+                "what begins with 'amqp.' is not for applications",
+                info={"code": "policy.property-name", "claimed": name[:LONGEST_QUOTE]},
+            )
 
 
 def _forged(principal: Principal, what: str, claimed: object) -> AmqpError:

@@ -18,6 +18,7 @@ from amqproute.errors import ConfigError, NotFound, ResourceDeleted, ResourceLim
 from amqproute.errors import StoreError as StoreBroken
 from amqproute.interfaces import IBatch, IBroker, IConsumer, ISource, ITarget
 from amqproute.routing.trail import TRACE
+from amqproute.values import RETURN_TO
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 from tests.support.fakes import (

@@ -167,6 +167,20 @@ class ClientTests(ProvenanceCase):
             self.assertEqual(state.error.info["code"], "policy.user-id")
         self.assertEqual(state.error.info["proven"], "user:deputy")
 
+    def test_reserved_names(self) -> None:
+        """M-13: application properties have no names of the standard's; peers' are their own."""
+        for name in ("amqp.priority", "amqp.", "amqp.tomorrow"):
+            sent = message(b"x", application={"color": "red", name: 1})
+            (state,) = [each[1] for each in self.send(ANN, sent, address="open").updates]
+            self.assertEqual(state.error.condition, "amqp:invalid-field")
+            self.assertEqual(state.error.info["code"], "policy.property-name")
+        for name, value in (("amqp", 1), ("my.amqp.name", 1), ("color", "amqp.")):
+            sent = message(b"x", application={name: value})
+            self.assertOutcomes(self.send(ANN, sent, address="open"), "Accepted")
+        self.assertOutcomes(self.send(ANN, message(b"amqp."), address="open"), "Accepted")
+        from_peer = message(b"x", to="open", application={"amqp.x": 1})
+        self.assertOutcomes(self.send(BETA, from_peer), "Accepted")
+
     def test_demands(self) -> None:
         """A report or a path that there is not: said at once."""
         for marks in ({REPORT: "bogus", RETURN_TO: "open"}, {SECURE_PATH: "magic"},

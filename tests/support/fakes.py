@@ -126,6 +126,7 @@ def message(
     to: str | None = None,
     expiry: Any = None,
     annotations: dict[str, Any] | None = None,
+    application: dict[str, Any] | None = None,
     footer: dict[str, Any] | None = None,
     priority: int = 4,
 ) -> Message:
@@ -144,6 +145,8 @@ def message(
         parts.append(sections.encode_section(spec.SECTION_MESSAGE_ANNOTATIONS, symbols))
     if to is not None or expiry is not None:
         parts.append(codec.encode(spec.Properties(to=to, absolute_expiry_time=expiry)))
+    if application:
+        parts.append(sections.encode_section(spec.SECTION_APPLICATION_PROPERTIES, application))
     parts.append(sections.encode_section(spec.SECTION_DATA, body))
     if footer:
         symbols = {Symbol(key): value for key, value in footer.items()}
