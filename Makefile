@@ -24,7 +24,7 @@ BASIS   := setup.cfg pyproject.toml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-crash bench lint types wheel format clean
+.PHONY: help demo test test-long test-crash test-network faults bench lint types wheel format clean
 
 help: ## say what there is
 	@echo 'make GOAL, where GOAL is one of'
@@ -41,6 +41,12 @@ test-long: $(VENV)/.test ## the same with 50 times as many random examples; take
 
 test-crash: $(VENV)/.test ## kill daemons at random while messages pass; count what arrives
 	AMQPROUTE_CRASH=long timeout --kill-after=20 7200 $(TRIAL) tests.integration
+
+test-network: $(VENV)/.test ## five organizations on hosts of their own, on a bad wire
+	AMQPROUTE_NETWORK=long timeout --kill-after=20 3600 $(TRIAL) tests.network.test_hosts
+
+faults: $(VENV)/.test ## the fault campaign, long: writes benchmarks/faults.md
+	timeout --kill-after=20 7200 $(BIN)/python -m benchmarks.faults $(FAULTS)
 
 bench: $(VENV)/.package ## messages a second, CPU a message, latency, over loopback
 	$(BIN)/amqproute bench relay $(BENCH)
