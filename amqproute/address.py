@@ -34,6 +34,7 @@ from amqproute.errors import InvalidField, NotAllowed
 __all__ = [
     "MAX_DOMAIN_OCTETS",
     "MAX_NODE_OCTETS",
+    "PROBE_NODE",
     "TRANSFER_NODE",
     "Address",
     "check_new_name",
@@ -54,6 +55,8 @@ MAX_LABEL_OCTETS: Final = 63
 
 TRANSFER_NODE: Final = "amqp$transfer"
 """The node at which every broker takes messages for other nodes and other brokers."""
+PROBE_NODE: Final = "amqp$probe"
+"""The node at which an amqproute answers what would become of a peer's message."""
 
 _REMEMBERED: Final = 4096
 

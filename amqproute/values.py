@@ -21,6 +21,12 @@ TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
 """What a broker offers in its open that keeps receipts."""
 REPORT_CAPABILITY: Final = "AMQPROUTE:REPORT"
 """What a broker offers in its open that reports on messages whose senders ask for it."""
+PROBE_CAPABILITY: Final = "AMQPROUTE:PROBE"
+"""In an open's offered-capabilities: there is a node ``amqp$probe``."""
+PROBE: Final = Symbol("amqproute:probe")
+"""In an open's properties: the id of a probe."""
+SEEN_AS: Final = Symbol("amqproute:seen-as")
+"""In the answer to a prober's attach: who the other side takes it for."""
 PATH_CAPABILITY: Final = "AMQPROUTE:SECURE-PATH"
 """What a broker offers in its open that honors `SECURE_PATH` on the next hop too."""
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
+from types import MappingProxyType
 from typing import Any
 
+from amqproute import __version__
 from amqproute.config.parameters import Config
 from amqproute.errors import ConfigError
 from amqproute.net.connector import Connector
@@ -28,6 +30,9 @@ from amqproute.resolver.dnssec import Validator
 from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
 from amqproute.resolver.probe import DnssecProbe
 from amqproute.resolver.srv import DnssecUse, SrvResolver
+from amqproute.values import TRANSFER_CAPABILITY, NextHop, TransportSecurity
+from amqproute.wire.amqp10.connection import ConnectionSettings
+from amqproute.wire.mechanisms import ANONYMOUS, EXTERNAL, SaslClient, client_mechanism
 
 __all__ = [
     "make_contexts",
@@ -36,7 +41,9 @@ __all__ = [
     "make_resolver",
     "own_places",
     "peer_policy",
+    "peer_settings",
     "pinned_policies",
+    "product",
     "trusts",
 ]
 
@@ -160,6 +167,62 @@ def peer_policy(config: Config, domain: str) -> Policy:
 @lru_cache(maxsize=4096)
 def _policy(level: str, pins: tuple[str, ...]) -> Policy:
     return Policy(Level(level), tuple(map(parse_pin, pins)))
+
+
+def product() -> dict[str, Any]:
+    """Return what an open says about this program."""
+    return {"product": "amqproute", "version": __version__}
+
+
+def peer_settings(
+    config: Config,
+    hop: NextHop,
+    security: TransportSecurity,
+    container_id: str,
+    properties: Mapping[str, Any] = MappingProxyType({}),
+) -> ConnectionSettings:
+    """Return how a connection to a peer is made: the relay's, and those of `peer test`.
+
+    Args:
+        config: the configuration.
+        hop: where to.
+        security: how TLS starts there.
+        container_id: ours.
+        properties: what the open says besides.
+    """
+    limits = config.limits
+    is_plain = peer_policy(config, hop.domain).level is Level.NONE
+    wants_tls = security is TransportSecurity.UPGRADE and not is_plain
+    return ConnectionSettings(
+        role="client",
+        container_id=container_id,
+        hostname=hop.domain,
+        max_frame_size=limits.max_frame_size,
+        idle_timeout=limits.idle_timeout,
+        handshake_timeout=limits.handshake_timeout,
+        incoming_window=limits.session_window,
+        offered_capabilities=(TRANSFER_CAPABILITY,),
+        properties={**product(), **properties},
+        tls="required" if wants_tls else "none",
+        sasl_client=_ExternalOnly(else_nobody=is_plain),
+    )
+
+
+class _ExternalOnly:
+    """To a peer we prove who we are by our certificate, and by nothing else (T-19).
+
+    Where the operator asks nothing of a peer, level ``none``, we may also be nobody to it.
+    """
+
+    def __init__(self, *, else_nobody: bool) -> None:
+        self._else_nobody = else_nobody
+
+    def choose(self, offered: Sequence[str]) -> SaslClient | None:
+        if EXTERNAL in offered:
+            return client_mechanism(EXTERNAL)
+        if self._else_nobody and ANONYMOUS in offered:
+            return client_mechanism(ANONYMOUS)
+        return None
 
 
 def pinned_policies(config: Config) -> Mapping[str, Policy]:

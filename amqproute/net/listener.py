@@ -24,7 +24,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -92,6 +92,7 @@ class Listener(Service):
         max_connections: int = 10_000,
         total: ConnectionCount | None = None,
         limits: Limits | None = None,
+        refused: Callable[[str, TlsError], None] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         """Prepare; nothing is opened yet.
@@ -107,6 +108,7 @@ class Listener(Service):
             max_connections: at this listener.
             total: shared with other listeners.
             limits: of each connection.
+            refused: called with address and error of each whom TLS has refused.
             environ: where systemd has left the names of its sockets.
 
         Raises:
@@ -123,6 +125,7 @@ class Listener(Service):
         self._total = total if total is not None else ConnectionCount(max_connections)
         self._limits = limits or Limits()
         self._environ = environ
+        self._tls_refused = refused
         self._security = Security()
         if tls != "none":
             if contexts is None:
@@ -227,6 +230,8 @@ class Listener(Service):
         error = reason.value
         if isinstance(error, TlsError):
             self._tell(protocol.facts.remote, error)
+            if self._tls_refused is not None:
+                self._tls_refused(protocol.facts.remote, error)
         if self._all_gone is not None and not self.connections:
             gone, self._all_gone = self._all_gone, None
             gone.callback(None)

@@ -219,7 +219,8 @@ class RelayMessages:
         if not (ids or to or where) and body.get("all") is not True:
             raise _Refused(BAD_REQUEST, "say which messages: `ids`, `to`, `where`, or `all`")
         try:
-            return Aim([int(each) for each in ids], to.removeprefix(RELAY_PREFIX), where, self._now_ms)
+            to = to.removeprefix(RELAY_PREFIX)
+            return Aim([int(each) for each in ids], to, where, self._now_ms)
         except InvalidField as error:
             raise _Refused(BAD_REQUEST, error.description) from None
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,12 +12,21 @@ from typing import Any, Final
 
 import click
 
-from amqproute.cli import render
+from amqproute.address import parse
+from amqproute.cli import render, runner
 from amqproute.cli.client import Client
 from amqproute.cli.commands.asking import ask, entities, in_touch, query
-from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.options import (
+    Access,
+    access_options,
+    config_option,
+    json_option,
+    load_config,
+)
 from amqproute.cli.commands.selecting import age
-from amqproute.cli.refusal import ClientError
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, ClientError, Refusal, next_step_for
+from amqproute.daemon.peertest import FAILED, PeerTest, Step
+from amqproute.errors import InvalidField
 
 __all__ = ["peer"]
 
@@ -141,3 +151,143 @@ def _moment(milliseconds: int | None) -> str | None:
         return None
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+# -- test ----------------------------------------------------------------------------------------
+
+CURES: Final = {
+    "route.local": "name a partner's domain; for our own nodes: amqproute explain ADDRESS",
+    "connect.refused": "nobody listens at that port: is the partner's broker running, and is the "
+    "port in its SRV record right? (amqproute dns print, on its side)",
+    "connect.timeout": "a firewall swallows it, ours or theirs: have TCP to that port let through; "
+    "or the addresses in the DNS are old",
+    "connect.unreachable": "there is no route to that host; check addresses and network",
+    "tls.name": "two legal cures: a certificate with the wanted name as DNS or SRV name "
+    "(amqproute certs issue), or DNSSEC for the zone with a TLSA record of the key (amqproute dns "
+    "print); never less verification",
+    "tls.expired": "whose certificate it is has to renew it; then: systemctl reload amqproute",
+    "tls.not-yet-valid": "compare the clocks of both machines (chronyc tracking, timedatectl); if "
+    "they agree, the certificate was made for later",
+    "tls.untrusted": "the partner sends its whole chain (tls.certificate holds certificate and "
+    "intermediates), and we trust its authority: add it to tls.trust",
+    "tls.plain-text": "that port speaks no TLS: the SRV record should be _amqp._tcp (upgrade), or "
+    "name the port with TLS",
+    "tls.handshake": "look at what the partner saw: amqproute peer probes, on its side",
+    "dane.mismatch": "the TLSA record is not of the key in use: the partner publishes the new one "
+    "(amqproute dns print --next, before it changes keys) or goes back to the old key",
+    "sasl.refused": "the partner's endpoint has to offer EXTERNAL under mechanisms, with "
+    "client-certificate: optional or required",
+    "amqp:unauthorized-access": "the partner allows it: access: {allow: [transfer], "
+    "who: peer:OUR.DOMAIN, node: NODE}",
+    "amqp:resource-limit-exceeded": "a limit of the partner is reached; it consumes from that "
+    "queue, or raises the limit",
+    "amqp:not-found": "there is no such node at the partner, or it takes no transfers",
+    "amqp:link:message-size-exceeded": "send smaller messages, or the partner raises "
+    "limits.max-message-size",
+    "peer.no-probe": "nothing has to be done: the way is good up to there",
+    "peer.timeout": "the partner accepts connections and does not answer; see its log",
+}
+
+
+@peer.command("test")
+@click.argument("domain", metavar="DOMAIN|ADDRESS")
+@click.option(
+    "--size", default=0, type=click.IntRange(0), help="Ask about a message of so many octets."
+)
+@config_option
+@json_option
+def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
+    """Go the way to DOMAIN that messages would go, and report each step.
+
+    DNS, and then at each place TCP, TLS with the name proved, SASL, open, attach, and a probe that
+    is never queued; with an ADDRESS it asks whether a message for that node would be taken. The
+    same id is shown by `amqproute peer probes` at the partner, with what it saw. Exits with 1 if no
+    place works.
+    """
+    settings = load_config(config)
+    try:
+        address = parse(domain if "@" in domain else f"@{domain}")
+    except InvalidField as error:
+        raise Refusal(
+            USAGE, "usage.domain", error.description, "as in: amqproute peer test beta.example"
+        ) from None
+    if address.domain is None:
+        raise Refusal(USAGE, "usage.domain", f"{domain!r} names no domain", "as in: beta.example")
+    probe = uuid.uuid4().hex[:12]
+    if not as_json:
+        click.echo(f"probe {probe} to {domain}")
+
+    async def work(reactor: Any) -> PeerTest:
+        told = (lambda _: None) if as_json else _tell
+        walk = PeerTest(settings, reactor, address, probe, size, told)
+        await walk.run()
+        return walk
+
+    walk = runner.run(work)
+    bad = [step for step in walk.steps if step.state == FAILED]
+    if as_json:
+        render.json_text(
+            {
+                "domain": address.domain,
+                "address": domain,
+                "probe": probe,
+                "code": "ok" if walk.is_good else (bad[-1].code if bad else "peer.no-place"),
+                "steps": [{**step.facts(), "next": _cure(step)} for step in walk.steps],
+            }
+        )
+        return DONE if walk.is_good else NEGATIVE
+    if walk.is_good:
+        click.echo("ok: messages can go there")
+        return DONE
+    click.echo(f"not ok; at the partner: amqproute peer probes --id {probe}", err=True)
+    return NEGATIVE
+
+
+def _tell(step: Step) -> None:
+    marks = {"ok": "ok", "failed": "FAILED", "skipped": "-"}
+    place = f" {step.place}" if step.place else ""
+    code = "" if step.code == "ok" else f" {step.code}:"
+    line = f"{marks[step.state]:6} {step.ms:7.0f} ms  {step.step}{place}:{code} {step.words}"
+    click.echo(render.printable(line))
+    for detail in step.details:
+        click.echo(f"                     {render.printable(detail)}")
+    cure = _cure(step)
+    if cure:
+        click.echo(f"                     next: {cure}")
+
+
+def _cure(step: Step) -> str | None:
+    if step.code == "ok":
+        return None
+    return CURES.get(step.code) or next_step_for(step.code)
+
+
+# -- probes --------------------------------------------------------------------------------------
+
+PROBE_COLUMNS: Final = ("AT", "PROBE", "STEP", "CODE", "FROM", "WHO", "WORDS")
+
+
+@peer.command("probes")
+@click.option("--id", "probe", metavar="PROBE", help="Only those of one probe.")
+@access_options
+@json_option
+def probes(
+    probe: str | None, url: str | None, trust: Path | None, config: Path | None, as_json: bool
+) -> None:
+    """List what was seen of partners who test the way here, and of those who were refused.
+
+    Whoever fails at TLS or SASL has not told the id of its probe yet: look for its address and the
+    time, which `amqproute peer test` shows at the other side. The newest come first; a restart
+    forgets all.
+    """
+    rows = entities(Access(url, config, trust), "probe")
+    if probe is not None:
+        rows = [row for row in rows if row["probe"] == probe]
+    if as_json:
+        render.json_text({"probes": rows})
+        return
+    keys = ("probe", "step", "code", "remote", "who", "description")
+    render.table(
+        PROBE_COLUMNS,
+        ((_moment(row["at-ms"]), *(row[key] or None for key in keys)) for row in rows),
+    )

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes of peers: the node ``amqp$probe``, and what was seen of those who were refused (T-40).
+
+`amqproute peer test` of another organization goes the way that its relay would: it connects, proves
+its name, opens, attaches to ``amqp$transfer``. A broker whose open offers the capability
+``AMQPROUTE:PROBE`` has a node ``amqp$probe`` besides, for the peers who may come at all. A message
+sent there is never queued: what would become of it is rehearsed - rights, trail, origin, limits,
+room - and the outcome is the answer: `accepted`, or `rejected` with the condition and the code with
+which the message itself would be refused. A probe without ``to`` is always accepted. The link's
+answer says under ``amqproute:seen-as`` who the prober has proved to be.
+
+The open of a prober has the property ``amqproute:probe``, an id that both sides show. What is
+refused before there is an open - by TLS, by SASL - has no id yet: it is found by address, port and
+time, which the prober shows as well.
+
+`Probes` keeps the last `MOST_KEPT` of all that, also of peers that did not come to probe: who asks
+why a partner cannot get in finds the refusals here. It is memory only, and bounded.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from zope.interface import implementer
+
+from amqproute.address import PROBE_NODE
+from amqproute.broker.batch import Batch
+from amqproute.broker.broker import Broker
+from amqproute.errors import AmqpError, Unresolved
+from amqproute.interfaces import ITarget
+from amqproute.message import Message
+from amqproute.values import Origin
+
+__all__ = ["MOST_KEPT", "ProbeService", "Probes"]
+
+MOST_KEPT: Final = 200
+LONGEST: Final = 512
+"""Letters of anything that a stranger wrote."""
+
+
+class Probes:
+    """What was seen of probes, and of those who were refused; the last ones.
+
+    Args:
+        now_ms: the wall clock.
+    """
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self._kept: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
+
+    def note(
+        self, step: str, remote: str, who: str, code: str = "ok", words: str = "", probe: str = ""
+    ) -> None:
+        """Keep what was seen.
+
+        Args:
+            step: ``tls``, ``sasl``, ``open``, ``attach`` or ``probe``.
+            remote: from where.
+            who: as far as that was proved.
+            code: ``ok``, or why it was refused.
+            words: the same for people.
+            probe: the id of the probe, if there was one.
+        """
+        self._kept.append(
+            {
+                "type": "probe",
+                "at-ms": self._now_ms(),
+                "probe": probe[:LONGEST],
+                "step": step,
+                "code": str(code),
+                "remote": remote,
+                "who": who,
+                "description": words[:LONGEST],
+            }
+        )
+
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """Return what is kept, the newest first."""
+        return [{**row, "name": str(place)} for place, row in enumerate(reversed(self._kept), 1)]
+
+
+@implementer(ITarget)
+class ProbeService:
+    """Answers probes; nothing is queued.
+
+    Args:
+        broker: makes the batch that is given up.
+        transfer: what a message would go to.
+        probes: told of each.
+    """
+
+    name = PROBE_NODE
+    acts_at_once = True
+    """Nothing is kept: no transaction has anything to roll back."""
+
+    def __init__(self, broker: Broker, transfer: ITarget, probes: Probes) -> None:
+        self._broker = broker
+        self._transfer = transfer
+        self._probes = probes
+
+    def space(self) -> int:
+        """Return how many more probes can be taken: nothing is kept, so always many."""
+        return 1 << 31
+
+    def when_space(self, tell: Callable[[], None]) -> None:
+        """Do nothing: there is always space."""
+
+    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
+        """Rehearse what would become of a message. See `ITarget.put`."""
+        probe = str(message.application_properties.get("probe", ""))
+        to = message.to
+        try:
+            if to:
+                self._rehearse(message, origin)
+        except AmqpError as error:
+            code = str(error.info.get("code") or error.condition)
+            self._note(origin, code, f"to {to}: {error.description}", probe)
+            raise
+        self._note(origin, "ok", f"to {to}" if to else "", probe)
+
+    def _note(self, origin: Origin, code: str, words: str, probe: str) -> None:
+        self._probes.note("probe", origin.container_id, str(origin.principal), code, words, probe)
+
+    def _rehearse(self, message: Message, origin: Origin) -> None:
+        rehearsal = self._broker.begin()
+        rehearsal.is_rehearsal = True
+        try:
+            self._transfer.put(message, rehearsal, replace(origin, stream=None, tag=b""))
+        except Unresolved:
+            pass  # the next hop would be looked up first
+        finally:
+            rehearsal.abandon()
