@@ -22,8 +22,8 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute import __version__, conditions
-from amqproute.address import TRANSFER_NODE, is_reserved
+from amqproute import conditions
+from amqproute.address import PROBE_NODE, TRANSFER_NODE, is_reserved
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.realm import Authenticator, Throttle, login_key
 from amqproute.auth.users import UserFile
@@ -34,6 +34,7 @@ from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.branch_record import holds_of
 from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.floodgate import STORE
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.options import (
     Duplicates,
@@ -44,20 +45,23 @@ from amqproute.broker.options import (
     Visibility,
 )
 from amqproute.broker.queue import Queue
+from amqproute.broker.rate import Rate
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
 from amqproute.config.load import read_node
 from amqproute.config.parameters import Binding, Config, Contract, Listen, Node
-from amqproute.config.parameters import Store as StoreSettings
 from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
     make_resolver,
     peer_policy,
+    peer_settings,
+    product,
 )
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
+from amqproute.daemon.room import disk_terms, watch_room
 from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
 from amqproute.filters import grammar
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
@@ -72,10 +76,8 @@ from amqproute.net.listener import ConnectionCount, Listener
 from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
-from amqproute.net.trust import Level
 from amqproute.relay.agent import Agent
 from amqproute.relay.holds import HOLD_NOTES
-from amqproute.broker.rate import Rate
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.relay.row import peer_row
 from amqproute.relay.schedule import Schedule
@@ -86,13 +88,15 @@ from amqproute.services import dtx, relay_operations
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
 from amqproute.services.inventory import Configured, Described, Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
+from amqproute.services.probes import Probes, ProbeService
 from amqproute.services.relay_messages import RelayMessages
 from amqproute.services.replies import REPLY_NOTES, ReplyPaths
 from amqproute.services.transfer import TransferRules, TransferService
-from amqproute.services.watermark import DiskTerms, Watermarks
+from amqproute.services.watermark import Watermarks
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
     PATH_CAPABILITY,
+    PROBE_CAPABILITY,
     REPORT_CAPABILITY,
     TRANSFER_CAPABILITY,
     NextHop,
@@ -101,7 +105,7 @@ from amqproute.values import (
     TransportSecurity,
 )
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.mechanisms import ANONYMOUS, EXTERNAL, SaslClient, SaslServer, client_mechanism
+from amqproute.wire.mechanisms import SaslServer
 
 log = Logger()
 
@@ -109,8 +113,8 @@ STORE_FILE = "store.db"
 OWN_NOTES = "container"
 QUIET_SECONDS = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
-BALLAST_BYTES = 40 * 1024 * 1024
-"""Set aside for a full disk: the log at its usual length, and some (`amqproute.store.ballast`)."""
+BALLAST_BYTES = 33 * 1024 * 1024
+"""Set aside for a full disk: the log's usual length, not more (`amqproute.store.ballast`)."""
 UNFINISHED_BYTES = 64 * 1024 * 1024
 """Octets of deliveries that have begun and not ended, in the memory of one connection."""
 SWEEP_SECONDS = 6 * 3600.0
@@ -159,6 +163,7 @@ class House:
             clock_ms=now_ms,
             ballast_bytes=BALLAST_BYTES,
             on_death=self._store_died,
+            on_full=lambda error: self.broker.gate.close(STORE, str(error)),
         )
         self.contexts = make_contexts(config)
         self._connector: Connector | None = None
@@ -183,6 +188,7 @@ class House:
         )
         self.inventory.when_gone = self._detach_what_is_gone
         self.receipts = Receipts(self._suppresses)
+        self.probes = Probes(now_ms)
         self.contracts = Contracts(
             reactor,
             self.broker.accounts,
@@ -299,25 +305,7 @@ class House:
     # -- engines -----------------------------------------------------------------------------------
 
     def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
-        config = self.config
-        limits = config.limits
-        is_plain = peer_policy(config, hop.domain).level is Level.NONE
-        wants_tls = security is TransportSecurity.UPGRADE and not is_plain
-        return Connection(
-            ConnectionSettings(
-                role="client",
-                container_id=self.container_id,
-                hostname=hop.domain,
-                max_frame_size=limits.max_frame_size,
-                idle_timeout=limits.idle_timeout,
-                handshake_timeout=limits.handshake_timeout,
-                incoming_window=limits.session_window,
-                offered_capabilities=(TRANSFER_CAPABILITY,),
-                properties=product(),
-                tls="required" if wants_tls else "none",
-                sasl_client=_ExternalOnly(else_nobody=is_plain),
-            )
-        )
+        return Connection(peer_settings(self.config, hop, security, self.container_id))
 
     def _accept(self, listen: Listen, authenticator: Authenticator) -> Any:
         """Return the function that makes engine and frontend for a listener's connections."""
@@ -342,6 +330,7 @@ class House:
                     offered_capabilities=(
                         "ANONYMOUS-RELAY",
                         TRANSFER_CAPABILITY,
+                        PROBE_CAPABILITY,
                         REPORT_CAPABILITY,
                         PATH_CAPABILITY,
                         *FILTER_CAPABILITIES,
@@ -420,8 +409,11 @@ class House:
             serves=self._serves,
             when_peer=self.relay.peer_called,
             contracts=self.contracts,
+            when_seen=self.probes.note,
         )
-        self._watch_room(self.shared)
+        self.watermarks = watch_room(
+            self.broker, self.store, self._reactor, self.shared, config
+        )
         self._offer_branches(branches)
         self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
         self._forget_old_receipts()
@@ -458,21 +450,6 @@ class House:
         if not self.config.strict_hostname or not hostname:
             return True
         return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
-
-    def _watch_room(self, shared: Shared) -> None:
-        """Look after disk and memory, before anybody gets in."""
-        self.watermarks = Watermarks(
-            self.broker,
-            self.store,
-            self._reactor,
-            str(self.config.state_directory),
-            disk_terms(self.config.store),
-            shared.memory,
-            shared.unfinished_bytes,
-        )
-        management = self.broker.services[MANAGEMENT]
-        management.register(EntityType("watermark", self.watermarks.rows))
-        self.watermarks.start()
 
     async def _identify(self, notes: dict[str, bytes], is_restored: bool) -> None:
         """Who we are, and the name under which our store numbers its entries.
@@ -516,6 +493,7 @@ class House:
         assert self.transfer is not None
         assert self.relay is not None
         self.broker.services[TRANSFER_NODE] = self.transfer
+        self.broker.services[PROBE_NODE] = ProbeService(self.broker, self.transfer, self.probes)
         management = ManagementService(
             self.broker,
             lambda principal, verb, node: self._policy.allows(principal, verb, node),
@@ -558,6 +536,7 @@ class House:
             lambda destination, entry: why(destination, entry, relay.holds, now_ms()),
             now_ms,
         ).register(management)
+        management.register(EntityType("probe", self.probes.rows))
         management.register(
             EntityType(
                 "peer",
@@ -640,6 +619,9 @@ class House:
             tls=listen.tls,
             client_certificate=listen.client_certificate,
             judge=self._inbound,
+            refused=lambda remote, error: self.probes.note(
+                "tls", remote, "", error.code, str(error)
+            ),
             max_connections=listen.max_connections,
             total=self._total,
             limits=self._pump_limits(),
@@ -742,7 +724,7 @@ class House:
             self.delays.reporter.terms = report_terms(config, self.container_id)
             self.delays.after_seconds = config.reports.delay_after
         if self.watermarks is not None:
-            self.watermarks.terms = disk_terms(config.store)
+            self.watermarks.terms = disk_terms(config)
         self.relay.reload(
             self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
@@ -911,33 +893,6 @@ class _Authority:
         return self._authenticator.begin(name, self.frontend.auth_facts())
 
 
-class _ExternalOnly:
-    """To a peer we prove who we are by our certificate, and by nothing else (T-19).
-
-    Where the operator asks nothing of a peer, level ``none``, we may also be nobody to it.
-    """
-
-    def __init__(self, *, else_nobody: bool) -> None:
-        self._else_nobody = else_nobody
-
-    def choose(self, offered: Sequence[str]) -> SaslClient | None:
-        if EXTERNAL in offered:
-            return client_mechanism(EXTERNAL)
-        if self._else_nobody and ANONYMOUS in offered:
-            return client_mechanism(ANONYMOUS)
-        return None
-
-
-def disk_terms(store: StoreSettings) -> DiskTerms:
-    """Return what a configuration says about the disk."""
-    floor = store.min_free
-    if isinstance(floor, str):
-        return DiskTerms(
-            min_free_percent=float(floor.removesuffix("%")), max_bytes=store.max_bytes or 0
-        )
-    return DiskTerms(min_free=floor, max_bytes=store.max_bytes or 0)
-
-
 def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
     """Return who holds the contract of a principal, and its terms.
 
@@ -986,11 +941,6 @@ def make_router(config: Config, container_id: str) -> Router:
         if peer.container_id is not None and _is_domain(peer.container_id)
     }
     return Router(filter(_is_domain, own), rules, containers)
-
-
-def product() -> dict[str, Any]:
-    """Return what an open says about this program."""
-    return {"product": "amqproute", "version": __version__}
 
 
 def _load_users(config: Config, *, must_exist: bool = False) -> UserFile:
@@ -1095,4 +1045,5 @@ __all__ = [
     "make_policy",
     "make_router",
     "now_ms",
+    "product",
 ]
