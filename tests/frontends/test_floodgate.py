@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Credit closes for all publishers at once, and what a full disk could not take waits for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqproute.broker.floodgate import DISK, MEMORY, STORE
+from amqproute.errors import StoreUnavailable
+from amqproute.frontends.limits import FrontendLimits
+from amqproute.wire.amqp10 import spec
+from tests.frontends.test_inbound import BETA, InboundCase
+from tests.support.fakes import message
+
+
+class BrakeTests(InboundCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.gate = self.house.broker.gate
+        self.link = self.client.sender("q")
+        self.run_now()
+
+    def test_closes_and_opens(self) -> None:
+        """Credit is revoked, what was on its way is taken; it comes back by itself."""
+        self.assertEqual(self.link.credit, 10)
+        self.gate.close(DISK, "full")
+        self.client.send(self.link, message(b"1"))
+        self.run_now()
+        self.assertEqual(self.link.credit, 0)
+        self.assertOutcomes(self.client, "Accepted")
+        self.gate.open(DISK)
+        self.run_now()
+        self.assertEqual(self.link.credit, 10)
+
+    def test_all_reasons(self) -> None:
+        """It opens with the last reason."""
+        self.gate.close(DISK, "full")
+        self.gate.close(MEMORY, "much")
+        self.gate.open(DISK)
+        self.run_now()
+        self.assertEqual(self.link.credit, 0)
+        self.gate.open(MEMORY)
+        self.run_now()
+        self.assertEqual(self.link.credit, 10)
+
+    def test_peers_and_newcomers(self) -> None:
+        """Peers are braked like clients, and whoever comes now."""
+        self.gate.close(DISK, "full")
+        peer = self.house.client(BETA)
+        self.run_now()
+        transfer = peer.sender("amqp$transfer")
+        other = self.house.client()
+        self.run_now()
+        link = other.sender("full")
+        self.run_now()
+        self.assertEqual((transfer.credit, link.credit), (0, 0))
+        self.gate.open(DISK)
+        self.run_now()
+        self.assertGreater(transfer.credit, 0)
+        self.assertEqual(link.credit, 3)
+
+    def test_memory(self) -> None:
+        """What is on its way to the disk closes it beyond the limit, and opens it when there."""
+        self.build(limits=FrontendLimits(link_credit=10, memory_bytes=1000))
+        gate = self.house.broker.gate
+        link = self.client.sender("q")
+        self.run_now()
+        states: list[bool] = []
+        gate.watch(lambda: states.append(gate.is_open))
+        self.client.send(link, *(message(b"x" * 300) for _ in range(5)))
+        self.run_now()
+        self.assertEqual(states, [False, True])
+        self.assertOutcomes(self.client, *["Accepted"] * 5)
+        self.assertEqual(self.house.shared.memory.used_bytes, 0)
+        self.assertEqual(link.credit, 10)
+
+
+class FullTests(InboundCase):
+    """A store that takes nothing for now."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.gate = self.house.broker.gate
+        self.is_full = False
+        apply = self.house.store._apply
+
+        def limited(transaction: Any) -> None:
+            if self.is_full and transaction.begins():
+                raise StoreUnavailable("no room")
+            apply(transaction)
+
+        self.house.store._apply = limited  # type: ignore[method-assign]
+        self.link = self.client.sender("q")
+        self.run_now()
+
+    def test_waits(self) -> None:
+        """Nothing is said to the sender, and in the end all is there, once and in order."""
+        self.is_full = True
+        self.client.send(self.link, message(b"1"), message(b"2"))
+        self.client.send(self.link, message(b"3"))
+        self.run_now()
+        self.assertEqual(list(self.gate.reasons), [STORE])
+        self.assertEqual(self.link.credit, 0)
+        self.assertTrue(self.link.is_active)
+        self.assertOutcomes(self.client)
+        self.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertOutcomes(self.client, "Accepted", "Accepted", "Accepted")
+        self.assertEqual(self.house.bodies("q"), [b"1", b"2", b"3"])
+        self.assertGreater(self.link.credit, 5)
+        self.assertEqual(self.house.shared.memory.used_bytes, 0)
+
+    def test_again_and_again(self) -> None:
+        """It may fail more than once."""
+        self.is_full = True
+        self.client.send(self.link, message(b"1"), message(b"2"))
+        self.run_now()
+        for _ in range(3):
+            self.gate.open(STORE)
+            self.run_now()
+            self.assertFalse(self.gate.is_open)
+        self.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [b"1", b"2"])
+
+    def test_sender_gone(self) -> None:
+        """Whoever is gone without an answer sends it again: it is not stored for him."""
+        self.is_full = True
+        self.client.send(self.link, message(b"1"))
+        self.run_now()
+        self.link.detach(True)
+        self.client.flush()
+        self.run_now()
+        self.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [])
+        self.assertEqual(self.house.shared.memory.used_bytes, 0)
+
+    def test_consumers_go_on(self) -> None:
+        """What a consumer settles in the same read as a publisher's message leaves the disk."""
+        self.client.send(self.link, message(b"1"))
+        self.client.receiver("q", 1)
+        self.run_now()
+        self.assertEqual(self.client.bodies(), [b"1"])
+        self.is_full = True
+        self.client.send(self.link, message(b"2"))
+        self.client.settle(self.client.deliveries, spec.Accepted(), settled=False)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [])
+        _, state, settled = self.client.updates[-1]
+        self.assertTrue(isinstance(state, spec.Accepted) and settled)
+        self.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [b"2"])

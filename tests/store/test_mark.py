@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A database that was put back is noticed, and no crash is taken for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.store.mark import Mark
+from tests.store.rig import House
+
+
+class MarkTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.directory = self.mktemp()
+        os.mkdir(self.directory)
+        self.path = os.path.join(self.directory, "store.db")
+        self.backup = os.path.join(self.directory, "backup.db")
+
+    def run_once(self, *bodies: bytes) -> bool:
+        """Open, put, close; return whether it was taken for a restored store."""
+        house = House(self.path)
+        recovery = house.open()
+        house.put("q", *bodies)
+        house.close()
+        return recovery.is_restored
+
+    def test_continues(self) -> None:
+        """A new store, and one that was closed, are what they are."""
+        self.assertEqual([self.run_once(b"x") for _ in range(4)], [False] * 4)
+
+    def test_upgrade(self) -> None:
+        """A store of a release without marks is taken as it is."""
+        self.run_once(b"x")
+        with sqlite3.connect(self.path) as connection:
+            connection.execute("DELETE FROM meta WHERE key = 'mark'")
+        os.remove(f"{self.path}.mark")
+        self.assertFalse(self.run_once(b"y"))
+        self.assertFalse(self.run_once(b"z"))
+
+    def test_restored(self) -> None:
+        """A copy of the closed store, put back after it was used on; noticed once."""
+        self.run_once(b"x")
+        shutil.copy(self.path, self.backup)
+        self.run_once(b"y")
+        shutil.copy(self.backup, self.path)
+        self.assertTrue(self.run_once(b"z"))
+        self.assertFalse(self.run_once(b"z"))
+
+    def test_put_back_at_once(self) -> None:
+        """A copy that nothing has happened after is no other."""
+        self.run_once(b"x")
+        shutil.copy(self.path, self.backup)
+        shutil.copy(self.backup, self.path)
+        self.assertFalse(self.run_once(b"z"))
+
+    def test_removed(self) -> None:
+        """Without the mark nobody knows: it is taken for restored. So is one with a bad mark."""
+        self.run_once(b"x")
+        os.remove(f"{self.path}.mark")
+        self.assertTrue(self.run_once(b"y"))
+        with open(f"{self.path}.mark", "w") as file:
+            file.write("nonsense")
+        self.assertTrue(self.run_once(b"y"))
+
+    def copied_while_open(self) -> tuple[House, int]:
+        """Take an online backup; return the house, and the highest id given out after it."""
+        house = House(self.path)
+        house.open()
+        house.put("q", b"x")
+        source, target = sqlite3.connect(self.path), sqlite3.connect(self.backup)
+        source.backup(target)
+        source.close()
+        target.close()
+        return house, max(house.put("q", *(b"y" for _ in range(50))))
+
+    def test_online(self) -> None:
+        """An online backup of the same run gives no id out again, whether noticed or not."""
+        house, last = self.copied_while_open()
+        house.close()
+        shutil.copy(self.backup, self.path)
+        other = House(self.path)
+        recovery = other.open()
+        self.assertTrue(recovery.is_restored or other.store.next_id() > last)
+        other.close()
+
+    def test_crash(self) -> None:
+        """Between the two writes of the mark either state of the database is right."""
+        mark = Mark(f"{self.path}.mark")
+        mark.write([(1, 10), (2, 20)])
+        self.assertEqual(mark.read(), [(1, 10), (2, 20)])
+        mark.write([(2, 20)])
+        self.assertEqual(mark.read(), [(2, 20)])
+
+    def test_killed(self) -> None:
+        """A copy of all files while it is open is what a crash leaves: no restored store."""
+        house = House(self.path)
+        house.open()
+        house.put("q", b"x")
+        crashed = os.path.join(self.directory, "crashed.db")
+        for end in ("", "-wal", ".mark"):
+            shutil.copy(self.path + end, crashed + end)
+        other = House(crashed)
+        self.assertFalse(other.open().is_restored)
+        other.close()
+        house.close()
