@@ -47,8 +47,8 @@ class Bucket:
         return self._level
 
     def take(self, tokens: float, now: float) -> None:
-        """Take tokens, whether they are there or not."""
-        self._level = self.level(now) - tokens
+        """Take tokens, whether they are there or not; less than none gives some back."""
+        self._level = min(self._burst, self.level(now) - tokens)
 
     def wait(self, now: float) -> float:
         """Return the seconds until there is a token."""

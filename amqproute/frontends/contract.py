@@ -248,7 +248,7 @@ class Contract:
         """Give a link its part; what the others have becomes less, if it is bounded."""
         part = self.parts[inbound] = Part(self, inbound)
         if self.terms.credit is not None and len(self.parts) > 1:
-            self._wake_soon(0)
+            self._wake_soon()
         return part
 
     def pay(self, deliveries: int) -> None:
@@ -287,13 +287,12 @@ class Contract:
             level = int(self._messages.level(now) + 1e-9)
             # No link hoards more than its part of a second's worth.
             most = -(-max(1, int(terms.messages_per_second)) // links)
-            if level > 0:
-                allowed = min(allowed, max(part.paid, min(most, part.paid + -(-level // links))))
-            else:
-                allowed = min(allowed, part.paid)
+            tokens = min(most, part.paid + max(0, -(-level // links)))
+            if level <= 0:
                 limiter = "messages-per-second"
-            if allowed < most:
-                self._wake_soon(self._messages.wait(now))
+            if tokens < most:
+                self._wake_later(self._messages.wait(now))
+            allowed = min(allowed, tokens)
         if self._octets is not None and terms.bytes_per_second is not None:
             octets = self._octets.level(now)
             if octets >= 1:
@@ -302,7 +301,7 @@ class Contract:
                 allowed = 0
                 limiter = "bytes-per-second"
             if octets < terms.bytes_per_second and allowed < window:
-                self._wake_soon(self._octets.wait(now))
+                self._wake_later(self._octets.wait(now))
         if terms.spool is not None and self.account is not None:
             used = self.account.octets
             free = terms.spool - used
@@ -330,15 +329,19 @@ class Contract:
         return max(1, min(-(-total // len(self.parts)), total - others))
 
     def _room(self) -> None:
-        self._wake_soon(0)
+        self._wake_soon()
 
-    def _wake_soon(self, seconds: float) -> None:
+    def _wake_soon(self) -> None:
+        """Look at all credit when what is going on now is over."""
         if self._wake is not None:
-            if seconds > 0 or self._wake.getTime() <= self._clock.seconds():
-                return
-            self._wake.cancel()
-        delay = max(SHORTEST_WAIT, seconds) if seconds else 0
-        self._wake = self._clock.callLater(delay, self._look)
+            self._wake.reset(0)
+        else:
+            self._wake = self._clock.callLater(0, self._look)
+
+    def _wake_later(self, seconds: float) -> None:
+        """Look at all credit when there are tokens again."""
+        if self._wake is None:
+            self._wake = self._clock.callLater(max(SHORTEST_WAIT, seconds), self._look)
 
     def _look(self) -> None:
         """There may be more credit, or less."""

@@ -151,7 +151,7 @@ class Inbound:
         """Go by the sender's contract from now on; services are outside of it."""
         if self._is_braked and contract.terms:
             self.part = contract.join(self)
-            self.part.paid = self.link.credit
+            self.part.granted(self.link.credit)
         self.origin.account = contract.account
 
     def _flow(self, credit: int) -> None:

@@ -36,6 +36,7 @@ from amqproute.config.load import read_node
 from amqproute.daemon.assembly import described
 from amqproute.errors import ConnectError, ResolveError, StoreError
 from amqproute.frontends.amqp10 import Frontend, Shared
+from amqproute.frontends.contract import NO_TERMS, Contracts, Terms
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.overview import detach_named, link_rows
 from amqproute.frontends.terminus import Termini
@@ -361,9 +362,11 @@ class House:
         transfer: Mapping[str, Any] | None = None,
         routes: Sequence[RouteRule] = (),
         qualify: bool = False,
+        contracts: Mapping[str, Terms] | None = None,
     ) -> None:
         self.world = world
         self.name = name
+        self.contracts = dict(contracts or {})
         self.frontends: list[Frontend] = []
         self.is_calling = False
         self._settings = dict(settings or {})
@@ -450,6 +453,11 @@ class House:
             clock.seconds,
             TransactionTerms(self.broker.begin, clock, lambda: uuid.uuid4().bytes),
             when_peer=self.relay.peer_called,
+            contracts=Contracts(
+                clock,
+                self.broker.accounts,
+                lambda who: (str(who), self.contracts.get(str(who), NO_TERMS)),
+            ),
         )
 
     def _detach_what_is_gone(self, aliases: set[str]) -> None:
