@@ -245,6 +245,7 @@ CODES: Final[Mapping[str, Row]] = {
     "peer.stuck": _link("the peer took messages and told no outcome in time"),
     "peer.moved": _link("the DNS names other hosts now; the link goes there"),
     "peer.full": _all("a whole window of messages came back"),
+    "relay.fault": _link("an exception in this broker while it sent; the log has it"),
     "peer.failed": _host("a failure nobody has a name for"),
 }
 """Failures with a code, of the DNS, of connecting, of TLS, and of connections."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute import conditions
 from amqproute.address import TRANSFER_NODE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
@@ -39,6 +41,10 @@ from amqproute.wire.amqp10.types import UInt
 ANONYMOUS: Final = "anonymous"
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 CLOSED: Final = verdict.for_code("connection.closed", "closed by us")
+FAULT: Final = replace(
+    verdict.for_code("relay.fault", "sending failed here; see the log of this broker"),
+    condition=conditions.NOT_ALLOWED,  # for good, unlike internal errors of others
+)
 KEEP_SECONDS: Final = 600
 """For how long a peer without receipts is asked to keep what is unsettled on a lost link."""
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
@@ -118,6 +124,7 @@ class PeerSession:
         self._is_attached = False
         self._is_refused = False
         self._is_over = False
+        self._stranded: list[Entry] = []
         self._verdict: Verdict | None = None
         self._answers: list[tuple[Sequence[Delivery], Any]] = []
         self._offered: frozenset[bytes] = frozenset()
@@ -206,7 +213,21 @@ class PeerSession:
         return self.link.sendable
 
     def send(self, entries: Sequence[Entry]) -> list[tuple[Entry, AmqpError]]:
-        """Send entries; return those that can never be sent to this peer, and why."""
+        """Send entries; return those that can never be sent to this peer, and why.
+
+        An exception that nobody foresaw ends the connection like a fault of the peer's: all of
+        them come back, and a message that does it each time is found and given up.
+        """
+        try:
+            return self._send(entries)
+        except Exception:
+            self.log.failure("messages for {hop} could not be sent", hop=self.hop.key)
+            self._stranded = list(entries)
+            self.is_paused = True  # nothing more until the connection is gone
+            self.abandon(FAULT)
+            return []
+
+    def _send(self, entries: Sequence[Entry]) -> list[tuple[Entry, AmqpError]]:
         link = self.link
         assert link is not None
         send = link.send
@@ -507,6 +528,8 @@ class PeerSession:
         # Without a context: the outcome is here, only our settling of it has not gone out.
         self.in_doubt = [each.context for each in held if each.context is not None]
         self.in_doubt += waiting
+        if self._stranded:
+            self.in_doubt = list(dict.fromkeys([*self.in_doubt, *self._stranded]))
         self._ended(self, self._verdict or verdict.for_code("peer.lost", ""))
 
     # -- outcomes --------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from amqproute.errors import ResolveError, ResourceLimitExceeded
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
+from amqproute.relay import peer
 from amqproute.relay.destination import State
 from amqproute.relay.note import NOTE
 from amqproute.relay.relay import MANY_DESTINATIONS, MANY_RETURNS
@@ -332,6 +333,28 @@ class OutcomeTests(DestinationCase):
         self.put(*(b"%d" % number for number in range(4, 20)))
         self.run_now()
         self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_fault_of_ours(self) -> None:
+        """A message at which this broker itself stumbles does not hold up the others either."""
+        beta = self.beta()
+        make = peer.prefix_maker
+
+        def stumbling(*arguments: Any) -> Any:
+            prefix = make(*arguments)
+
+            def stumble(entry: Any, now_ms: int) -> Any:
+                if entry.message.encoded.endswith(b"poison"):
+                    raise ZeroDivisionError("a bug")
+                return prefix(entry, now_ms)
+
+            return stumble
+
+        self.patch(peer, "prefix_maker", stumbling)
+        self.put(b"1", b"poison", b"2", b"3")
+        self.run_for(120)
+        self.assertGreater(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertEqual(sorted(beta.bodies("orders")), [b"1", b"2", b"3"])
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
 
     def test_unsettled_outcomes(self) -> None:
         """A peer that leaves the settling to us is answered, and the outcome counts once."""
