@@ -8,50 +8,38 @@ the middle in which what is under way may come to its end.
 
 from __future__ import annotations
 
-import os
 import random
-import socket
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.defer import DeferredList
-from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, is_reserved
-from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
+from amqproute.auth.policy import Verb
 from amqproute.auth.realm import Authenticator, Throttle, login_key
-from amqproute.auth.users import UserFile
 from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
-from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.branch_record import NOTES as BRANCH_NOTES
 from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.branch_record import holds_of
-from amqproute.broker.branches import Branches, BranchLimits
-from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.branches import Branches
+from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import STORE
-from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
-from amqproute.broker.options import (
-    Duplicates,
-    Durability,
-    Excess,
-    NonTransactional,
-    QueueOptions,
-    Visibility,
-)
+from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.queue import Queue
-from amqproute.broker.rate import Rate
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
 from amqproute.config.load import read_node
-from amqproute.config.parameters import Binding, Config, Contract, Listen, Node
+from amqproute.config.parameters import Config, Contract, Listen
+from amqproute.daemon.declarations import configured, described
+from amqproute.daemon.doors import accepting, pump_limits
 from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
@@ -60,12 +48,14 @@ from amqproute.daemon.federation import (
     peer_settings,
     product,
 )
+from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
+from amqproute.daemon.resting import come_to_rest, wait_until
 from amqproute.daemon.room import disk_terms, watch_room
-from amqproute.errors import AmqprouteError, InvalidField, NotAllowed
+from amqproute.daemon.rules import load_users, make_policy, relay_terms, suppresses, transfer_rules
+from amqproute.errors import AmqprouteError, NotAllowed
 from amqproute.filters import grammar
-from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
-from amqproute.frontends.amqp10 import Frontend, Shared
+from amqproute.frontends.amqp10 import Shared
 from amqproute.frontends.contract import NO_TERMS, Contracts, Terms
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.overview import detach_named, link_rows, suspended_row
@@ -73,56 +63,36 @@ from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
 from amqproute.net.connector import Connector, Pace
 from amqproute.net.listener import ConnectionCount, Listener
-from amqproute.net.pump import Limits as PumpLimits
-from amqproute.net.pump import TransportFacts
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.relay.agent import Agent
 from amqproute.relay.holds import HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
-from amqproute.relay.row import peer_row
-from amqproute.relay.schedule import Schedule
-from amqproute.relay.terms import RelayTerms
-from amqproute.relay.why import why
 from amqproute.routing.table import Router
-from amqproute.services import dtx, relay_operations
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
-from amqproute.services.inventory import Configured, Described, Inventory
+from amqproute.services.inventory import Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
 from amqproute.services.probes import Probes, ProbeService
-from amqproute.services.relay_messages import RelayMessages
 from amqproute.services.replies import REPLY_NOTES, ReplyPaths
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.services.watermark import Watermarks
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
-    PATH_CAPABILITY,
-    PROBE_CAPABILITY,
-    REPORT_CAPABILITY,
-    TRANSFER_CAPABILITY,
     NextHop,
     Principal,
-    RouteRule,
     TransportSecurity,
 )
-from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
-from amqproute.wire.mechanisms import SaslServer
+from amqproute.wire.amqp10.connection import Connection
 
 log = Logger()
 
 STORE_FILE = "store.db"
 OWN_NOTES = "container"
-QUIET_SECONDS = 0.02
-"""How often a stopping daemon looks whether everything has come to rest."""
 BALLAST_BYTES = 33 * 1024 * 1024
 """Set aside for a full disk: the log's usual length, not more (`amqproute.store.ballast`)."""
-UNFINISHED_BYTES = 64 * 1024 * 1024
-"""Octets of deliveries that have begun and not ended, in the memory of one connection."""
 SWEEP_SECONDS = 6 * 3600.0
 """How often receipts that nobody will ask for are looked for."""
-CONSUMER_SECONDS = 3.0
-"""How long a stopping daemon waits for consumers to settle what they hold."""
 CLOSE_SECONDS = 2.0
-"""How long it then waits for the other sides to answer its close."""
+"""How long a stopping daemon waits for the other sides to answer its close."""
 
 
 def now_ms() -> int:
@@ -168,7 +138,7 @@ class House:
         self.contexts = make_contexts(config)
         self._connector: Connector | None = None
         self._watch: FileWatch | None = None
-        self._users = _load_users(config)
+        self._users = load_users(config)
         self._throttle = Throttle(reactor)
         self._login_key = login_key(state)
         self._policy = make_policy(config)
@@ -187,7 +157,7 @@ class House:
             most_nodes=limits.max_nodes,
         )
         self.inventory.when_gone = self._detach_what_is_gone
-        self.receipts = Receipts(self._suppresses)
+        self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = Probes(now_ms)
         self.contracts = Contracts(
             reactor,
@@ -204,7 +174,7 @@ class House:
             self.broker,
             reactor,
             lambda: own_domain(self.config),
-            lambda principal, verb, node: self._policy.allows(principal, verb, node),
+            self._allows,
             lambda: str(uuid.uuid4()),
         )
         self.branches: Branches | None = None
@@ -223,7 +193,7 @@ class House:
             self._reactor,
             self.contexts,
             pace=pace,
-            limits=self._pump_limits(),
+            limits=pump_limits(self.config),
             policy_for=lambda domain: peer_policy(self.config, domain),
             tlsa=self.resolver.tlsa,
         )
@@ -247,7 +217,7 @@ class House:
             self._reactor,
             now_ms,
             self._random.random,
-            self._terms(),
+            relay_terms(config),
             QueueLimits(
                 resident_messages=config.limits.queue_memory_messages,
                 resident_bytes=config.limits.queue_memory_bytes,
@@ -260,91 +230,15 @@ class House:
         """Return the router in force; before there is one, that of the configuration."""
         return self._rules().router if self.transfer is None else self.transfer.rules.router
 
-    def _terms(self) -> RelayTerms:
-        relay = self.config.relay
-        return RelayTerms(
-            Schedule(relay.first_retry, relay.last_retry),
-            relay.window,
-            relay.idle_timeout,
-            window_bytes=relay.window_bytes,
-            dead_after=relay.dead_after,
-            settle_seconds=relay.settle_timeout,
-            connects_per_second=relay.connects_per_second,
-            rate=self._rate,
-        )
-
-    def _rate(self, hop: NextHop) -> Rate:
-        peer = self.config.peer_for(hop.domain)
-        return Rate(peer.messages_per_second, peer.bytes_per_second)
-
     def _rules(self) -> TransferRules:
-        config = self.config
+        return transfer_rules(self.config, self.container_id, self._allows)
 
-        def relay_for(principal: Principal) -> Sequence[str]:
-            names = principal.names or (principal.name,)
-            return tuple(pattern for name in names for pattern in config.peer_for(name).relay_for)
-
-        def origins(principal: Principal) -> Sequence[str]:
-            names = principal.names or (principal.name,)
-            return tuple(pattern for name in names for pattern in config.peer_for(name).origins)
-
-        return TransferRules(
-            own_id=self.container_id,
-            router=make_router(config, self.container_id),
-            allows=lambda principal, verb, node: self._policy.allows(principal, verb, node),
-            relay_for=relay_for,
-            max_hops=config.relay.max_hops,
-            insert_to=config.alias_to == "insert",
-            origins=origins,
-        )
-
-    def _pump_limits(self) -> PumpLimits:
-        limits = self.config.limits
-        return PumpLimits(tls_seconds=limits.handshake_timeout, output_bytes=limits.output_buffer)
-
-    # -- engines -----------------------------------------------------------------------------------
+    def _allows(self, principal: Principal, verb: Verb, node: str) -> bool:
+        """By the rules in force."""
+        return self._policy.allows(principal, verb, node)
 
     def _relay_engine(self, hop: NextHop, security: TransportSecurity) -> Connection:
         return Connection(peer_settings(self.config, hop, security, self.container_id))
-
-    def _accept(self, listen: Listen, authenticator: Authenticator) -> Any:
-        """Return the function that makes engine and frontend for a listener's connections."""
-        limits = self.config.limits
-        shared = self.shared
-        assert shared is not None
-
-        def make(facts: TransportFacts) -> tuple[Connection, Frontend]:
-            authority = _Authority(authenticator)
-            engine = Connection(
-                ConnectionSettings(
-                    role="server",
-                    container_id=self.container_id,
-                    max_frame_size=limits.max_frame_size,
-                    channel_max=limits.max_sessions - 1,
-                    handle_max=limits.max_links - 1,
-                    idle_timeout=limits.idle_timeout,
-                    handshake_timeout=limits.handshake_timeout,
-                    max_message_size=limits.max_message_size or 0,
-                    max_partial=UNFINISHED_BYTES,
-                    incoming_window=limits.session_window,
-                    offered_capabilities=(
-                        "ANONYMOUS-RELAY",
-                        TRANSFER_CAPABILITY,
-                        PROBE_CAPABILITY,
-                        REPORT_CAPABILITY,
-                        PATH_CAPABILITY,
-                        *FILTER_CAPABILITIES,
-                    ),
-                    properties=product(),
-                    tls="optional" if listen.tls == "upgrade" else "none",
-                    sasl_server=authority,
-                    allow_no_sasl="ANONYMOUS" in listen.mechanisms,
-                )
-            )
-            authority.frontend = frontend = Frontend(engine, shared, authenticator, facts)
-            return engine, frontend
-
-        return make
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -411,14 +305,20 @@ class House:
             contracts=self.contracts,
             when_seen=self.probes.note,
         )
-        self.watermarks = watch_room(
-            self.broker, self.store, self._reactor, self.shared, config
+        self.watermarks = watch_room(self.broker, self.store, self._reactor, self.shared, config)
+        self.branches = offer_branches(
+            config.distributed_transactions,
+            self.shared,
+            self.relay,
+            self.store,
+            self._allows,
+            now_ms,
+            branches,
         )
-        self._offer_branches(branches)
         self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
         self._forget_old_receipts()
         for listen in config.listen:
-            await self._listen(listen)
+            await self._listen(listen, self.shared)
         self.resolver.is_capable().addCallback(self._warn_without_dnssec)
         if self.contexts is not None:
             self._watch = FileWatch(
@@ -479,15 +379,7 @@ class House:
         await transaction.commit()
 
     def _declare(self, config: Config) -> None:
-        bindings = [binding_declaration(binding) for binding in config.bindings]
-        self.inventory.declare(
-            Configured(
-                [described(node, config) for node in config.nodes],
-                config.aliases,
-                bindings,
-                _places(config, bindings),
-            )
-        )
+        self.inventory.declare(configured(config))
 
     def _wire_services(self) -> None:
         assert self.transfer is not None
@@ -496,7 +388,7 @@ class House:
         self.broker.services[PROBE_NODE] = ProbeService(self.broker, self.transfer, self.probes)
         management = ManagementService(
             self.broker,
-            lambda principal, verb, node: self._policy.allows(principal, verb, node),
+            self._allows,
             now_ms,
             inventory=self.inventory,
             destinations=self._destination_rows,
@@ -504,7 +396,11 @@ class House:
             links=self._link_rows,
             close_link=self._close_link,
         )
-        self._offer_relay_operations(management, self.relay)
+        offer_relay_operations(
+            management, self.broker, self.relay, self._router_now, self._allows, now_ms
+        )
+        management.register(EntityType("contract", self.contract_rows))
+        management.register(EntityType("probe", self.probes.rows))
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
@@ -519,67 +415,6 @@ class House:
         self.delays = DelayWatch(
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after
         )
-
-    def _offer_relay_operations(self, management: ManagementService, relay: Relay) -> None:
-        """Let operators see the ways out, and act on what waits there."""
-
-        def allows(principal: Principal, verb: Verb, node: str) -> bool:
-            return self._policy.allows(principal, verb, node)
-
-        management.register(EntityType("contract", self.contract_rows))
-        relay_operations.register(management, relay, allows)
-        RelayMessages(
-            self.broker,
-            relay,
-            self._router_now,
-            allows,
-            lambda destination, entry: why(destination, entry, relay.holds, now_ms()),
-            now_ms,
-        ).register(management)
-        management.register(EntityType("probe", self.probes.rows))
-        management.register(
-            EntityType(
-                "peer",
-                lambda: [peer_row(each, relay.holds) for each in relay.destinations.values()],
-            )
-        )
-
-    def _offer_branches(self, notes: dict[str, bytes]) -> None:
-        """Offer distributed transactions, if that is wanted; what is prepared waits if not."""
-        assert self.shared is not None
-        assert self.relay is not None
-        settings = self.config.distributed_transactions
-        if not settings.enabled:
-            if notes:
-                log.warn(
-                    "{count} branches of distributed transactions wait in the store and keep "
-                    "their messages: enable distributed-transactions to have them resolved",
-                    count=len(notes),
-                )
-            return
-
-        def allows(principal: Principal, verb: Verb, node: str) -> bool:
-            return self._policy.allows(principal, verb, node)
-
-        self.branches = Branches(
-            self.shared.transactions,
-            self.broker,
-            self.store,
-            now_ms,
-            self.shared.termini.node_for,
-            self.relay.admit,
-            lambda principal: allows(principal, Verb.MANAGE, dtx.DTX_COORDINATOR),
-            BranchLimits(
-                branches=settings.max_branches,
-                timeout_seconds=settings.timeout,
-                total_bytes=settings.memory,
-                warn_seconds=settings.warn_after,
-            ),
-        )
-        self.branches.recovered(notes)
-        coordinator = dtx.DtxCoordinator(self.broker, self.branches, allows)
-        self.broker.services[dtx.DTX_COORDINATOR] = coordinator
-        dtx.register(self.broker.services[MANAGEMENT], self.branches)
 
     def _use_replies(self, transfer: TransferService) -> None:
         """Make reply aliases, or not; those that there are lead back in any case."""
@@ -600,7 +435,7 @@ class House:
             raise NotAllowed(f"messages are not returned to the service {route.node!r}")
         return self.broker.target(route.node)
 
-    async def _listen(self, listen: Listen) -> None:
+    async def _listen(self, listen: Listen, shared: Shared) -> None:
         authenticator = Authenticator(
             listen.mechanisms,
             users=self._users,
@@ -614,7 +449,7 @@ class House:
         listener = Listener(
             self._reactor,
             listen.endpoint,
-            self._accept(listen, authenticator),
+            accepting(self.config, self.container_id, listen, authenticator, shared),
             contexts=self.contexts,
             tls=listen.tls,
             client_certificate=listen.client_certificate,
@@ -624,15 +459,11 @@ class House:
             ),
             max_connections=listen.max_connections,
             total=self._total,
-            limits=self._pump_limits(),
+            limits=pump_limits(self.config),
         )
         listener.privilegedStartService()
         listener.startService()
         self.listeners.append(listener)
-
-    def _suppresses(self, principal: Principal) -> bool:
-        names = principal.names or (principal.name,)
-        return any(self.config.peer_for(name).suppress_duplicates for name in names)
 
     def _forget_old_receipts(self) -> None:
         """Forget receipts of peers that have not come back; now, and from time to time."""
@@ -688,7 +519,7 @@ class House:
         assert self.transfer is not None
         assert self.relay is not None
         policy = make_policy(config)
-        users = _load_users(config, must_exist=len(self._users) > 0)
+        users = load_users(config, must_exist=len(self._users) > 0)
         contexts = make_contexts(config)
         fixed = (
             "container_id",
@@ -726,7 +557,7 @@ class House:
         if self.watermarks is not None:
             self.watermarks.terms = disk_terms(config)
         self.relay.reload(
-            self._terms(), int(config.relay.lifetime * 1000), config.relay.dead_letter
+            relay_terms(config), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
         self._detach_what_is_gone(set(old.aliases) - set(config.aliases))
         assert self.shared is not None
@@ -791,40 +622,15 @@ class House:
         for frontend in tuple(shared.frontends):
             frontend.stop_taking()
         relay.stop_sending()
-        await self._come_to_rest(shared, relay, extend)
-        relay.close()
-        for frontend in tuple(shared.frontends):
-            frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
-        await self._wait_until(lambda: not shared.frontends, CLOSE_SECONDS)
-        await self._abandon()
-
-    async def _come_to_rest(self, shared: Shared, relay: Relay, extend: Any) -> None:
         patience = self.config.shutdown_timeout
         if extend is not None:
             extend(patience + CLOSE_SECONDS + 5)
-        consumers_until = self._reactor.seconds() + min(CONSUMER_SECONDS, patience)
-
-        def at_rest() -> bool:
-            frontends = tuple(shared.frontends)
-            if not relay.is_quiet or not all(frontend.is_idle for frontend in frontends):
-                return False
-            settled = all(frontend.holds_nothing for frontend in frontends)
-            return settled or self._reactor.seconds() > consumers_until
-
-        if not await self._wait_until(at_rest, patience):
-            log.warn(
-                "stopping with work under way after {seconds} s: what has no outcome will be "
-                "sent again",
-                seconds=patience,
-            )
-
-    async def _wait_until(self, is_true: Any, seconds: float) -> bool:
-        until = self._reactor.seconds() + seconds
-        while not is_true():
-            if self._reactor.seconds() > until:
-                return False
-            await deferLater(self._reactor, QUIET_SECONDS)
-        return True
+        await come_to_rest(self._reactor, shared, relay, patience)
+        relay.close()
+        for frontend in tuple(shared.frontends):
+            frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
+        await wait_until(self._reactor, lambda: not shared.frontends, CLOSE_SECONDS)
+        await self._abandon()
 
     async def _abandon(self) -> None:
         """Close what is open, in whatever state it is."""
@@ -877,22 +683,6 @@ class House:
             detach_named(frontend, name)
 
 
-class _Authority:
-    """Gives an engine the mechanisms of its listener; the facts may change by an upgrade to TLS."""
-
-    frontend: Frontend
-
-    def __init__(self, authenticator: Authenticator) -> None:
-        self._authenticator = authenticator
-
-    @property
-    def mechanisms(self) -> Sequence[str]:
-        return self._authenticator.offers(self.frontend.auth_facts())
-
-    def start(self, name: str) -> SaslServer:
-        return self._authenticator.begin(name, self.frontend.auth_facts())
-
-
 def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
     """Return who holds the contract of a principal, and its terms.
 
@@ -912,138 +702,12 @@ def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
     return key, NO_TERMS if found is None else Terms(**found.model_dump())
 
 
-def make_policy(config: Config) -> AccessPolicy:
-    """Make the access rules of a configuration, with the default ones behind them."""
-    rules = [
-        Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny)
-        for rule in config.access
-    ]
-    return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
-
-
-def make_router(config: Config, container_id: str) -> Router:
-    """Make the router of a configuration: the one that decides for daemon and `explain` alike.
-
-    Args:
-        config: the configuration.
-        container_id: our own, which names this broker as its domains do (T-07); empty if unknown.
-    """
-    own = {container_id, *config.local_domains}
-    host = socket.gethostname()
-    if "." in host:  # a bare host name is nobody's domain, and would shadow one that is
-        own.add(host)
-    rules = [
-        RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
-    ]
-    containers = {
-        peer.container_id: domain
-        for domain, peer in config.peers.items()
-        if peer.container_id is not None and _is_domain(peer.container_id)
-    }
-    return Router(filter(_is_domain, own), rules, containers)
-
-
-def _load_users(config: Config, *, must_exist: bool = False) -> UserFile:
-    """Read the users file; the usual one need not be there: then there are no users yet.
-
-    Args:
-        config: the configuration.
-        must_exist: a missing file is refused: one that has gone is a mistake more often than the
-            wish that nobody gets in.
-    """
-    path = config.users.file
-    return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
-
-
-def described(node: Node, config: Config) -> Described:
-    """Return a node of the configuration, or one made at runtime, in the broker's words."""
-    options = node.model_dump(mode="json", by_alias=True, exclude={"name"})
-    return Described(_declaration(node, config), options)
-
-
-def _places(config: Config, bindings: Sequence[BindingDeclaration]) -> dict[str, str]:
-    """Return where each node, alias and binding stands in the file."""
-    source = config.source
-
-    def place(*at: str | int) -> str:
-        line = source.lines.get(at)
-        where = "the configuration" if source.path is None else str(source.path)
-        return where if line is None else f"{where}:{line}"
-
-    return {
-        **{each.name: place("bindings", index) for index, each in enumerate(bindings)},
-        **{alias: place("aliases", alias) for alias in config.aliases},
-        **{node.name: place("nodes", index) for index, node in enumerate(config.nodes)},
-    }
-
-
-def _declaration(node: Node, config: Config) -> NodeDeclaration | TopicDeclaration:
-    limits = config.limits
-    queue_limits = QueueLimits(
-        resident_messages=limits.queue_memory_messages,
-        resident_bytes=limits.queue_memory_bytes,
-        capacity=node.capacity or 0,
-        ttl_ms=int((node.ttl or 0) * 1000),
-        max_deliveries=node.max_deliveries or 0,
-        priorities=node.priorities,
-    )
-    if node.type == "queue":
-        return NodeDeclaration(node.name, queue_limits, node.dead_letter, _options(node))
-    return TopicDeclaration(
-        node.name,
-        TopicLimits(
-            buffer_messages=node.subscriber_buffer,
-            buffer_bytes=node.subscriber_buffer_bytes,
-            holds_publishers=node.subscriber_full == "wait",
-            rejects_unroutable=node.unroutable == "reject",
-            last_value=node.last_value,
-            last_value_key=node.last_value_key,
-            ttl_ms=queue_limits.ttl_ms,
-            queue=queue_limits,
-        ),
-    )
-
-
-def _options(node: Node) -> QueueOptions:
-    return QueueOptions(
-        durability=Durability(node.message_durability_mode),
-        takes_durable=node.durable_on_transient == "accept",
-        non_transactional=NonTransactional(node.non_transactional_support),
-        destructive_links=node.maximum_destructive_links,
-        excess=Excess(node.excess_destructive_link_policy),
-        archive_expired=node.archive_expired,
-        archive_unreachable=node.archive_currently_unreachable,
-        duplicates=Duplicates(node.duplicate_policy),
-        visibility=Visibility(node.visibility),
-        default_outcomes=node.default_outcomes,
-    )
-
-
-def binding_declaration(binding: Binding) -> BindingDeclaration:
-    """Return a binding of the configuration in the broker's words."""
-    return BindingDeclaration(
-        binding.source, binding.target, binding.filter, binding.mode, subject=binding.subject
-    )
-
-
-def _is_domain(name: str) -> bool:
-    try:
-        Router([name])
-    except InvalidField:
-        return False
-    return True
-
-
 def _log_failure(failure: Failure, doing: str) -> None:
     log.failure("{doing} failed", failure, doing=doing)
 
 
 __all__ = [
     "House",
-    "binding_declaration",
-    "described",
-    "make_policy",
-    "make_router",
     "now_ms",
     "product",
 ]

@@ -33,7 +33,7 @@ from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionTerms
 from amqproute.config import Config
 from amqproute.config.load import read_node
-from amqproute.daemon.assembly import described
+from amqproute.daemon.declarations import described
 from amqproute.errors import ConnectError, ResolveError, StoreError
 from amqproute.frontends.amqp10 import Frontend, Shared
 from amqproute.frontends.contract import NO_TERMS, Contracts, Terms

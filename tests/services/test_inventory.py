@@ -16,7 +16,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.subscription import Definition
 from amqproute.config import Config
 from amqproute.config.load import read_node
-from amqproute.daemon.assembly import described
+from amqproute.daemon.declarations import described
 from amqproute.errors import ConfigError, ResourceDeleted, ResourceLimitExceeded
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message

@@ -15,7 +15,8 @@ from amqproute.cli.refusal import USAGE
 from amqproute.config import Config, advise, check_files, load
 from amqproute.config.load import Problem, find
 from amqproute.daemon import service
-from amqproute.daemon.assembly import binding_declaration, now_ms
+from amqproute.daemon.assembly import now_ms
+from amqproute.daemon.declarations import binding_declaration
 from amqproute.errors import ConfigError, InvalidField, TlsError
 from amqproute.net.tls import TlsContexts, describe
 

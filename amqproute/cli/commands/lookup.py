@@ -25,8 +25,8 @@ from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.load import find
 from amqproute.config.parameters import Listen
-from amqproute.daemon.assembly import make_router
 from amqproute.daemon.federation import make_judge, make_resolver, peer_policy
+from amqproute.daemon.rules import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
 from amqproute.net.dane import record_of
 from amqproute.net.tls import TlsContexts

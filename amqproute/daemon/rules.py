@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a configuration to rules: who may do what, where messages go, and how fast.
+
+The command line asks the same rules of the same configuration: what `explain` says is what the
+daemon does.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
+from amqproute.auth.users import UserFile
+from amqproute.broker.rate import Rate
+from amqproute.config.parameters import Config
+from amqproute.errors import InvalidField
+from amqproute.relay.schedule import Schedule
+from amqproute.relay.terms import RelayTerms
+from amqproute.routing.table import Router
+from amqproute.services.transfer import TransferRules
+from amqproute.values import NextHop, Principal, RouteRule
+
+Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
+"""Whether somebody may do something at a node."""
+
+
+def make_policy(config: Config) -> AccessPolicy:
+    """Make the access rules of a configuration, with the default ones behind them."""
+    rules = [
+        Rule.of(who=rule.who, node=rule.node, allow=rule.allow, deny=rule.deny)
+        for rule in config.access
+    ]
+    return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
+
+
+def make_router(config: Config, container_id: str) -> Router:
+    """Make the router of a configuration: the one that decides for daemon and `explain` alike.
+
+    Args:
+        config: the configuration.
+        container_id: our own, which names this broker as its domains do (T-07); empty if unknown.
+    """
+    own = {container_id, *config.local_domains}
+    host = socket.gethostname()
+    if "." in host:  # a bare host name is nobody's domain, and would shadow one that is
+        own.add(host)
+    rules = [
+        RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
+    ]
+    containers = {
+        peer.container_id: domain
+        for domain, peer in config.peers.items()
+        if peer.container_id is not None and _is_domain(peer.container_id)
+    }
+    return Router(filter(_is_domain, own), rules, containers)
+
+
+def load_users(config: Config, *, must_exist: bool = False) -> UserFile:
+    """Read the users file; the usual one need not be there: then there are no users yet.
+
+    Args:
+        config: the configuration.
+        must_exist: a missing file is refused: one that has gone is a mistake more often than the
+            wish that nobody gets in.
+    """
+    path = config.users.file
+    return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
+
+
+def transfer_rules(config: Config, container_id: str, allows: Allows) -> TransferRules:
+    """Return what the transfer service goes by.
+
+    Args:
+        config: the configuration.
+        container_id: our own.
+        allows: the access rules in force.
+    """
+
+    def relay_for(principal: Principal) -> Sequence[str]:
+        names = principal.names or (principal.name,)
+        return tuple(pattern for name in names for pattern in config.peer_for(name).relay_for)
+
+    def origins(principal: Principal) -> Sequence[str]:
+        names = principal.names or (principal.name,)
+        return tuple(pattern for name in names for pattern in config.peer_for(name).origins)
+
+    return TransferRules(
+        own_id=container_id,
+        router=make_router(config, container_id),
+        allows=allows,
+        relay_for=relay_for,
+        max_hops=config.relay.max_hops,
+        insert_to=config.alias_to == "insert",
+        origins=origins,
+    )
+
+
+def suppresses(config: Config, principal: Principal) -> bool:
+    """Return whether messages of this peer that came before are told from new ones."""
+    names = principal.names or (principal.name,)
+    return any(config.peer_for(name).suppress_duplicates for name in names)
+
+
+def relay_terms(config: Config) -> RelayTerms:
+    """Return what the relay goes by."""
+    relay = config.relay
+
+    def rate(hop: NextHop) -> Rate:
+        peer = config.peer_for(hop.domain)
+        return Rate(peer.messages_per_second, peer.bytes_per_second)
+
+    return RelayTerms(
+        Schedule(relay.first_retry, relay.last_retry),
+        relay.window,
+        relay.idle_timeout,
+        window_bytes=relay.window_bytes,
+        dead_after=relay.dead_after,
+        settle_seconds=relay.settle_timeout,
+        connects_per_second=relay.connects_per_second,
+        rate=rate,
+    )
+
+
+def _is_domain(name: str) -> bool:
+    try:
+        Router([name])
+    except InvalidField:
+        return False
+    return True
+
+
+__all__ = [
+    "Allows",
+    "load_users",
+    "make_policy",
+    "make_router",
+    "relay_terms",
+    "suppresses",
+    "transfer_rules",
+]
