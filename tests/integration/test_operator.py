@@ -23,6 +23,7 @@ from tests.integration.support import (
     message,
     until,
 )
+from tests.integration.test_federation import annotated
 
 ROOT = Path(amqproute.__file__).parent.parent
 
@@ -161,7 +162,9 @@ class VerbTests(OperatorCase):
         self.daemon.kill()
         self.daemon.start()
         (held,) = self.shown("holds")["holds"]
-        self.assertEqual((held["name"], held["to"], held["reason"]), ("h1", "beta.example", "audit"))
+        self.assertEqual(
+            (held["name"], held["to"], held["reason"]), ("h1", "beta.example", "audit")
+        )
         self.assertTrue(held["by"].startswith("uid:"))
         self.assertGreater(held["until-ms"], held["since-ms"])
         self.assertEqual(len(self.listed("--to", "beta.example")), 2)
@@ -220,7 +223,7 @@ class VerbTests(OperatorCase):
         with Wire(self.daemon.plain) as wire:
             wire.publish(
                 "orders@beta.example",
-                [with_annotations(text, {Symbol("x-opt-return-to"): "inbox"})],
+                [annotated(text, {Symbol("x-opt-return-to"): "inbox"})],
             )
             self.run_it("expire", "--to", "beta.example", "--reason", "beta has closed down")
             (got,) = wire.consume("inbox", 1)
@@ -239,9 +242,7 @@ class VerbTests(OperatorCase):
                      "names": ["partner.example"]}],
         )  # fmt: skip
         facts = self.shown("reroute", "--to", "gamma.example", "--dry-run")
-        self.assertEqual(
-            (facts["messages"], facts["samples"][0]["new-queue"]), (2, "inbox"), facts
-        )
+        self.assertEqual((facts["messages"], facts["samples"][0]["new-queue"]), (2, "inbox"), facts)
         self.assertEqual(self.shown("reroute", "--all", "--yes")["messages"], 5)
         with Wire(self.daemon.plain) as wire:
             got = wire.consume("inbox", 2)
@@ -251,10 +252,3 @@ class VerbTests(OperatorCase):
                          ["orders@beta.example"])  # fmt: skip
         until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
               ["rejected"] == 3, "tried at the gateway")  # fmt: skip
-
-
-def with_annotations(payload: bytes, annotations: dict[Any, Any]) -> bytes:
-    """Put message annotations into a message of `message`."""
-    from tests.integration.test_federation import annotated
-
-    return annotated(payload, annotations)

@@ -172,7 +172,8 @@ CURES: Final = {
     "intermediates), and we trust its authority: add it to tls.trust",
     "tls.plain-text": "that port speaks no TLS: the SRV record should be _amqp._tcp (upgrade), or "
     "name the port with TLS",
-    "tls.handshake": "look at what the partner saw: amqproute peer probes, on its side",
+    "tls.handshake": "look at what the partner saw: amqproute peer probes, on its side; a port "
+    "that speaks no TLS at once belongs into an SRV record _amqp._tcp (upgrade)",
     "dane.mismatch": "the TLSA record is not of the key in use: the partner publishes the new one "
     "(amqproute dns print --next, before it changes keys) or goes back to the old key",
     "sasl.refused": "the partner's endpoint has to offer EXTERNAL under mechanisms, with "
