@@ -208,6 +208,7 @@ class Daemon:
             "users": {"file": str(self.users)},
             "access": [
                 {"allow": everything, "who": "anonymous"},
+                {"allow": ["impersonate"], "who": "anonymous", "node": "anna"},
                 {"allow": everything, "who": "user:anna"},
                 {"allow": ["transfer"], "who": "peer:*"},
             ],

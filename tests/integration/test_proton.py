@@ -200,7 +200,7 @@ class MessageTests(ProtonTestCase):
                 "described": Described(symbol("my:type"), ["x"])}  # fmt: skip
         sent = Message(
             body=body, durable=True, priority=7, ttl=3600.0, id=uuid.UUID(int=99),
-            user_id=b"anonymous", address="somewhere/else", subject="every type",
+            user_id=b"anna", address="somewhere/else", subject="every type",
             reply_to="answers", correlation_id=ulong(2**63), content_type=symbol("text/plain"),
             content_encoding=symbol("identity"), expiry_time=4_000_000_000.0,
             creation_time=1_700_000_000.0, group_id="g", group_sequence=4_000_000_000,
