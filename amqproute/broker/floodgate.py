@@ -27,6 +27,10 @@ STORE: Final = "store"
 store that could not write."""
 
 
+LEAST_PART: Final = 256 * 1024
+"""Octets that each connection may have on their way in any case: a few reads."""
+
+
 class Floodgate:
     """Open, or closed for some reasons.
 
@@ -117,6 +121,16 @@ class HeldMemory:
     def low_bytes(self) -> int:
         """Where the gate opens again."""
         return self.limit_bytes * 3 // 4
+
+    def part(self, connections: int) -> int:
+        """Return the octets that one of so many connections may hold now and be read on.
+
+        There is no bound before half of the limit is used. From then on whoever holds more than
+        its part of that half has to wait, so that one flood does not close the gate for all.
+        """
+        if not self.limit_bytes or self.used_bytes * 2 < self.limit_bytes:
+            return 1 << 62
+        return max(LEAST_PART, self.limit_bytes // 2 // max(1, connections))
 
     def hold(self, size: int) -> None:
         """Count so many octets."""

@@ -92,6 +92,7 @@ class Frontend:
         self._uncommitted_bytes = 0
         self._is_open = False
         self._is_refused = False
+        self._is_held = False
         self.probe = ""
         self.complaints = Complaints(self.log, shared.seconds, self._who)
         self.links = Links(self)
@@ -238,19 +239,29 @@ class Frontend:
         )
 
     def hold(self, size: int) -> None:
-        """Read nothing more while too much waits for the disk: credit counts messages only."""
+        """Read nothing more while too much waits for the disk: credit counts messages only.
+
+        How much is too much is less where memory runs short: those who hold most wait first.
+        """
         self._uncommitted_bytes += size
         self.shared.memory.hold(size)
-        if self._uncommitted_bytes > self.limits.uncommitted_bytes and self._pump is not None:
+        if self._pump is not None and self._uncommitted_bytes > self._most_bytes:
+            self._is_held = True
             self._pump.hold_reading()
+
+    @property
+    def _most_bytes(self) -> int:
+        part = self.shared.memory.part(len(self.shared.frontends))
+        return min(self.limits.uncommitted_bytes, part)
 
     def release(self, size: int) -> None:
         """So much is on the disk, or never will be."""
-        waiting = self._uncommitted_bytes = self._uncommitted_bytes - size
+        self._uncommitted_bytes -= size
         self.shared.memory.release(size)
-        limit = self.limits.uncommitted_bytes
-        if waiting <= limit < waiting + size and self._pump is not None:
-            self._pump.release_reading()
+        if self._is_held and self._uncommitted_bytes <= self._most_bytes:
+            self._is_held = False
+            if self._pump is not None:
+                self._pump.release_reading()
 
     def _committed(
         self,

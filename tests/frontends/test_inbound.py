@@ -210,6 +210,31 @@ class CreditTests(InboundCase):
         self.assertEqual(held, [False, True, True])
         self.assertEqual(len(self.flushLoggedErrors()), 1)
 
+    def test_bytes_of_the_greediest(self) -> None:
+        """Where memory runs short whoever holds most is not read; the others and credit go on."""
+        self.build(limits=FrontendLimits(link_credit=50, memory_bytes=8 * 1024 * 1024))
+        (greedy,) = self.house.shared.frontends
+        other = self.house.client()
+        self.run_now()
+        (modest,) = self.house.shared.frontends - {greedy}
+        links = {self.client: self.client.sender("q"), other: other.sender("q", "other")}
+        self.run_now()
+        held: list[tuple[bool, bool]] = []
+        apply = self.house.store._apply
+
+        def watched(transaction: Any) -> None:
+            held.append((greedy._pump.is_held, modest._pump.is_held))
+            apply(transaction)
+
+        self.house.store._apply = watched  # type: ignore[method-assign]
+        self.client.send(links[self.client], *[message(b"l" * 200_000) for _ in range(30)])
+        other.send(links[other], message(b"s"))
+        self.run_now()
+        self.assertIn((True, False), held)
+        self.assertNotIn(True, [is_held for _, is_held in held])
+        self.assertEqual((greedy._pump.is_held, self.house.broker.gate.closed), (False, 0))
+        self.assertEqual(self.house.depth("q"), 31)
+
     def test_topped_up(self) -> None:
         """A sender that goes on finds credit."""
         link = self.client.sender("q")
