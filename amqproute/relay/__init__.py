@@ -67,7 +67,8 @@ removal from our store is not yet on the disk.
 
 A peer of another make is asked to keep what is unsettled for a while when a connection is lost,
 and is told which deliveries are in doubt when the link is made again (part 2 §2.6.13). What it
-has an outcome for is not sent again; what it says nothing about is, so it may be there twice.
+has an outcome for is not sent again; what it says nothing about is, so it may be there twice. A
+peer that ends the link or session for being told (RabbitMQ 3) is not told again.
 
 Why so
 ======

@@ -36,6 +36,7 @@ class Told:
     commit: Callable[[], None]
     room: Callable[[], None]
     doubtful: Callable[[], Sequence[int]] = tuple
+    cannot_resume: Callable[[], None] = lambda: None
     avoid: tuple[str, int] | None = None
 
 
@@ -183,6 +184,7 @@ class Agent:
                 commit=told.commit,
                 room=told.room,
                 doubtful=told.doubtful,
+                cannot_resume=told.cannot_resume,
                 candidate=candidate,
                 address=facts.host,
                 ttl=ttl,

@@ -117,6 +117,7 @@ class Destination:
         self._refused_until = 0.0
         self._avoid: tuple[str, int] | None = None
         self._doubtful: tuple[int, ...] = ()
+        self._resumes = True
         queue.attach(self)
 
     def __repr__(self) -> str:
@@ -240,8 +241,19 @@ class Destination:
             self._read,
             self.queue.dispatch,
             lambda: self._doubtful,
+            self._cannot_resume,
             self._avoid,
         )
+
+    def _cannot_resume(self) -> None:
+        """The peer ends links that tell what is in doubt: none does so from now on."""
+        self.log.info(
+            "{destination} does not take part in the resumption of links; what is in doubt when a "
+            "connection is lost is sent again",
+            destination=self.hop.key,
+        )
+        self._resumes = False
+        self._doubtful = ()
 
     def opened(self, session: PeerSession) -> None:
         """See `Attempting.opened`."""
@@ -436,7 +448,7 @@ class Destination:
         self._stop_watch()
         self._share.ended()
         in_doubt = session.in_doubt
-        if not session.keeps_receipts:
+        if not session.keeps_receipts and self._resumes:
             self._doubtful = tuple(entry.id for entry in in_doubt)
         if self._is_stopping:
             self.state = State.IDLE

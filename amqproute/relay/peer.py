@@ -45,6 +45,12 @@ FAULT: Final = replace(
     verdict.for_code("relay.fault", "sending failed here; see the log of this broker"),
     condition=conditions.NOT_ALLOWED,  # for good, unlike internal errors of others
 )
+_CANNOT_RESUME: Final = {
+    conditions.NOT_IMPLEMENTED,  # RabbitMQ 3 ends the session with it
+    conditions.NOT_ALLOWED,
+    conditions.INVALID_FIELD,
+    conditions.DECODE_ERROR,
+}
 KEEP_SECONDS: Final = 600
 """For how long a peer without receipts is asked to keep what is unsettled on a lost link."""
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
@@ -66,6 +72,7 @@ class PeerSession:
             `in_doubt` then has the entries whose outcome never came.
         outcomes: called with (entries, verdict, state) for the peer's outcomes.
         doubtful: gives the ids of entries whose outcome an earlier link did not bring.
+        cannot_resume: called when the peer refuses a link for being told of them.
         commit: called when all events of one read have been told.
         room: called when more can be sent: credit, window, or a transport that drained.
         candidate: the place it is a connection to.
@@ -92,6 +99,7 @@ class PeerSession:
         commit: Callable[[], None],
         room: Callable[[], None],
         doubtful: Callable[[], Sequence[int]] = tuple,
+        cannot_resume: Callable[[], None] = lambda: None,
         candidate: Candidate | None = None,
         address: str | None = None,
         ttl: float | None = None,
@@ -118,6 +126,7 @@ class PeerSession:
         self._commit = commit
         self._room = room
         self._doubtful = doubtful
+        self._cannot_resume = cannot_resume
         self._kept: dict[bytes, Any] = {}
         self._pump: Any = None
         self._target = hop.target
@@ -483,8 +492,10 @@ class PeerSession:
         if event.link is not self.link and event.link.target is None:
             self._large.attached(is_refused=True)
             return
-        if not self._is_attached and self._fall_back():
-            return
+        if not self._is_attached:
+            self._look_whether_resumes(event.error)
+            if self._fall_back():
+                return
         if self._verdict is None:
             self._verdict = verdict.for_end(event.error, "link")
         self._finish(event.deliveries)
@@ -503,7 +514,14 @@ class PeerSession:
         self._attach()
         return True
 
+    def _look_whether_resumes(self, error: spec.Error | None) -> None:
+        """See whether the peer has refused the link for the deliveries it was told of."""
+        if self._offered and error is not None and error.condition in _CANNOT_RESUME:
+            self._cannot_resume()
+
     def _session_ended(self, event: ev.SessionEnded) -> None:
+        if not self._is_attached:
+            self._look_whether_resumes(event.error)
         if self._verdict is None:
             self._verdict = verdict.for_end(event.error, "session")
         self._finish()

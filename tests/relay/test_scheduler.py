@@ -12,13 +12,13 @@ from amqproute import conditions
 from amqproute.broker.levels import line_key
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.line import LOAD_MESSAGES
+from amqproute.broker.rate import Rate
 from amqproute.errors import ResolveError
 from amqproute.frontends.inbound import Inbound
 from amqproute.message import Message
 from amqproute.relay import share
 from amqproute.relay.destination import CONTACT_SECONDS, State
 from amqproute.relay.note import NOTE, Note
-from amqproute.broker.rate import Rate
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.relay.watch import SHORTEST_TTL
@@ -584,6 +584,7 @@ class ForeignPeer:
         self.resumed: list[tuple[bytes, Any, bool]] = []
         self.is_mute = True
         self.is_incomplete = False
+        self.refuses: str | None = None
         accept = house.accept
 
         def intercept(principal: Principal, **changes: Any) -> Any:
@@ -604,6 +605,17 @@ class ForeignPeer:
             elif kind == "LinkAttached":
                 offered = event.attach.unsettled or {}
                 self.offered.append((event.attach.target, dict(offered)))
+                if offered and self.refuses == "session":
+                    event.link.session.end(
+                        spec.Error(
+                            condition=conditions.NOT_IMPLEMENTED,
+                            description="Link recovery not supported",
+                        )
+                    )
+                    continue
+                if offered and self.refuses == "link":
+                    event.link.refuse(conditions.NOT_IMPLEMENTED, "no maps here")
+                    continue
                 kept = {tag: state for tag, state in self.kept.items() if tag in offered}
                 incomplete, self.is_incomplete = self.is_incomplete, False
                 event.link.accept(unsettled=kept or None, incomplete_unsettled=incomplete)
@@ -699,6 +711,24 @@ class ResumeTests(SchedulerCase):
         self.run_for(10)
         self.assertEqual(self.alpha.depth(BETA), 0)
         self.assertEqual(self.peer.offered[-1][1], {})
+
+    def test_refused(self) -> None:
+        """A peer that cannot resume ends the session or link for it: made again without the map.
+
+        RabbitMQ 3 ends the session.
+        """
+        for refusal in ("session", "link"):
+            self.put(b"1")
+            self.peer.is_mute = True
+            self.run_now()
+            self.peer.is_mute = False
+            self.peer.refuses = refusal
+            self.peer.kept.clear()
+            self.lose()
+            self.run_for(10)
+            self.assertEqual(self.alpha.depth(BETA), 0, refusal)
+        # The first time was enough: it is not tried with each connection.
+        self.assertEqual([bool(offered) for _, offered in self.peer.offered].count(True), 1)
 
     def test_expired_meanwhile(self) -> None:
         """An entry that is gone when the link comes back is not missed."""
