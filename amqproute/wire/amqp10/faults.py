@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from amqproute import conditions
 from amqproute.wire.amqp10 import spec
 
 if TYPE_CHECKING:
@@ -41,4 +42,13 @@ class ConnectionFaultError(Exception):
         self.error = spec.Error(condition=condition, description=description)
 
 
-__all__ = ["ConnectionFaultError", "LinkFaultError", "SessionFaultError"]
+def too_large(link: Link) -> LinkFaultError:
+    """Return the fault of a message larger than its link takes."""
+    return LinkFaultError(
+        link,
+        conditions.LINK_MESSAGE_SIZE_EXCEEDED,
+        f"the message has more than {link.max_message_size} octets",
+    )
+
+
+__all__ = ["ConnectionFaultError", "LinkFaultError", "SessionFaultError", "too_large"]

@@ -467,7 +467,7 @@ class Link:
         self._part_bytes = 0
         if self._parting:
             self._parting = 0
-            self.session._parts_ended()
+            self.session._parts.ended()
 
     def _advance(self, step: Step) -> None:
         state = ENDPOINT.get((self._state, step))

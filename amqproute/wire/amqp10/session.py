@@ -19,11 +19,9 @@ direction, all as serial numbers that wrap at 2**32:
 `settle` turns runs of consecutive ids into one disposition frame each, whatever links they are
 on; a disposition that comes in is taken apart into one event per link.
 
-**Large deliveries** come in parts on links that take parts: once so much of one has come, it is
-entered like a whole one, and what comes further is reported as it comes. Then the incoming window
-does bound memory: as long as a large delivery is under way it counts the octets that the user has
-not taken (`took`), and falls to nothing when those are too many. The peer learns of the smaller
-window by a flow; what it was granted before stays granted (``_slack``).
+**Large deliveries** come in parts on links that take parts (`amqproute.wire.amqp10.parts`). As long
+as one is under way the incoming window does bound memory: by the octets that the user has not taken
+(`took`). What was granted before the window became smaller stays granted (``_slack``).
 
 A fault of the peer's within the session ends it with a condition; what arrives until the peer's
 end is discarded (E-11). The session's methods that begin with ``_on_`` take one performative of
@@ -44,7 +42,6 @@ from amqproute.wire.amqp10.events import (
     LinkAttached,
     LinkDetached,
     LinkFlowed,
-    PartsReceived,
     SessionFlowed,
 )
 from amqproute.wire.amqp10.fast import write_disposition
@@ -52,19 +49,17 @@ from amqproute.wire.amqp10.faults import (
     ConnectionFaultError,
     LinkFaultError,
     SessionFaultError,
+    too_large,
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK, Numbers
 from amqproute.wire.amqp10.outbox import Outbox
+from amqproute.wire.amqp10.parts import IncomingParts
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
 
 if TYPE_CHECKING:
     from amqproute.wire.amqp10.connection import Connection
 
-WANTED: Final = 1
-PRESETTLED: Final = 2
-UNWANTED: Final = 3
-"""States of a link in the middle of a delivery in parts; 0 for a link that is not."""
 PART_OCTETS: Final = 64
 """What a part of a delivery costs in memory beside its octets."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
@@ -96,11 +91,8 @@ class Session:
         self._window = connection.settings.incoming_window
         self._low_water = self._window // 2
         self.incoming_window = self._window
-        # Links in the middle of a delivery in parts; octets of parts that were not taken; frames
-        # granted before the window became smaller.
-        self._parting = 0
-        self._untaken = 0
-        self._slack = 0
+        self._parts = IncomingParts(self)
+        self._slack = 0  # frames granted before the window became smaller
         self.next_incoming_id = 0
         self.next_outgoing_id = 0
         self.remote_incoming_window = 0
@@ -526,7 +518,7 @@ class Session:
     def _complete(self, link: Link, delivery: Delivery, size: int) -> Delivery | None:
         """A whole delivery is here: enter it. None when it is to be ignored."""
         if size > link.max_message_size > 0:
-            raise _too_large(link)
+            raise too_large(link)
         if delivery.resumed:
             # §2.7.5: "MUST ignore resumed deliveries that are not in its local unsettled map".
             if delivery.tag not in link._resumable:
@@ -570,7 +562,7 @@ class Session:
             self._slack -= 1
             window = self.incoming_window = 0
         if self._state is State.OPEN:
-            room = self._narrow_window() if self._parting else self._window
+            room = self._parts.window() if self._parts.open else self._window
             if room > window:
                 self._grant(room)
 
@@ -616,7 +608,7 @@ class Session:
             )
         if transfer.aborted:
             if link._parting:
-                self._abort_parts(link, delivery)
+                self._parts.abort(link, delivery)
             else:
                 link._drop_partial()
             return None
@@ -627,7 +619,7 @@ class Session:
         if transfer.rcv_settle_mode is not None:
             _check_mode(delivery, transfer.rcv_settle_mode)
         if link._parting:
-            self._on_part(link, delivery, payload, not transfer.more)
+            self._parts.go_on(link, delivery, payload, not transfer.more)
             return None
         self._gather(link, payload)
         if transfer.more:
@@ -636,92 +628,16 @@ class Session:
                 and link._part_bytes >= self.connection.settings.part_from
                 and link._state is State.OPEN
             ):
-                self._begin_parts(link, delivery)
+                self._parts.begin(link, delivery)
             return None
         size = link._part_bytes
         delivery.payload = b"".join(link._parts)
         link._drop_partial()
         return self._complete(link, delivery, size)
 
-    # ------------------------------------------------------------------ large deliveries, in parts
-
-    def _begin_parts(self, link: Link, delivery: Delivery) -> None:
-        """Hand up what there is of an unfinished delivery; more follows as it comes."""
-        parts, size = link._parts, link._part_bytes
-        is_wanted = self._complete(link, delivery, size) is not None
-        link._drop_partial()
-        link._partial = delivery
-        link._part_bytes = size
-        link._parting = PRESETTLED if delivery.settled else WANTED if is_wanted else UNWANTED
-        self._parting += 1
-        if is_wanted:
-            self._untaken += size
-            self.connection._emit(PartsReceived(link, delivery, parts))
-        self._low_water = self._narrow_window() // 2
-        self._grant(min(self.incoming_window, self._narrow_window()))
-
-    def _on_part(self, link: Link, delivery: Delivery, payload: bytes, is_last: bool) -> None:
-        link._part_bytes += len(payload)
-        if link.max_message_size and link._part_bytes > link.max_message_size:
-            raise _too_large(link)
-        if self._is_wanted(link, delivery):
-            self._untaken += len(payload)
-            event = self._part_event(link, delivery)
-            if payload:
-                event.parts.append(payload)
-            event.is_last = is_last
-            if is_last and delivery.settled:
-                self._forget_incoming(link, delivery)
-        if is_last:
-            link._drop_partial()
-
-    def _abort_parts(self, link: Link, delivery: Delivery) -> None:
-        if self._is_wanted(link, delivery):
-            delivery.settled = True
-            self._part_event(link, delivery).is_aborted = True
-        self._forget_incoming(link, delivery)
-        link._drop_partial()
-
-    def _is_wanted(self, link: Link, delivery: Delivery) -> bool:
-        if link._parting == WANTED:
-            return self._incoming.get(delivery.id) is delivery  # else we have settled it
-        return link._parting == PRESETTLED
-
-    def _part_event(self, link: Link, delivery: Delivery) -> PartsReceived:
-        connection = self.connection
-        events = connection._events
-        if events:
-            event = events[-1]
-            if type(event) is PartsReceived and event.delivery is delivery:
-                return event
-        event = PartsReceived(link, delivery, [])
-        connection._emit(event)
-        return event
-
-    def _forget_incoming(self, link: Link, delivery: Delivery) -> None:
-        if self._incoming.get(delivery.id) is delivery:
-            del self._incoming[delivery.id]
-            del link.unsettled[delivery.tag]
-
-    def _parts_ended(self) -> None:
-        """A link is not in the middle of parts any more."""
-        self._parting -= 1
-        if not self._parting:
-            self._low_water = self._window // 2
-            if self._state is State.OPEN:
-                self._grant(self._window)
-
     def took(self, octets: int) -> None:
         """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
-        self._untaken = max(0, self._untaken - octets)
-        if self._parting and self.incoming_window <= self._low_water:
-            self._reopen_window(self.incoming_window)
-
-    def _narrow_window(self) -> int:
-        """Frames that may come while a delivery in parts is under way."""
-        room = self.connection.settings.part_window - self._untaken
-        frames = max(0, room) // self.connection._frame_limit
-        return min(self._window, frames if self._untaken else max(2, frames))
+        self._parts.took(octets)
 
     def _grant(self, window: int) -> None:
         """Set the window and tell the peer; what was granted before stays granted."""
@@ -744,7 +660,7 @@ class Session:
                 f"{connection.settings.max_partial} octets",
             )
         if link.max_message_size and link._part_bytes > link.max_message_size:
-            raise _too_large(link)
+            raise too_large(link)
         if payload:
             link._parts.append(payload)
 
@@ -943,14 +859,6 @@ def _cut(state: Any) -> Any:
             delivery_failed=state.delivery_failed, undeliverable_here=state.undeliverable_here
         )
     return state
-
-
-def _too_large(link: Link) -> LinkFaultError:
-    return LinkFaultError(
-        link,
-        conditions.LINK_MESSAGE_SIZE_EXCEEDED,
-        f"the message has more than {link.max_message_size} octets",
-    )
 
 
 __all__ = ["OUTGOING_WINDOW", "Session"]
