@@ -11,6 +11,12 @@ Theory of operation
     `amqproute serve`, ``twistd -n amqproute`` and systemd come in through the same
     `makeService`; what differs is only who owns the process.
 
+Rooms
+    `declarations` puts nodes and bindings of the configuration into the broker's words, `rules`
+    who may do what and where things go, `federation` finds and believes peers, `doors` listens,
+    `operations` and `reporting` are what operators and senders hear, `room` watches the disk,
+    `resting` waits for what is under way; `assembly` starts it all, reloads it and stops it.
+
 With the service manager (`amqproute.daemon.notify`)
     The daemon says ``READY=1`` when its listeners are open and the store has been recovered,
     ``RELOADING=1`` and again ``READY=1`` around a re-read of the configuration, ``STOPPING=1``
