@@ -65,6 +65,7 @@ from amqproute.net.connector import Connector, Pace
 from amqproute.net.listener import ConnectionCount, Listener
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.relay.agent import Agent
+from amqproute.relay.decision import Decisions
 from amqproute.relay.holds import HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.routing.table import Router
@@ -159,6 +160,7 @@ class House:
         self.inventory.when_gone = self._detach_what_is_gone
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = Probes(now_ms)
+        self.decisions: Decisions | None = None
         self.contracts = Contracts(
             reactor,
             self.broker.accounts,
@@ -197,6 +199,7 @@ class House:
             policy_for=lambda domain: peer_policy(self.config, domain),
             tlsa=self.resolver.tlsa,
         )
+        self.decisions = decisions = Decisions(connector.demand_for)
         agent = Agent(
             self.resolver,
             connector,
@@ -209,6 +212,7 @@ class House:
             origin=lambda: proved_domain(
                 self.config, None if self.contexts is None else self.contexts.certificate
             ),
+            decided=decisions.made,
         )
         return Relay(
             self.broker,
@@ -401,6 +405,8 @@ class House:
         )
         management.register(EntityType("contract", self.contract_rows))
         management.register(EntityType("probe", self.probes.rows))
+        assert self.decisions is not None
+        management.register(EntityType("decision", self.decisions.rows))
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from amqproute.entry import Entry
-from amqproute.errors import AmqprouteError
+from amqproute.errors import AmqprouteError, ResolveError
 from amqproute.relay import verdict
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.verdict import Action, PeerFailure, Scope, Verdict
@@ -81,6 +81,7 @@ class Agent:
         now_ms: the wall clock.
         attempt_seconds: the longest one candidate may take to an attached link.
         origin: gives the name that peers know us to have proved; empty for none.
+        decided: told what each look-up leads to; see `decision`.
     """
 
     log = Logger()
@@ -97,6 +98,7 @@ class Agent:
         now_ms: Callable[[], int],
         attempt_seconds: float,
         origin: Callable[[], str] = str,
+        decided: Callable[[NextHop, Sequence[Candidate], ResolveError | None], None] | None = None,
     ) -> None:
         self._resolver = resolver
         self._connector = connector
@@ -107,6 +109,7 @@ class Agent:
         self._now_ms = now_ms
         self.attempt_seconds = attempt_seconds
         self._origin = origin
+        self._decided = decided or (lambda *_: None)
 
     async def places(self, hop: NextHop) -> Places:
         """Return the places to try, in order, and how they were found.
@@ -115,8 +118,15 @@ class Agent:
             ResolveError: there are none.
         """
         if hop.via is not None:
-            return Places((static_candidate(hop.via),), (f"static route via {hop.via}",), None)
-        found = await self._resolver.resolve(hop.domain)
+            fixed = (static_candidate(hop.via),)
+            self._decided(hop, fixed, None)
+            return Places(fixed, (f"static route via {hop.via}",), None)
+        try:
+            found = await self._resolver.resolve(hop.domain)
+        except ResolveError as error:
+            self._decided(hop, (), error)
+            raise
+        self._decided(hop, found.candidates, None)
         return Places(found.candidates, found.attempts, found.ttl)
 
     def forget(self, hop: NextHop) -> None:

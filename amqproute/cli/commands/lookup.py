@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ from amqproute.daemon.rules import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
 from amqproute.net.dane import record_of
 from amqproute.net.tls import TlsContexts
-from amqproute.net.trust import Demand, Level, Method, demand, place_of
+from amqproute.net.trust import Demand, Method, demand, place_of
 from amqproute.relay.agent import static_candidate
+from amqproute.relay.decision import decision_of, demands_of
 from amqproute.routing.table import Router
 from amqproute.values import (
     Candidate,
@@ -357,51 +358,42 @@ def _explain_remote(
 
 
 def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explanation:
-    if hop.via is not None:
-        found.candidates = (static_candidate(hop.via),)
-        found.demands = [_demand_of_static(config, found.candidates[0], hop)]
-        found.words = f"goes onto the relay queue of {hop.key}, and from there to {hop.via}"
-        return _judge_places(found)
-    outcome = _look_up(config, hop.domain)
-    found.facts["candidates"] = []
-    found.facts["attempts"] = list(outcome.attempts)
-    found.steps += [f"asked: {line}" for line in outcome.attempts]
-    if isinstance(outcome, ResolveError):
-        lasting = "lasting" if outcome.permanent else "it would be tried again"
-        return found.stop(outcome.code, f"{outcome} ({lasting})")
-    found.candidates = outcome.candidates
-    policy = peer_policy(config, hop.domain)
-    found.demands = [
-        demand(policy, place_of(each, hop.domain, hop.names)) for each in outcome.candidates
-    ]
-    found.words = (
-        f"goes onto the relay queue of {hop.key}, and from there to the first that answers"
-    )
-    return _judge_places(found)
+    """Decide as the daemon does, with its functions (`amqproute.relay.decision`)."""
 
+    async def work(reactor: Any) -> tuple[Sequence[Candidate], Sequence[str], list[Demand], Any]:
+        resolver = make_resolver(config, reactor)
+        candidates: Sequence[Candidate] = ()
+        attempts: Sequence[str] = ()
+        if hop.via is not None:
+            candidates = (static_candidate(hop.via),)
+        else:
+            try:
+                answer = await resolver.resolve(hop.domain)
+            except ResolveError as error:
+                return (), error.attempts, [], error
+            candidates, attempts = answer.candidates, answer.attempts
+        find = make_judge(config, resolver).demand_for
+        return candidates, attempts, await demands_of(hop, candidates, find), None
 
-def _judge_places(found: Explanation) -> Explanation:
-    """Say what each place has to prove; where nothing would do at any, that stops it."""
-    pairs = list(zip(found.candidates, found.demands, strict=True))
-    found.facts["candidates"] = [_candidate_facts(each, wanted) for each, wanted in pairs]
-    found.steps += _demand_lines(found.candidates, found.demands)
-    if all(wanted.method is Method.REFUSED for wanted in found.demands):
-        first = found.demands[0]
-        return found.stop(first.code, f"{first.words} (it would be tried again)")
-    return found
-
-
-def _demand_of_static(config: Config, candidate: Candidate, hop: NextHop) -> Demand:
-    async def work(reactor: Any) -> Demand:
-        judge = make_judge(config, make_resolver(config, reactor))
-        return await judge.demand_for(candidate, hop.domain, hop.names)
-
-    if peer_policy(config, hop.domain).level is not Level.DANE:
-        place = place_of(candidate, hop.domain, hop.names)
-        return demand(peer_policy(config, hop.domain), place)
     result: Any = runner.run(work)
-    assert isinstance(result, Demand)
-    return result
+    candidates, attempts, demands, error = result
+    found.candidates, found.demands = tuple(candidates), demands
+    decision = found.facts["decision"] = decision_of(hop, candidates, demands, error)
+    pairs = list(zip(candidates, demands, strict=True))
+    found.facts["candidates"] = [_candidate_facts(each, wanted) for each, wanted in pairs]
+    if hop.via is None:
+        found.facts["attempts"] = list(attempts)
+        found.steps += [f"asked: {line}" for line in attempts]
+    found.steps += _demand_lines(found.candidates, found.demands)
+    if error is not None:
+        lasting = "lasting" if error.permanent else "it would be tried again"
+        return found.stop(decision["code"], f"{error} ({lasting})")
+    if decision["code"] != ACCEPTED:
+        words = next(each.words for each in demands if each.code == decision["code"])
+        return found.stop(decision["code"], f"{words} (it would be tried again)")
+    way = hop.via or "the first that answers"
+    found.words = f"goes onto the relay queue of {hop.key}, and from there to {way}"
+    return found
 
 
 # -- dns ---------------------------------------------------------------------------------------

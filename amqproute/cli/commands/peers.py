@@ -48,6 +48,9 @@ COLUMNS: Final = (
 TIMES: Final = ("next-attempt-ms", "last-success-ms", "oldest-arrival-ms")
 
 
+Rows = list[dict[str, Any]]
+
+
 @click.group()
 def peer() -> None:
     """Other organizations' brokers: what is known of them, and whether they can be reached."""
@@ -89,10 +92,24 @@ def show(
 
     DOMAIN is a domain, or a name that `amqproute peer ls` shows.
     """
-    outbound, inbound = in_touch(Access(url, config, trust), lambda client: _known(client, domain))
+    outbound, inbound, decisions = in_touch(
+        Access(url, config, trust), lambda client: _known(client, domain)
+    )
     if as_json:
-        render.json_text({"domain": domain, "peers": outbound, "connections": inbound})
+        render.json_text(
+            {
+                "domain": domain,
+                "peers": outbound,
+                "connections": inbound,
+                "decisions": decisions,
+            }
+        )
         return
+    for decision in decisions:
+        places = ", ".join(f"{each['host']}:{each['port']}" for each in decision["places"])
+        click.echo(
+            render.printable(f"last looked up: {decision['code']}{places and f', {places}'}")
+        )
     for row in outbound:
         render.table(["ATTRIBUTE", "VALUE"], _shown(row))
     for row in inbound:
@@ -105,12 +122,18 @@ def show(
         )
 
 
-async def _known(client: Client, domain: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+async def _known(client: Client, domain: str) -> tuple[Rows, Rows, Rows]:
     rows = await query(client, "peer")
     outbound = [row for row in rows if domain in (row["name"], row["domain"])]
     connections = await query(client, "connection")
     inbound = [row for row in connections if row["principal"] == f"peer:{domain}"]
-    if not outbound and not inbound:
+    rows = await query(client, "decision")
+    decisions = [
+        {key: value for key, value in row.items() if key not in ("name", "type")}
+        for row in rows
+        if domain in (row["hop"], row["domain"])
+    ]
+    if not outbound and not inbound and not decisions:
         # In the words of the daemon, with its status.
         try:
             outbound = [await ask(client, "READ", "peer", domain)]
@@ -121,7 +144,7 @@ async def _known(client: Client, domain: str) -> tuple[list[dict[str, Any]], lis
                 f"nothing waits for {domain}, and it is not connected",
                 f"see whether it can be reached with: amqproute peer test {domain}",
             ) from None
-    return outbound, inbound
+    return outbound, inbound, decisions
 
 
 def _shown(row: Mapping[str, Any]) -> list[tuple[str, Any]]:
