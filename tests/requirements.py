@@ -171,6 +171,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "T-29": (
         "tests.conformance.test_addresses.RelayTests.test_credit",
+        "tests.frontends.test_floodgate.BrakeTests.test_peers_and_newcomers",
         "tests.relay.test_destination.OpenTests.test_window",
         "tests.relay.test_scheduler.FairnessTests.test_window_of_octets",
         "tests.relay.test_scheduler.RateTests.test_messages",
@@ -747,6 +748,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_flow.SenderTests.test_full",
         "tests.conformance.test_link.CapacityTests.test_space",
         "tests.conformance.test_resume.PublisherTests.test_credit",
+        "tests.frontends.test_floodgate.BrakeTests.test_closes_and_opens",
+        "tests.frontends.test_floodgate.BrakeTests.test_memory",
+        "tests.integration.test_full_disk.FullDiskTests.test_floor",
+        "tests.services.test_watermark.WatermarkTests.test_hysteresis",
     ),
     "F-03": (
         "tests.conformance.test_flow.SenderTests.test_ample",

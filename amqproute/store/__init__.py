@@ -58,12 +58,26 @@ there: that is what receipts are for. `open` rolls the log forward (SQLite), del
 the `records.TRANSIENT` flag, and returns counts for each queue without reading bodies: a million
 entries of 1 KiB open in under a second, in memory proportional to queues, receipts and notes.
 
+**A database that was put back** would give ids out again that peers have seen: `mark` notices it.
+
+**A full disk** takes no new entries, and ends old ones as long as it takes: `ballast`, and
+`writer.Writer.give_way`. Once a transaction that begins entries has failed for want of room, all
+of that kind that were sent off before the reactor heard of it fail too: a small one would overtake.
+
 **Failures.** When a group fails it is written again with a savepoint around each transaction;
 those that fail alone get a `StoreError` in words, the others one common fsync. So a poisonous
 transaction costs its neighbors nothing, and on a full disk, where enqueues fail, dequeues still get
 through. If the fsync itself fails the whole group fails; SQLite then writes the next group over
 the failed one's place in the log. (Should the host crash before that, the failed group may turn
-up at the next start: its outcome is then unknown, as with any answer that was lost.) An error
+up at the next start: its outcome is then unknown, as with any answer that was lost.)
+
+Linux tells a failed fsync once and then takes the pages for clean, so that the next one succeeds
+without them. That does no harm here, because nothing is built on what was not synced: the frames of
+the failed group lie behind the last commit that the index of the log knows, and the next group
+writes the same places again; a checkpoint whose fsync fails does not count as done, so its pages
+are copied again from the log, where they are safe; and a segment whose fsync failed is not written
+to any more. Reads of what was committed come from before. So a failed fsync costs the group, which
+is told so, and not the process. An error
 that even ROLLBACK cannot handle ends the writer loudly: everything waiting fails, ``on_death`` is
 called, and the daemon has to be restarted. A damaged database is refused with the next step; up
 to ``check_bytes`` every page is looked at when it is opened, beyond that ``fsck.check`` does it
@@ -107,11 +121,13 @@ the next start. A local file system is needed: SQLite's log shares memory betwee
 """
 
 __all__ = [
+    "ballast",
     "bodies",
     "checkpoint",
     "files",
     "fsck",
     "lane",
+    "mark",
     "memory",
     "records",
     "schema",

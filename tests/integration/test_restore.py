@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A store that was restored from a backup: nothing new is taken for something old."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.store.fsck import check
+from tests.integration.support import Daemon, Wire, Zone, body_of, message
+
+BACKUP = """
+import sqlite3, sys
+source, target = sqlite3.connect(sys.argv[1]), sqlite3.connect(sys.argv[2])
+source.backup(target)
+target.close()
+"""
+
+
+class RestoreTests(SynchronousTestCase):
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.zone = Zone()
+        self.addCleanup(self.zone.close)
+        self.zone.point("alpha.example", 1)
+        self.beta = Daemon(
+            "beta.example", nameserver=self.zone.port, changes={"nodes": [{"name": "q"}]}
+        ).start()
+        self.addCleanup(self.beta.kill)
+        self.zone.point("beta.example", self.beta.tls)
+        self.alpha = Daemon(
+            "alpha.example", nameserver=self.zone.port, changes={"nodes": [{"name": "local"}]}
+        ).start()
+        self.addCleanup(self.alpha.kill)
+        self.state = self.alpha.directory / "state"
+
+    def publish(self, *bodies: bytes) -> None:
+        with Wire(self.alpha.plain) as wire:
+            wire.publish("q@beta.example", [message(body) for body in bodies])
+
+    def taken(self, count: int) -> list[bytes]:
+        with Wire(self.beta.plain) as wire:
+            return [body_of(each) for each in wire.consume("q", count)]
+
+    def put_back(self, backup: Path) -> None:
+        for end in ("-wal", "-shm"):
+            Path(f"{self.state / 'store.db'}{end}").unlink(missing_ok=True)
+        shutil.copy(backup, self.state / "store.db")
+        shutil.rmtree(self.state / "store.bodies")
+        shutil.copytree(f"{backup}.bodies", self.state / "store.bodies")
+
+    def test_offline(self) -> None:
+        """A copy of the stopped store; its ids would come again, and beta has receipts of them."""
+        self.publish(b"one")
+        self.assertEqual(self.taken(1), [b"one"])
+        self.alpha.stop()
+        backup = self.alpha.directory / "backup.db"
+        shutil.copy(self.state / "store.db", backup)
+        shutil.copytree(self.state / "store.bodies", f"{backup}.bodies")
+        self.alpha.start()
+        self.publish(b"two", b"three")
+        self.assertEqual(self.taken(2), [b"two", b"three"])
+        self.alpha.kill()  # before it has told beta that these receipts may go
+        self.put_back(backup)
+        mark = self.alpha.mark()
+        self.alpha.start()
+        self.alpha.wait_log("restored from a backup", mark)
+        self.publish(b"four", b"five", b"six")
+        self.assertEqual(self.taken(3), [b"four", b"five", b"six"])
+        mark = self.alpha.mark()
+        self.alpha.stop()
+        self.alpha.start()
+        self.assertNotIn("restored from a backup", self.alpha.log()[mark:])
+
+    def test_online(self) -> None:
+        """A backup of the running store, as the README says; restored after a crash."""
+        self.publish(b"one")
+        self.assertEqual(self.taken(1), [b"one"])
+        large = message(b"l" * 100_000)
+        with Wire(self.alpha.plain) as wire:
+            wire.publish("local", [large])
+        backup = self.alpha.directory / "backup.db"
+        bodies = [str(self.state / "store.bodies") + "/.", f"{backup}.bodies"]
+        Path(f"{backup}.bodies").mkdir()
+        subprocess.run(["cp", "-al", *bodies], check=True)
+        store = str(self.state / "store.db")
+        subprocess.run([sys.executable, "-c", BACKUP, store, str(backup)], check=True)
+        subprocess.run(["cp", "-alf", *bodies], check=True)
+        self.publish(b"two", b"three")
+        self.assertEqual(self.taken(2), [b"two", b"three"])
+        self.alpha.kill()
+        self.put_back(backup)
+        self.alpha.start()
+        self.publish(b"four", b"five", b"six")
+        self.assertEqual(self.taken(3), [b"four", b"five", b"six"])
+        with Wire(self.alpha.plain) as wire:
+            (got,) = wire.consume("local", 1)
+        self.assertEqual(body_of(got), body_of(large))
+        self.alpha.stop()
+        self.assertEqual(check(store), [])
