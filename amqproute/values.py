@@ -30,6 +30,9 @@ SEEN_AS: Final = Symbol("amqproute:seen-as")
 PATH_CAPABILITY: Final = "AMQPROUTE:SECURE-PATH"
 """What a broker offers in its open that honors `SECURE_PATH` on the next hop too."""
 
+CONTRACT: Final = Symbol("amqproute:contract")
+"""Property of our open: what the other side may ask of us, as in `frontends.contract.Terms`."""
+
 # Message annotations with a meaning for brokers; see `amqproute.services.report`, `.provenance`.
 RETURN_TO: Final = Symbol("x-opt-return-to")
 """Where a message goes back to, and where reports about it go (T-26)."""

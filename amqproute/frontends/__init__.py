@@ -21,6 +21,9 @@ order and turns them into verbs of the broker; it never touches the transport.
   other two put into a transaction what names one, instead of acting on it; see
   `amqproute.broker.transaction`.
 
+* `contract.Contract` is what one sender may ask, over all of its connections: less credit near its
+  rates and its share of the store, and refusal where no credit helps.
+
 Credit is the only brake. An inbound link's credit counts what is granted *and* what is not yet
 committed, so a slow disk slows the senders down and nothing piles up in between. An outbound link
 takes entries only while the peer's credit, the session window, the transport's buffer and

@@ -32,7 +32,7 @@ from amqproute.frontends.shared import Shared
 from amqproute.frontends.suspended import Taken
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
-from amqproute.values import ANONYMOUS_PRINCIPAL, PROBE, NextHop, Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, CONTRACT, PROBE, NextHop, Principal
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
@@ -378,7 +378,12 @@ class Frontend:
                 self._refuse_open(error)
                 return
             self.contract = contract
-        self.connection.open()
+        terms = {} if self.contract is None else self.contract.terms.told()
+        if terms:  # who knows what it may need not find out by being held back
+            given = self.connection.settings.properties or {}
+            self.connection.open(properties={**given, CONTRACT: terms})
+        else:
+            self.connection.open()
         self._is_open = True
         self.probe = short(str((event.open.properties or {}).get(PROBE) or ""))
         if self.probe:

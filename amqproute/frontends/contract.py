@@ -25,6 +25,8 @@ error is ``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retr
 The log hears when a holder begins to be held back, by what, and when that has been over for
 `QUIET_SECONDS`; never of single messages.
 
+A holder finds its terms in our open, in the property `amqproute.values.CONTRACT`.
+
 Why the others do not notice a flood: whatever arrives in one read is one batch, and one read is
 bounded; whoever has no credit has nothing to read; and a holder's part of what waits for the disk
 is bounded by its credit.
@@ -43,6 +45,7 @@ from amqproute.broker.accounts import Account, Accounts
 from amqproute.broker.rate import Bucket
 from amqproute.errors import ResourceLimitExceeded
 from amqproute.values import Principal
+from amqproute.wire.amqp10.types import Symbol
 
 if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
@@ -89,6 +92,11 @@ class Terms:
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) is not None for each in fields(self))
+
+    def told(self) -> dict[Symbol, float]:
+        """Return the bounds there are, as they stand in our open."""
+        found = ((each.name, getattr(self, each.name)) for each in fields(self))
+        return {Symbol(name.replace("_", "-")): bound for name, bound in found if bound is not None}
 
 
 NO_TERMS: Final = Terms()

@@ -16,7 +16,16 @@ from amqproute.auth.policy import AccessPolicy, Rule
 from amqproute.frontends.contract import QUIET_SECONDS, RETRY_SECONDS, Terms
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
-from tests.conformance.house import Client, House, World, attach, condition, frame, message
+from tests.conformance.house import (
+    AMQP_HEADER,
+    Client,
+    House,
+    World,
+    attach,
+    condition,
+    frame,
+    message,
+)
 
 B = Principal("peer", "b.test", frozenset({"b.test"}))
 C = Principal("peer", "c.test", frozenset({"c.test"}))
@@ -340,6 +349,17 @@ class ShownTests(ContractCase):
         client.run()
         self.assertEqual(self.credit(client), 1000)
         self.assertEqual(self.here.shared.contracts.rows(), [])
+
+    def test_told(self) -> None:
+        """The holder finds its terms in our open; others find nothing."""
+        self.house(messages_per_second=10.5, spool=4096)
+        found = []
+        for who in (B, C):
+            client = self.here.client(who)
+            client.write(AMQP_HEADER, frame(spec.Open(container_id="x")))
+            properties = client.one(spec.Open).properties or {}
+            found.append(properties.get("amqproute:contract"))
+        self.assertEqual(found, [{"messages-per-second": 10.5, "spool": 4096}, None])
 
 
 class AccessTests(ContractCase):

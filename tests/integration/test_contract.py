@@ -16,6 +16,7 @@ from amqproute.wire.amqp10 import spec
 from tests.integration.support import (
     AMQP,
     SASL,
+    Daemon,
     Raw,
     certificates,
     client_tls,
@@ -133,8 +134,8 @@ class FloodTests(ProtonTestCase):
         raw.expect(spec.Begin)
         return raw
 
-    def introduced(self) -> Raw:
-        raw = Raw(self.daemon.tls, client_tls(certificates().issue(EVIL)))
+    def introduced(self, daemon: Daemon | None = None) -> Raw:
+        raw = Raw((daemon or self.daemon).tls, client_tls(certificates().issue(EVIL)))
         self.addCleanup(raw.close)
         init = spec.SaslInit(mechanism="EXTERNAL", initial_response=b"")
         raw.write(SASL, sasl_frame(init), opening(f"broker.{EVIL}"))
@@ -165,6 +166,31 @@ class FloodTests(ProtonTestCase):
         self.assertGreater(greedy.sent, RATE)
         self.assertIn("amqp:link:transfer-limit-exceeded", flood.refused)
         self.logged(rf"peer:{EVIL} has reached messages-per-second of its contract, {RATE}")
+
+    def test_share_of_the_store(self) -> None:
+        """What a peer's messages occupy counts on after a restart."""
+        daemon = Daemon(
+            "alpha.example",
+            changes={"nodes": [{"name": "q"}], "peers": {EVIL: {"contract": {"spool": 20_000}}}},
+        ).start()
+        self.addCleanup(daemon.stop)
+        for first, taken in ((0, True), (30, False)):
+            raw = self.introduced(daemon)
+            raw.expect(spec.Begin)
+            raw.write(sending_link("q"))
+            flow = None
+            if taken:
+                while flow is None or flow.handle is None:
+                    flow = raw.expect(spec.Flow)
+                self.assertGreater(flow.link_credit or 0, 0)
+            payload = message(b"x" * 2500, to="q@alpha.example")
+            raw.write(*[transfer(payload, number) for number in range(first, first + 8)])
+            states = [raw.expect(spec.Disposition).state]
+            self.assertIsInstance(states[0], spec.Accepted if taken else spec.Rejected)
+            raw.close()
+            if taken:
+                daemon.stop()
+                daemon.start()
 
     def test_connections(self) -> None:
         """The third connection is closed with what was exceeded, and when to come again."""
