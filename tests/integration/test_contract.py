@@ -192,6 +192,20 @@ class FloodTests(ProtonTestCase):
                 daemon.stop()
                 daemon.start()
 
+    def test_rights_that_go(self) -> None:
+        """A reload that takes a right away detaches the links that live on it."""
+        daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]}).start()
+        self.addCleanup(daemon.stop)
+        raw = Raw(daemon.plain)
+        self.addCleanup(raw.close)
+        raw.write(opening(), sending_link("q"))
+        self.assertEqual(raw.header(), AMQP)
+        self.assertIsNotNone(raw.expect(spec.Attach).target)
+        daemon.reload(access=[{"allow": ["consume"], "who": "anonymous"}])
+        error = raw.expect(spec.Detach).error
+        self.assertEqual(str(error.condition), "amqp:unauthorized-access")
+        daemon.wait_log("1 links ended: their holders have lost the right to them")
+
     def test_connections(self) -> None:
         """The third connection is closed with what was exceeded, and when to come again."""
         held = [self.peer(), self.peer()]
