@@ -247,6 +247,8 @@ class Destination:
 
     def _cannot_resume(self) -> None:
         """The peer ends links that tell what is in doubt: none does so from now on."""
+        if not self._resumes:
+            return
         self.log.info(
             "{destination} does not take part in the resumption of links; what is in doubt when a "
             "connection is lost is sent again",

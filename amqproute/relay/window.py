@@ -12,11 +12,19 @@ What a peer says about one message never does. A failed attempt counts as the sh
 that it concerned, so a link lost with a tenth of the window in doubt is a tenth of a *cohort*;
 after `dead_after` cohorts without an outcome in between the destination is dead.
 
+A link that is lost with messages in doubt and has brought no outcome at all is *barren*. After
+`BARREN_LINKS` of them the window is one message: if one of several in flight ends the link before
+the others have their outcome, as it does at brokers that end it for a full queue, nothing would
+ever get through otherwise.
+
 Why the window does not grow while it is not used: growth that nothing has tested is worth
 nothing, and the failure that would take it back would come too late.
 """
 
 from __future__ import annotations
+
+BARREN_LINKS = 3
+"""Links lost in a row without an outcome, after which messages go one at a time."""
 
 
 class Window:
@@ -31,7 +39,7 @@ class Window:
         cohorts: failed attempts since the last outcome, as shares of the window.
     """
 
-    __slots__ = ("_first", "_limit", "_size", "_threshold", "cohorts", "dead_after")
+    __slots__ = ("_barren", "_first", "_limit", "_size", "_threshold", "cohorts", "dead_after")
 
     def __init__(self, first: int, limit: int, dead_after: float = 3.0) -> None:
         self._first = min(first, limit)
@@ -40,6 +48,7 @@ class Window:
         self._size = float(self._first)
         self._threshold = float(limit)
         self.cohorts = 0.0
+        self._barren = 0
 
     def __repr__(self) -> str:
         return f"<Window {self.size} of {self._limit}, cohorts={self.cohorts:.2f}>"
@@ -70,6 +79,7 @@ class Window:
             in_flight: how many were without an outcome before them.
         """
         self.cohorts = 0.0
+        self._barren = 0
         size = self._size
         if size >= self._limit or in_flight + self._first < size:
             return
@@ -82,8 +92,15 @@ class Window:
         Args:
             concerned: messages in doubt after it; None if nobody was reached at all.
         """
-        share = 1.0 if concerned is None else min(1.0, max(1, concerned) / self._size)
+        # Of the window as it was before messages went one at a time: few stay few.
+        usual = max(self._size, float(self._first))
+        share = 1.0 if concerned is None else min(1.0, max(1, concerned) / usual)
         self.cohorts += share
+        if concerned:
+            self._barren += 1
+        if self._barren >= BARREN_LINKS:
+            self._size = 1.0
+            return
         if self.is_dead:
             self._size = float(self._first)
             self._threshold = float(self._limit)

@@ -64,6 +64,26 @@ class WindowTests(SynchronousTestCase):
             window.succeeded(window.size, window.size)
         self.assertEqual(window.size, 1000)
 
+    def test_barren_links(self) -> None:
+        """Lost again and again without an outcome: one at a time, until there is one."""
+        window = Window(50, 1000, 3.0)
+        sizes = []
+        for _ in range(4):
+            window.failed(5)
+            sizes.append(window.size)
+        self.assertEqual(sizes, [50, 50, 1, 1])
+        self.assertFalse(window.is_dead)
+        window.failed()
+        self.assertEqual(window.size, 1)
+        window.succeeded(1, 1)
+        window.succeeded(2, 2)
+        self.assertEqual(window.size, 4)
+        window.failed(4)
+        self.assertEqual(window.size, 4)
+        for _ in range(8):
+            window.succeeded(window.size, window.size)
+        self.assertGreater(window.size, 200)
+
     def test_cohorts(self) -> None:
         """A link lost with few messages in doubt is a part of a failed attempt."""
         window = Window(50, 1000, 1.0)
