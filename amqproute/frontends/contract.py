@@ -23,7 +23,8 @@ a second's worth of messages that were never granted, or with its share of the s
 error is ``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retry-after`` (seconds).
 
 The log hears when a holder begins to be held back, by what, and when that has been over for
-`QUIET_SECONDS`; never of single messages.
+`QUIET_SECONDS`; never of single messages. One that is held back by several limits in turn is told
+with another one once in that time at most.
 
 A holder finds its terms in our open, in the property `amqproute.values.CONTRACT`.
 
@@ -176,6 +177,7 @@ class Contract:
         self._limiter = ""
         self._held_back_at = 0.0
         self._held_back_since = 0.0
+        self._told_at = 0.0
         self.adopt(terms)
 
     def __repr__(self) -> str:
@@ -370,8 +372,11 @@ class Contract:
             self._held_back_at = now
             if not self._limiter:
                 self._held_back_since = now
-            if limiter != self._limiter:
+            if not self._limiter or (
+                limiter != self._limiter and now - self._told_at >= QUIET_SECONDS
+            ):
                 self._limiter = limiter
+                self._told_at = now
                 self.log.warn(
                     "{holder} has reached {limiter} of its contract, {limit}: it gets less credit",
                     holder=self.key,

@@ -324,6 +324,24 @@ class ShownTests(ContractCase):
         mine = [each for each in heard if each.get("holder") == "peer:b.test"]
         self.assertEqual([each["log_level"] for each in mine], [LogLevel.warn, LogLevel.info])
 
+    def test_limits_in_turn(self) -> None:
+        """Two limits that hold a sender back by turns do not fill the log."""
+        heard: list[Any] = []
+        globalLogPublisher.addObserver(heard.append)
+        self.addCleanup(globalLogPublisher.removeObserver, heard.append)
+        self.house(messages_per_second=10, bytes_per_second=10_000)
+        client = self.client()
+        credit = self.sender(client)
+        sent = 0
+        for turn in range(100):
+            count = min(credit, 1) if turn % 20 < 10 else credit
+            self.send(client, sent, count, 12_000 if turn % 20 < 10 else 1)
+            sent += count
+            client.run(0.1)
+            credit = self.credit(client) or credit - count
+        mine = [each for each in heard if each.get("holder") == "peer:b.test"]
+        self.assertEqual(len(mine), 1)
+
     def test_idle_is_quiet(self) -> None:
         """A holder that does nothing costs no timers."""
         self.house(messages_per_second=10, bytes_per_second=1000, spool=10_000, credit=5)
