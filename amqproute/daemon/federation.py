@@ -245,8 +245,16 @@ def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> I
     )
 
 
-def make_judge(config: Config, resolver: SrvResolver) -> Connector:
-    """Make a connector that connects nowhere: for what it would demand (``explain``)."""
+def make_judge(config: Config, resolver: SrvResolver | None) -> Connector:
+    """Make a connector that connects nowhere: for what it would demand (``explain``).
+
+    Args:
+        config: the configuration.
+        resolver: for the TLSA records of hosts that routes name; None to go by the level alone.
+    """
     return Connector(
-        None, None, policy_for=lambda domain: peer_policy(config, domain), tlsa=resolver.tlsa
+        None,
+        None,
+        policy_for=lambda domain: peer_policy(config, domain),
+        tlsa=None if resolver is None else resolver.tlsa,
     )

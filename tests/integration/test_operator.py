@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from tests.integration.support import (
     body_of,
     free_ports,
     message,
+    new_directory,
     until,
 )
 from tests.integration.test_federation import annotated
@@ -252,3 +254,37 @@ class VerbTests(OperatorCase):
                          ["orders@beta.example"])  # fmt: skip
         until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
               ["rejected"] == 3, "tried at the gateway")  # fmt: skip
+
+
+class ReadmeTests(OperatorCase):
+    """The chapter of the README about messages that do not move: its commands as they stand."""
+
+    def test_commands(self) -> None:
+        """Each of them works, in its order."""
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        chapter = readme.partition("\n## When a message does not move\n")[2].partition("\n## ")[0]
+        blocks = re.findall(r"```sh\n(.*?)```", chapter, re.DOTALL)
+        self.assertGreater(len(blocks), 7)
+        for subject in ("urgent", "offer", "test", "other", "other"):
+            self.publish("orders@beta.example", 1, subject=subject)
+        self.waiting()
+        directory = new_directory("readme")
+        script = directory / "amqproute"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqproute "$@"\n')
+        script.chmod(0o755)
+        environment = {
+            **os.environ,
+            "PATH": f"{directory}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "AMQPROUTE_CONFIG": str(self.daemon.file),
+        }
+        for block in blocks:
+            if "reroute" in block:
+                gateway = f"amqps://127.0.0.1:{self.dead}"
+                self.daemon.reload(routes=[{"domain": "beta.example", "via": gateway}])
+            done = subprocess.run(
+                ["sh", "-ec", block], capture_output=True, text=True, env=environment, timeout=120
+            )
+            wanted = 1 if "peer test" in block else 0  # beta cannot be reached, and it says so
+            self.assertEqual(done.returncode, wanted, f"{block}\n{done.stdout}\n{done.stderr}")
+            self.assertNotIn("Traceback", done.stderr)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 from cryptography import x509
+from twisted.internet.defer import Deferred
 
 from amqproute.address import (
     Address,
@@ -30,7 +31,7 @@ from amqproute.daemon.rules import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
 from amqproute.net.dane import record_of
 from amqproute.net.tls import TlsContexts
-from amqproute.net.trust import Demand, Method, demand, place_of
+from amqproute.net.trust import Demand, Level, Method, demand, place_of
 from amqproute.relay.agent import static_candidate
 from amqproute.relay.decision import decision_of, demands_of
 from amqproute.routing.table import Router
@@ -359,24 +360,19 @@ def _explain_remote(
 
 def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explanation:
     """Decide as the daemon does, with its functions (`amqproute.relay.decision`)."""
-
-    async def work(reactor: Any) -> tuple[Sequence[Candidate], Sequence[str], list[Demand], Any]:
-        resolver = make_resolver(config, reactor)
-        candidates: Sequence[Candidate] = ()
-        attempts: Sequence[str] = ()
-        if hop.via is not None:
-            candidates = (static_candidate(hop.via),)
+    candidates: Sequence[Candidate] = ()
+    attempts: Sequence[str] = ()
+    error: ResolveError | None = None
+    if hop.via is not None:
+        candidates = (static_candidate(hop.via),)
+    else:
+        outcome = _look_up(config, hop.domain)
+        attempts = outcome.attempts
+        if isinstance(outcome, ResolveError):
+            error = outcome
         else:
-            try:
-                answer = await resolver.resolve(hop.domain)
-            except ResolveError as error:
-                return (), error.attempts, [], error
-            candidates, attempts = answer.candidates, answer.attempts
-        find = make_judge(config, resolver).demand_for
-        return candidates, attempts, await demands_of(hop, candidates, find), None
-
-    result: Any = runner.run(work)
-    candidates, attempts, demands, error = result
+            candidates = outcome.candidates
+    demands = _demands(config, hop, candidates)
     found.candidates, found.demands = tuple(candidates), demands
     decision = found.facts["decision"] = decision_of(hop, candidates, demands, error)
     pairs = list(zip(candidates, demands, strict=True))
@@ -394,6 +390,21 @@ def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explana
     way = hop.via or "the first that answers"
     found.words = f"goes onto the relay queue of {hop.key}, and from there to {way}"
     return found
+
+
+def _demands(config: Config, hop: NextHop, candidates: Sequence[Candidate]) -> list[Demand]:
+    """Return what the daemon's connector would demand at each place."""
+    if hop.via is not None and peer_policy(config, hop.domain).level is Level.DANE:
+        # The TLSA records of a host that an operator named: they have to be asked for.
+        async def work(reactor: Any) -> list[Demand]:
+            judge = make_judge(config, make_resolver(config, reactor))
+            return await demands_of(hop, candidates, judge.demand_for)
+
+        return runner.run(work)
+    found: list[list[Demand]] = []
+    ready = Deferred.fromCoroutine(demands_of(hop, candidates, make_judge(config, None).demand_for))
+    ready.addCallback(found.append)
+    return found[0]
 
 
 # -- dns ---------------------------------------------------------------------------------------
