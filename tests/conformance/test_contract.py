@@ -329,16 +329,16 @@ class ShownTests(ContractCase):
         heard: list[Any] = []
         globalLogPublisher.addObserver(heard.append)
         self.addCleanup(globalLogPublisher.removeObserver, heard.append)
-        self.house(messages_per_second=10, bytes_per_second=10_000)
+        self.house(messages_per_second=10, spool=100_000)
         client = self.client()
         credit = self.sender(client)
-        sent = 0
-        for turn in range(100):
-            count = min(credit, 1) if turn % 20 < 10 else credit
-            self.send(client, sent, count, 12_000 if turn % 20 < 10 else 1)
-            sent += count
+        self.send(client, 0, 1, 80_000)
+        sent, credit = 1, credit - 1
+        for _ in range(100):
+            self.send(client, sent, credit)
+            sent += credit
             client.run(0.1)
-            credit = self.credit(client) or credit - count
+            credit = self.credit(client)
         mine = [each for each in heard if each.get("holder") == "peer:b.test"]
         self.assertEqual(len(mine), 1)
 
