@@ -225,6 +225,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.relay.test_scheduler.ResumeTests.test_outcome_that_was_not_heard",
     ),
     "T-37": (
+        "tests.integration.test_operator.VerbTests.test_holds",
+        "tests.integration.test_operator.VerbTests.test_why",
         "tests.relay.test_scheduler.WakeTests.test_at_once",
         "tests.services.test_management.ManagementTests.test_relay_queues_show_their_destination",
         "tests.services.test_relay_operations.RelayOperationTests.test_hold",

@@ -31,6 +31,9 @@ Who decides what about a destination:
 `ledger`       the fate of its entries, the commits, the floor
 `watch`        an open connection: unused, stuck, or not the right place any more
 `suspects`     which message makes the peer end connections
+`holds`        what operators let not go out; objects, which outlive messages and restarts
+`why`          for operators: which of all these a message waits for
+`decision`     what the DNS and the level come to; the same for the daemon and for `explain`
 =============  ===================================================================================
 
 What a failure means is decided in one table, `failures` (``docs/failures.md``), which `verdict`

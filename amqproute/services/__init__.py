@@ -7,6 +7,9 @@ hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer 
 domain fixed when the link is made. `management.ManagementService` is ``$management``: it shows what
 there is (`overview`) and has it changed (`commands` is the grammar, `inventory` does it, keeps it
 over restarts, and makes each batch all or nothing).
+`relay_operations` and `relay_messages` are what operators do to relay queues through it: as a whole,
+or to messages by id, domain or selector, in parts that nobody else notices.
+`probes.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.
 `dtx.DtxCoordinator` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 
 To a frontend they are targets like any queue. Everything a service decides, it decides within
@@ -19,7 +22,7 @@ message is for         from a client                   from a peer
 =====================  ==============================  =======================================
 a local node           `publish` on the node           `transfer` on the node
 another domain         `publish` on the address        only domains in the peer's `relay-for`
-a service              only by attaching to it         never (T-32)
+a service              only by attaching to it         never (T-32); ``amqp$probe`` by attaching
 =====================  ==============================  =======================================
 
 A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so
@@ -28,7 +31,8 @@ relay from. Without them the message is refused (T-26).
 
 `provenance` holds senders to what they have proved: origin, user-id, return address. `report` tells
 senders what became of their messages, `delay` when they wait; `replies` makes reply addresses lead
-back from other organizations.
+back from other organizations. `watermark` closes credit for all publishers when disk or memory run
+out.
 
 Why so: what a broker does on its own account for a sender - a return, a report, a reply let in -
 is decided here and happens in the batch of its cause: there is never the one without the other.

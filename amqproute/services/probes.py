@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes of peers: the node ``amqp$probe``, and what was seen of those who were refused (T-40).
+"""Probes of peers: the node ``amqp$probe``, and what was seen of those who were refused.
 
 `amqproute peer test` of another organization goes the way that its relay would: it connects, proves
 its name, opens, attaches to ``amqp$transfer``. A broker whose open offers the capability

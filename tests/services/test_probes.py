@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Probes: rehearsed, told, and never queued."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from amqproute.errors import NotFound, ResourceLimitExceeded, Unresolved
+from amqproute.interfaces import ITarget
+from amqproute.message import Message
+from amqproute.services.probes import MOST_KEPT, Probes, ProbeService
+from amqproute.values import NextHop, Origin, Principal
+from amqproute.wire.amqp10 import codec, sections, spec
+
+BETA = Origin(Principal("peer", "beta.example"), True, "broker1.beta.example", tag=b"1")
+
+
+class _Batch:
+    """A batch that tells what became of it."""
+
+    def __init__(self) -> None:
+        self.is_rehearsal = False
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        self.is_abandoned = True
+
+
+class _Broker:
+    """Makes batches."""
+
+    def __init__(self) -> None:
+        self.batches: list[_Batch] = []
+
+    def begin(self) -> Any:
+        self.batches.append(_Batch())
+        return self.batches[-1]
+
+
+class _Transfer:
+    """Refuses with an error, or takes."""
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+        self.origins: list[Origin] = []
+
+    def put(self, message: Message, batch: Any, origin: Origin) -> None:
+        assert batch.is_rehearsal
+        self.origins.append(origin)
+        if self.error is not None:
+            raise self.error
+
+
+class ProbeTests(SynchronousTestCase):
+    """The node and what it keeps."""
+
+    def setUp(self) -> None:
+        self.broker, self.transfer = _Broker(), _Transfer()
+        self.probes = Probes(lambda: 1000)
+        self.service = ProbeService(self.broker, self.transfer, self.probes)  # type: ignore[arg-type]
+        verifyObject(ITarget, self.service)
+
+    def put(self, to: str | None) -> None:
+        """Send a probe."""
+        encoded = codec.encode(spec.Properties(to=to)) + sections.encode_section(
+            spec.SECTION_APPLICATION_PROPERTIES, {"probe": "p1"}
+        )
+        batch: Any = None
+        self.service.put(Message(encoded), batch, BETA)
+
+    def test_taken(self) -> None:
+        """Accepted, and given up; receipts have no part in it."""
+        self.put("orders")
+        self.assertEqual([each.is_abandoned for each in self.broker.batches], [True])
+        (origin,) = self.transfer.origins
+        self.assertEqual((origin.stream, origin.tag), (None, b""))
+        (row,) = self.probes.rows()
+        self.assertEqual((row["probe"], row["code"], row["step"]), ("p1", "ok", "probe"))
+
+    def test_refused(self) -> None:
+        """With what the message itself would be refused with; by the code, if there is one."""
+        for error, code in (
+            (NotFound("no node"), "amqp:not-found"),
+            (ResourceLimitExceeded("full", info={"code": "limit.x"}), "limit.x"),
+        ):
+            self.transfer.error = error
+            self.assertRaises(type(error), self.put, "orders")
+            self.assertEqual(next(iter(self.probes.rows()))["code"], code)
+        self.assertTrue(all(each.is_abandoned for each in self.broker.batches))
+
+    def test_without_address_and_unresolved(self) -> None:
+        """Nothing to rehearse; a next hop that would be looked up first."""
+        self.put(None)
+        self.assertEqual(self.broker.batches, [])
+        self.transfer.error = Unresolved(NextHop("c.example", "c.example"))
+        self.put("x@c.example")
+
+    def test_bounded(self) -> None:
+        """The last ones are kept, the newest first; strangers' words are cut."""
+        for number in range(MOST_KEPT + 50):
+            self.probes.note("tls", f"h{number}", "", "tls.name", "w" * 5000)
+        rows = list(self.probes.rows())
+        self.assertEqual((len(rows), rows[0]["remote"]), (MOST_KEPT, f"h{MOST_KEPT + 49}"))
+        self.assertLess(len(rows[0]["description"]), 1000)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages on their way out, by id, domain and selector, through the management node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from amqproute.message import Message
+from amqproute.routing.table import Router
+from amqproute.services.management import Reply, Request
+from amqproute.services.relay_messages import MOST_SEEN, RelayMessages
+from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, RouteRule
+from amqproute.wire.amqp10 import codec, sections, spec
+from tests.services.test_relay_operations import RelayOperationTests as _House
+
+
+class RelayMessagesTests(_House):
+    """The operations act on what is meant, in parts."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.router = Router(["alpha.example"])
+        RelayMessages(
+            self.broker,
+            self.relay,
+            lambda: self.router,
+            lambda *_: self.allowed,
+            lambda destination, entry: {"description": "because"},
+            lambda: 1,
+        ).register(self.service)
+
+    def fill(self, count: int, domain: str = "beta.example") -> None:
+        """Put numbered messages for a domain."""
+        hop = NextHop(domain, domain, via=f"amqps://{domain}:5671")
+        queue = self.relay.take_on_trust(hop)
+        batch = self.broker.begin()
+        for number in range(count):
+            properties = spec.Properties(to=f"orders@{domain}", subject=f"s{number % 4}")
+            encoded = (
+                codec.encode(spec.Header(durable=True))
+                + codec.encode(properties)
+                + sections.encode_section(spec.SECTION_DATA, b"%d" % number)
+            )
+            queue.put(Message(encoded), batch, Origin(ANONYMOUS_PRINCIPAL))
+        self.result_of(batch.commit())
+
+    def part(self, operation: str, name: str = "", **body: Any) -> Reply:
+        """Ask once, and wait."""
+        request = Request(operation, {"name": name}, body, ANONYMOUS_PRINCIPAL)
+        answer = self.service.answer(request)
+        if isinstance(answer, Reply):
+            return answer
+        for _ in range(500):
+            if answer.called:
+                break
+            self.clock.advance(0.02)
+        reply = self.successResultOf(answer)
+        assert isinstance(reply, Reply)
+        return reply
+
+    def all_of(self, operation: str, **body: Any) -> tuple[int, int]:
+        """Ask until nothing is left; return how many messages, and requests."""
+        total = parts = 0
+        cursor = ""
+        while parts == 0 or cursor:
+            reply = self.part(operation, **body, **({"cursor": cursor} if cursor else {}))
+            self.assertEqual(reply.status, 200, reply.description)
+            total += reply.body["messages"]
+            cursor = reply.body["cursor"]
+            parts += 1
+        return total, parts
+
+    def depth(self, key: str = "beta.example") -> int:
+        """Return what waits."""
+        return int(self.relay.destinations[key].queue.depth)
+
+    def test_parts(self) -> None:
+        """Many messages are dealt with in several requests; no turn sees more than a page."""
+        self.fill(3 * MOST_SEEN // 2)
+        self.fill(10, "gamma.example")
+        self.assertEqual(self.all_of("DELETE-MESSAGES", all=True, **{"dry-run": True})[0],
+                         3 * MOST_SEEN // 2 + 10)  # fmt: skip
+        total, parts = self.all_of("DELETE-MESSAGES", to="beta.example", where="subject = 's1'")
+        self.assertEqual((total, parts > 1), (3 * MOST_SEEN // 8, True))
+        self.assertEqual(self.depth(), 9 * MOST_SEEN // 8)
+        self.assertEqual(self.all_of("EXPIRE-MESSAGES", all=True)[0], 9 * MOST_SEEN // 8 + 10)
+        self.assertEqual((self.depth(), self.depth("gamma.example")), (0, 0))
+
+    def test_samples(self) -> None:
+        """A dry run changes nothing and shows five."""
+        self.fill(20)
+        reply = self.part("EXPIRE-MESSAGES", to="beta.example", **{"dry-run": True})
+        self.assertEqual((reply.body["messages"], len(reply.body["samples"])), (20, 5))
+        self.assertEqual(reply.body["samples"][0]["to"], "orders@beta.example")
+        self.assertEqual(self.depth(), 20)
+
+    def test_reroute(self) -> None:
+        """To another next hop and to a node here; what has no node stays, and it is said why."""
+        self.fill(3)
+        self.assertEqual(self.part("REROUTE-MESSAGES", all=True).body["messages"], 0)
+        self.router = Router(
+            ["alpha.example"], [RouteRule("beta.example", "amqps://gate.example:5671")]
+        )
+        reply = self.part("REROUTE-MESSAGES", all=True)
+        self.assertEqual(reply.body["messages"], 3)
+        self.clock.advance(0)
+        self.assertEqual((self.depth(), self.depth("gate.example:5671")), (0, 3))
+        self.router = Router(["alpha.example", "beta.example"])
+        reply = self.part("REROUTE-MESSAGES", all=True)
+        self.assertEqual((reply.body["messages"], reply.body["refused"]), (0, 3))
+        self.assertEqual(self.depth("gate.example:5671"), 3)
+
+    def test_why_and_list(self) -> None:
+        """A message is found by the id that the list shows."""
+        self.fill(2)
+        rows = self.part("LIST-MESSAGES", to="beta.example").body["messages"]
+        self.assertEqual([row["subject"] for row in rows], ["s0", "s1"])
+        reply = self.part("WHY", str(rows[1]["id"]))
+        self.assertEqual((reply.status, reply.body["subject"]), (200, "s1"))
+        self.assertEqual(self.part("WHY", "99999").status, 404)
+        self.assertEqual(self.part("WHY", "me").status, 400)
+
+    def test_rights_and_refusals(self) -> None:
+        """Who may not manage the queue does nothing; what says nothing means nothing."""
+        self.fill(2)
+        for operation in ("DELETE-MESSAGES", "EXPIRE-MESSAGES", "RETRY-MESSAGES", "HOLD-MESSAGES"):
+            self.assertEqual(self.part(operation).status, 400, operation)
+            self.assertEqual(self.part(operation, where="= 1").status, 400, operation)
+            self.assertEqual(self.part(operation, ids=["x"]).status, 400, operation)
+        self.assertEqual(self.part("DELETE-MESSAGES", to="nobody.example").status, 404)
+        self.assertEqual(self.part("DELETE-MESSAGES", all=True, cursor="[").status, 400)
+        self.allowed = False
+        for operation in ("DELETE-MESSAGES", "EXPIRE-MESSAGES", "RETRY-MESSAGES", "HOLD-MESSAGES",
+                          "REROUTE-MESSAGES", "LIST-MESSAGES"):  # fmt: skip
+            self.assertEqual(self.part(operation, to="beta.example").status, 403, operation)
+        self.assertEqual(self.depth(), 2)
+
+    def test_hold_until(self) -> None:
+        """A hold ends by itself; a time that is over is refused."""
+        self.fill(1)
+        over = self.part("HOLD-MESSAGES", to="beta.example", **{"until-ms": -1})
+        self.assertEqual(over.status, 400)
+        reply = self.part("HOLD-MESSAGES", to="beta.example", reason="r", **{"until-ms": 5000})
+        self.assertEqual((reply.status, reply.body["name"]), (200, "h1"))
+        self.assertEqual(self.relay.destinations["beta.example"].held, "r")
+        self.assertEqual(self.part("RELEASE-HOLD", "h7").status, 404)
+        self.assertEqual(self.part("RELEASE-HOLD", "h1").status, 200)
+        self.assertIsNone(self.relay.destinations["beta.example"].held)
+
+
+del _House
