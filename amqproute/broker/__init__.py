@@ -50,8 +50,8 @@ priority, `line` is one of them; `consumers` deals them out, with a `feed` for e
 selects or browses; `backlog` is what stands in the store only; `expiry`, `deferral` and
 `unreachable` take entries off the lines, `settlement` puts them back, and `removal` takes them
 off the queue for good; `once` keeps repetitions off, `admission` what its options forbid;
-`publishers` and `waiters` share out free space; `accounts` count what each sender's messages
-occupy, on whatever queue.
+`publishers` and `waiters` share out free space, `floodgate` is the brake for all publishers;
+`accounts` count what each sender's messages occupy, on whatever queue.
 
 Topics
 ======

@@ -20,6 +20,9 @@ from amqproute.entry import Entry
 
 GRAIN_SECONDS: Final = 0.05
 """Timers are not set finer than this, so that many short lives cost few timers."""
+LONGEST_SECONDS: Final = 600.0
+"""How late the end of a life may be noticed where nobody asks for the entry and the wall clock was
+set ahead: timers go by a clock that nobody can set."""
 FLEETING_MS: Final = 1 << 62
 """expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
 
@@ -74,7 +77,7 @@ class Expiry:
 
     def watch(self, at_ms: int) -> None:
         """Have the timer go off at this time at the latest."""
-        wait = max(GRAIN_SECONDS, (at_ms - self._now_ms()) / 1000)
+        wait = min(max(GRAIN_SECONDS, (at_ms - self._now_ms()) / 1000), LONGEST_SECONDS)
         call = self._call
         if call is not None and call.active():
             if call.getTime() <= self._clock.seconds() + wait:

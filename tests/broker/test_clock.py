@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wall clock jumps by an hour; the steady clock of timers does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.broker.broker import Broker
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from tests.support.fakes import EPOCH_MS, KeptStore, Taker, message, node
+
+HOUR_MS = 3_600_000
+
+
+class JumpTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.jumped_ms = 0
+        store = KeptStore(self.clock)
+        self.broker = Broker(store, self.clock, self.now_ms, lambda: "dynamic")
+        self.broker.declare([node("q")], {})
+        self.queue = self.broker.nodes["q"]
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + self.jumped_ms + round(self.clock.seconds() * 1000)
+
+    def put(self, **options: Any) -> None:
+        batch = self.broker.begin()
+        self.queue.put(message(b"x", **options), batch, Origin(ANONYMOUS_PRINCIPAL))
+        batch.commit()
+        self.clock.advance(0)
+        self.clock.advance(0)
+
+    def test_ahead(self) -> None:
+        """Nobody is given what has expired by the clock, and it goes within ten minutes."""
+        self.put(ttl=1_800_000)
+        self.put(ttl=3 * HOUR_MS)
+        self.jumped_ms = HOUR_MS
+        for _ in range(605):
+            self.clock.advance(1)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (1, 1))
+
+    def test_ahead_and_asked_for(self) -> None:
+        """Whoever asks gets the living only."""
+        self.put(ttl=1_800_000)
+        self.jumped_ms = HOUR_MS
+        taker = Taker(self.queue, 10)
+        self.queue.dispatch()
+        self.clock.advance(1)
+        self.assertEqual((taker.held, self.queue.tally.expired), ([], 1))
+
+    def test_back(self) -> None:
+        """Lives last longer by the jump, and end; no timer runs wild."""
+        self.put(ttl=1_800_000)
+        self.jumped_ms = -HOUR_MS
+        timers = 0
+        for _ in range(90):
+            self.clock.advance(59)
+            timers = max(timers, len(self.clock.getDelayedCalls()))
+            if self.clock.seconds() < 5000:
+                self.assertEqual(self.queue.depth, 1)
+        for _ in range(20):
+            self.clock.advance(60)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (0, 1))
+        self.assertLessEqual(timers, 2)
