@@ -27,7 +27,7 @@ from typing import Any, Final
 from tests.network.campaign import Finding, Scenario, machine
 from tests.network.crashes import KillsAndCuts, StopsAndReloads
 from tests.network.destinations import BadNeighbors
-from tests.network.peers import NeverSettles
+from tests.network.peers import Flood, NeverSettles
 from tests.network.surroundings import (
     ClockJumps,
     ExpiringCertificates,
@@ -52,6 +52,7 @@ SCENARIOS: Final[Mapping[str, tuple[Scenario, Scenario]]] = {
         NeverSettles(),
         NeverSettles(messages=400, seconds=3.0, settle_timeout=1.0, window=50),
     ),
+    "flood": (Flood(), Flood(messages=5000, laps=1, tolerance=0.7)),
     "name-server": (TroubledNameServer(), TroubledNameServer(messages=20, rounds=1, pause=0.2)),
     "certificates": (
         ExpiringCertificates(),

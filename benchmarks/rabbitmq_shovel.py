@@ -76,6 +76,7 @@ START, START_OK, TUNE, TUNE_OK = (10, 10), (10, 11), (10, 30), (10, 31)
 OPEN, OPEN_OK = (10, 40), (10, 41)
 CHANNEL_OPEN, CHANNEL_OPEN_OK = (20, 10), (20, 11)
 DECLARE, DECLARE_OK = (50, 10), (50, 11)
+PURGE, PURGE_OK = (50, 30), (50, 31)
 CONFIRM_SELECT, CONFIRM_SELECT_OK = (85, 10), (85, 11)
 PUBLISH, ACK, NACK = (60, 40), (60, 80), (60, 120)
 CONSUME, CONSUME_OK, DELIVER = (60, 20), (60, 21), (60, 60)
@@ -144,6 +145,10 @@ class Client:
         answer = self._ask(DECLARE, arguments, DECLARE_OK)
         count: int = struct.unpack_from(">I", answer, 1 + answer[0])[0]
         return count
+
+    def purge(self, queue: str) -> None:
+        """Remove all messages that are ready."""
+        self._ask(PURGE, b"\0\0" + short(queue) + b"\0", PURGE_OK)
 
     def publish(self, queue: str, body: bytes, count: int) -> None:
         """Publish so many persistent messages, and wait until each is confirmed."""
@@ -221,12 +226,29 @@ class Client:
 class Node:
     """One RabbitMQ node.
 
+    Args:
+        name: short; its certificate is that of ``NAME.example`` in ``tls`` of the directory.
+        directory: where everything goes.
+        epmd_port: of an epmd that runs.
+        ports: for clients without TLS, with TLS, and for the node itself.
+        plugins: to enable.
+        settings: more lines of rabbitmq.conf.
+
     Attributes:
         port: for clients, without TLS.
         tls_port: for the shovel, certificates demanded.
     """
 
-    def __init__(self, name: str, directory: Path, epmd_port: int, ports: Sequence[int]) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        epmd_port: int,
+        ports: Sequence[int],
+        *,
+        plugins: Sequence[str] = ("rabbitmq_shovel",),
+        settings: Sequence[str] = (),
+    ) -> None:
         self.name = f"{name}@localhost"
         self.port, self.tls_port, dist_port = ports
         self._home = home = directory / name
@@ -243,11 +265,12 @@ class Node:
                     f"ssl_options.keyfile = {tls / f'{name}.example' / 'key.pem'}",
                     "ssl_options.verify = verify_peer",
                     "ssl_options.fail_if_no_peer_cert = true",
+                    *settings,
                     "",
                 )
             )
         )
-        (home / "enabled_plugins").write_text("[rabbitmq_shovel].\n")
+        (home / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
         (home / "env.conf").touch()
         self.environment = {
             "PATH": os.environ["PATH"],

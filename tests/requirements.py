@@ -203,6 +203,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "T-34": (
         "tests.conformance.test_addresses.RelayTests.test_anonymous_target",
+        "tests.integration.test_other_brokers.ProtonBrokerTests.test_accepted",
+        "tests.integration.test_other_brokers.RabbitTests.test_all",
         "tests.relay.test_destination.OpenTests.test_fallback",
         "tests.relay.test_destination.OpenTests.test_route_target",
         "tests.routing.test_table.RouterTests.test_node_template",
@@ -220,9 +222,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.broker.test_receipts.OwnerTests.test_gains_a_name",
         "tests.conformance.test_addresses.RelayTests.test_connection_lost",
         "tests.conformance.test_addresses.RelayTests.test_duplicates",
+        "tests.integration.test_other_brokers.ProtonBrokerTests.test_cut",
         "tests.relay.test_destination.FailureTests.test_lost_in_flight",
         "tests.relay.test_machine.DestinationTests.test_machine",
         "tests.relay.test_scheduler.ResumeTests.test_outcome_that_was_not_heard",
+        "tests.relay.test_scheduler.ResumeTests.test_refused",
     ),
     "T-37": (
         "tests.integration.test_operator.VerbTests.test_holds",
@@ -1025,6 +1029,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_examples.ExampleTests.test_w13_wrong_certificate",
         "tests.integration.test_federation.FederationTests.test_transfer",
         "tests.integration.test_federation.FederationTests.test_wrong_certificate",
+        "tests.network.test_hosts.HostsTests.test_three",
     ),
     "W-14": (
         "tests.conformance.test_examples.ExampleTests.test_w14_connection_lost",
@@ -1032,6 +1037,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.integration.test_crash.CrashTests.test_short",
         "tests.integration.test_federation.FederationTests.test_killed_in_the_middle",
         "tests.integration.test_federation.FederationTests.test_second_target",
+        "tests.network.test_faults.FaultTests.test_kills_and_cuts",
     ),
     "W-15": (
         "tests.conformance.test_examples.ExampleTests.test_w15_aliases_and_access",

@@ -125,9 +125,9 @@ class BadNeighbors(Scenario):
 
     destinations: int = 100
     laps: int = 3
-    seconds: float = 20.0
+    seconds: float = 15.0
     warm_seconds: float = 6.0
-    rate: float = 600.0
+    rate: float = 300.0
     tolerance: float = 0.10
     claim: ClassVar[str] = (
         "p99 of the good ones rises by at most the tolerance; the dead one is called once for "

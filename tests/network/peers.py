@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that misbehave: one takes everything and settles nothing."""
+"""Peers that misbehave: one takes everything and settles nothing, one floods."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import random
+import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
+from amqproute.cli.load import Connected, Consumer, Numbering, Place, Publisher
+from amqproute.cli.pair import child_environment
 from amqproute.net.authority import issue
-from tests.integration.support import until
+from tests.integration.support import Daemon, certificates, until
 from tests.network.campaign import Finding, Scenario
 from tests.network.course import Course, Tally
 from tests.network.grounds import lined_pair, logged, quiet
 from tests.network.strangers import Sponge
 
-__all__ = ["NeverSettles"]
+__all__ = ["Flood", "NeverSettles"]
 
-STREAM_SECONDS = 0.5
+EVIL = "evil.example"
+START_SECONDS = 1.0
+STUCK_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -90,3 +99,132 @@ class NeverSettles(Scenario):
             finding.hold(2 <= calls <= most_calls, f"{calls} connections, {most_calls} at most")
             finding.hold(logged(pair.alpha, "peer.stuck"), "the log does not say why")
             quiet(finding, pair.daemons)
+
+
+@dataclass(frozen=True)
+class Flood(Scenario):
+    """A peer floods at ten times its contract.
+
+    A program of this machine publishes and consumes as fast as it can meanwhile; laps with and
+    without the flood take turns.
+
+    Attributes:
+        messages: of the program, in each lap.
+        laps: of each kind.
+        contract: messages a second that the peer may send.
+        factor: how many times that it sends.
+        tolerance: by how much the program's throughput may fall.
+    """
+
+    messages: int = 40_000
+    laps: int = 3
+    contract: int = 100
+    factor: int = 10
+    tolerance: float = 0.05
+    claim: ClassVar[str] = (
+        "the program's throughput falls by less than the tolerance, all its messages are taken, "
+        "and the peer gets no more in than its contract"
+    )
+
+    def run(self, finding: Finding) -> None:
+        """Run laps without and with the flood, in turn."""
+        contract = {"messages-per-second": self.contract}
+        daemon = Daemon(
+            "alpha.example",
+            changes={
+                "nodes": [{"name": "program"}, {"name": "evil"}],
+                "peers": {EVIL: {"level": "pkix", "contract": contract}},
+            },
+        )
+        rates: dict[bool, list[float]] = {False: [], True: []}
+        sent = taken = 0
+        told: set[str] = set()
+        flooded = 0.0
+        with contextlib.closing(_Running(daemon)):
+            self.lap(daemon)  # warm
+            for lap in range(2 * self.laps):
+                if lap % 2:
+                    began = time.monotonic()
+                    with self.flood(daemon) as found:
+                        rates[True].append(self.lap(daemon))
+                    flooded += time.monotonic() - began
+                    sent += found["sent"]
+                    taken += found["accepted"]
+                    told |= set(found["told"])
+                else:
+                    rates[False].append(self.lap(daemon))
+            try:
+                daemon.check()
+            except AssertionError as error:
+                finding.hold(False, str(error)[:300])
+        quiet_rate, flood_rate = (statistics.median(rates[each]) for each in (False, True))
+        finding.figures.update(
+            {
+                "messages/s of the program, without": f"{quiet_rate:.0f}",
+                "messages/s of the program, with the flood": f"{flood_rate:.0f}",
+                "with : without": f"{flood_rate / quiet_rate:.3f}",
+                "the peer sent": sent,
+                "of which accepted": taken,
+                "the peer was told": ", ".join(sorted(told)) or "nothing",
+            }
+        )
+        ratio = flood_rate / quiet_rate
+        finding.hold(ratio >= 1 - self.tolerance, f"throughput fell to {ratio:.3f}")
+        # In each lap a second's worth may come at once.
+        most = self.contract * (flooded + 2 * self.laps)
+        finding.hold(taken <= most, f"{taken} of the peer's were accepted, {most:.0f} at most")
+        finding.hold(sent > taken, "the peer did not flood")
+
+    def lap(self, daemon: Daemon) -> float:
+        """Publish and consume everything; return messages a second.
+
+        Raises:
+            AssertionError: it does not come to an end.
+        """
+        place = Place("127.0.0.1", daemon.plain)
+        numbering = Numbering(self.messages, 256)
+        with Connected(place, "near") as near, Connected(place, "far") as far:
+            consumer = Consumer(far, "program", numbering)
+            publisher = Publisher(near, "program", numbering)
+            started = time.monotonic()
+            while not publisher.is_done or consumer.missing:
+                publisher.offer()
+                near.turn(0.0005)
+                far.turn(0.0005)
+                if time.monotonic() - started > STUCK_SECONDS:
+                    raise AssertionError(f"{consumer.missing} messages did not come")
+            assert publisher.accepted == self.messages, publisher.refused
+            return self.messages / (time.monotonic() - started)
+
+    @contextlib.contextmanager
+    def flood(self, daemon: Daemon) -> Iterator[dict[str, Any]]:
+        """Let the peer flood; what it counted is in the map afterwards."""
+        issued = certificates().issue(EVIL)
+        found: dict[str, Any] = {}
+        seconds = self.messages / 5000
+        arguments = [daemon.tls, issued.chain, issued.private_key, certificates().trust, "evil",
+                     self.contract * self.factor, seconds]  # fmt: skip
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.network.flooder", *map(str, arguments)],
+            stdout=subprocess.PIPE,
+            env=child_environment(),
+        )
+        try:
+            time.sleep(START_SECONDS)
+            yield found
+            output, _ = process.communicate(timeout=seconds + STUCK_SECONDS)
+            found.update(json.loads(output))
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+
+
+class _Running:
+    """Starts a daemon, and stops it when closed."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon.start()
+
+    def close(self) -> None:
+        self._daemon.stop()

@@ -34,6 +34,9 @@ class FaultTests(SynchronousTestCase):
     def test_never_settles(self) -> None:
         self.play("never-settles")
 
+    def test_flood(self) -> None:
+        self.play("flood")
+
     def test_name_server(self) -> None:
         self.play("name-server")
 
