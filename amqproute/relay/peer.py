@@ -132,6 +132,7 @@ class PeerSession:
         self._target = hop.target
         self._is_attached = False
         self._is_refused = False
+        self._is_lost = False
         self._is_over = False
         self._stranded: list[Entry] = []
         self._verdict: Verdict | None = None
@@ -399,6 +400,9 @@ class PeerSession:
     def events(self, events: Sequence[Any]) -> None:
         """See `IConnectionUser.events`."""
         handlers = self._handlers
+        if events and type(last := events[-1]) is ev.ConnectionClosed:
+            # The end of the link is told first, in the same words as if the peer had ended it.
+            self._is_lost = not last.clean and last.error is None
         for event in events:
             handlers[type(event)](event)
         self._commit()
@@ -496,6 +500,8 @@ class PeerSession:
             self._look_whether_resumes(event.error)
             if self._fall_back():
                 return
+        if self._verdict is None and self._is_lost and event.error is None:
+            self._fail("peer.lost", "the connection was lost without a word")
         if self._verdict is None:
             self._verdict = verdict.for_end(event.error, "link")
         self._finish(event.deliveries)

@@ -65,17 +65,19 @@ class Flooder:
         count = max(1, int(rate * BURST_SECONDS))
         end = time.monotonic() + seconds
         handle = 0
+        self._raw.write(sending_link(node, handle, "flood-0"))
         while time.monotonic() < end:
-            begun = time.monotonic()
+            # The link has had time to get credit: some of the burst is what it may send.
+            time.sleep(BURST_SECONDS)
             burst = [transfer(payload, self.sent + each, handle) for each in range(count)]
+            after = (handle + 1) % LINKS
             self._raw.write(
-                sending_link(node, handle, f"flood-{handle}"),
                 *burst,
                 frame(spec.Detach(handle=handle, closed=True)),
+                sending_link(node, after, f"flood-{after}"),
             )
             self.sent += count
-            handle = (handle + 1) % LINKS
-            time.sleep(max(0.0, BURST_SECONDS - (time.monotonic() - begun)))
+            handle = after
 
     def _read(self) -> None:
         try:

@@ -712,6 +712,15 @@ class ResumeTests(SchedulerCase):
         self.assertEqual(self.alpha.depth(BETA), 0)
         self.assertEqual(self.peer.offered[-1][1], {})
 
+    def test_words(self) -> None:
+        """A connection that is lost is told as that, and not as a link that the peer ended."""
+        self.put(b"1")
+        self.run_now()
+        self.network.dead.add(BETA)
+        self.network.wires[-1].cut()
+        self.run_now()
+        self.assertIn("peer.lost: the connection was lost", self.to().last_error)
+
     def test_refused(self) -> None:
         """A peer that cannot resume ends the session or link for it: made again without the map.
 
