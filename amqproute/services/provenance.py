@@ -166,9 +166,7 @@ class Provenance:
         if marks.path_fault is not None:
             raise NotAllowed(marks.path_fault, info={"code": "policy.path"})
         if marks.return_to is not ABSENT and not self._may_return_to(marks.return_to, origin):
-            domain = str(marks.return_to).rpartition("@")[2]
-            if not self.speaks_for(principal, domain):
-                raise _forged(principal, RETURN_TO, marks.return_to)
+            raise _forged(principal, RETURN_TO, marks.return_to)
         if marks.origin is ABSENT:
             return message.with_annotations({ORIGIN: principal.name})
         if not self.speaks_for(principal, marks.origin):

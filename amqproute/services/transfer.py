@@ -162,7 +162,8 @@ class TransferService:
         """Tell whether a sender may have its message returned there (T-26).
 
         A return is a message that this broker sends for somebody: whoever asks for it must have
-        the right to send it there. A peer has that right for its own domains as well.
+        the right to send it there. A peer has that right for its own domains as well, and for
+        those it speaks for; never for a node here by that alone.
         """
         if not isinstance(address, str):
             return False
@@ -181,7 +182,7 @@ class TransferService:
         if not origin.is_peer:
             return rules.allows(origin.principal, Verb.PUBLISH, str(_address(address)))
         domain = _address(address).domain or ""
-        return domain in origin.principal.names or any(
+        return self.provenance.speaks_for(origin.principal, domain) or any(
             fnmatchcase(domain, pattern) for pattern in rules.relay_for(origin.principal)
         )
 

@@ -114,6 +114,22 @@ class PeerTests(ProvenanceCase):
             )
         self.assertEqual(self.kept(), [])
 
+    def test_delegation_is_no_way_into_our_own_nodes(self) -> None:
+        """Who may speak for everybody still has messages returned only where it may transfer."""
+        self.alpha.transfer.rules.origins = lambda _: ("*",)
+        self.alpha.transfer.reload(self.alpha.transfer.rules)
+        for back in (f"secret@{A}", f"$management@{A}", f"amqp$transfer@{A}", "*"):
+            client = self.send(BETA, asking(to="open", return_to=back))
+            self.assertOutcomes(client, "Rejected")
+            self.assertEqual(client.updates[0][1].error.condition, "amqp:not-allowed", back)
+        client = self.send(
+            BETA,
+            asking(to="open", return_to=f"open@{A}"),
+            asking(to="open", return_to="x@far.example"),
+            asking(to="open", return_to="/queues/x%40far.example"),
+        )
+        self.assertOutcomes(client, "Accepted", "Accepted", "Accepted")
+
     def test_straight_to_a_node(self) -> None:
         """The same on a link straight to a node."""
         self.assertOutcomes(self.send(BETA, self.claiming(C), address="open"), "Rejected")
