@@ -278,11 +278,12 @@ class Files:
         if self._max_bytes and self.segment_bytes + self._segment_bytes > self._max_bytes:
             raise StoreError(f"no room in {self._directory.path}: the configured limit is reached")
         self.sync()
+        # The new one first: where there is no room for it, the one there is stays in use.
+        number, descriptor = self._directory.create()
         if self._current:
             os.close(self._descriptor)
-            self._descriptor = -1
             self._suspects.add(self._current)
-        self._current, self._descriptor = self._directory.create()
+        self._current, self._descriptor = number, descriptor
         self._at = 0
         self._sizes[self._current] = 0
         self._live[self._current] = 0
@@ -343,6 +344,14 @@ class Files:
         self._changes.clear()
         self._suspects &= {self._current}
         self._unneeded = set()
+
+    def changes(self) -> dict[int, int]:
+        """Return what the group at work has changed so far, for `rolled_back_to`."""
+        return dict(self._changes)
+
+    def rolled_back_to(self, changes: dict[int, int]) -> None:
+        """Forget what has not become so of one transaction; the group goes on."""
+        self._changes = changes
 
     def rolled_back(self) -> None:
         """Forget what has not become so."""

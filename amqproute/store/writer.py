@@ -499,6 +499,7 @@ class Writer:
                 bad[index] = no_room  # it may be small enough, but would overtake what was not
                 continue
             connection.execute("SAVEPOINT one")
+            changes = self._files.changes()
             try:
                 NAME.run(connection, [value for pair in names for value in pair])
                 stages, facts = merge([one])
@@ -509,6 +510,7 @@ class Writer:
                 if not connection.in_transaction:
                     return index, error
                 connection.execute("ROLLBACK TO one")
+                self._files.rolled_back_to(changes)
                 bad[index] = error
                 if self._is_no_room(error):
                     no_room = error

@@ -6,12 +6,14 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import threading
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreError
-from amqproute.store import files
+from amqproute.store import files, writer
 from amqproute.store.bodies import Body
 from amqproute.store.fsck import check
 from tests.store.rig import House
@@ -147,6 +149,55 @@ class SegmentTests(FilesCase):
         self.patch(os, "pwritev", write)
         self.house.put("q", b"z" * 2000)
         self.assertEqual([entry.encoded for entry in self.house.load("q")], [b"z" * 2000])
+
+    def test_no_room_for_a_file(self) -> None:
+        """Where no segment can be begun, the one there is stays in use, and one is begun later."""
+        self.house.put("q", b"x" * 6000)
+        create = files.Directory.create
+
+        def full(_: Any) -> tuple[int, int]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(files.Directory, "create", full)
+        transaction = self.house.store.begin()
+        transaction.enqueue("q", self.house.store.next_id(), b"y" * 6000, 1, 0, 0)
+        with self.assertRaisesRegex(StoreError, "no room"):
+            self.house.reactor.wait(transaction.commit())
+        self.house.put("q", b"z" * 2000)
+        self.patch(files.Directory, "create", create)
+        self.house.put("q", b"y" * 6000)
+        self.assertEqual(
+            [entry.encoded for entry in self.house.load("q")],
+            [b"x" * 6000, b"z" * 2000, b"y" * 6000],
+        )
+
+    def test_undone_beside_others(self) -> None:
+        """What one transaction of a group has not done does not count: no file goes for it."""
+        (one,) = self.house.put("q", b"x" * 2000)
+        real = writer.write_facts
+
+        def write_facts(connection: Any, facts: Any, now_ms: int) -> None:
+            if ("bad", "note") in facts.notes:
+                raise StoreError("this one not")
+            real(connection, facts, now_ms)
+
+        self.patch(writer, "write_facts", write_facts)
+        goes_on = threading.Event()
+        self.house.store._writer.submit(writer.Call(goes_on.wait, Deferred()))
+        bad = self.house.store.begin()
+        bad.dequeue([one])
+        bad.note("bad", "note", b"")
+        failed = bad.commit()
+        good = self.house.store.begin()
+        good.note("good", "note", b"")
+        done = good.commit()
+        goes_on.set()
+        with self.assertRaisesRegex(StoreError, "this one not"):
+            self.house.reactor.wait(failed)
+        self.house.reactor.wait(done)
+        self.house.close()
+        self.house = self.open()
+        self.assertEqual([entry.encoded for entry in self.house.load("q")], [b"x" * 2000])
 
     def test_missing(self) -> None:
         """Without its file a store does not open, and says what to do."""
