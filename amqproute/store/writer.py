@@ -494,6 +494,8 @@ class Writer:
         no_room: Exception | None = None
         for index, one in enumerate(group):
             if index in bad:
+                if self._is_no_room(bad[index]):
+                    no_room = bad[index]  # where SQLite gave up everything, in an earlier try
                 continue
             if no_room is not None and one.begins():
                 bad[index] = no_room  # it may be small enough, but would overtake what was not

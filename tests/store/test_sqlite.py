@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from amqproute.errors import LocalProtocolError, StoreError
+from amqproute.errors import LocalProtocolError, StoreError, StoreUnavailable
 from amqproute.interfaces import IStore, IStoreTransaction
 from amqproute.store import schema
 from amqproute.store.fsck import check
@@ -487,6 +487,23 @@ class FailureTests(StoreCase):
         self.failureResultOf(waits[0], StoreError)
         self.assertEqual([e.id for e in house.load("q")], before + ids[1:])
 
+    def test_nothing_overtakes_what_found_no_room(self) -> None:
+        """D-12: also where SQLite gives up the whole transaction for want of room."""
+        house = self.opened(connect=filling)
+        release = self.hold(house)
+        ids = [house.store.next_id() for _ in range(4)]
+        waits = [
+            self.commit(house, ("enqueue", "q", one, body, 1, 0, 0))
+            for one, body in zip(ids, (b"1", Filling.BIG, b"3", b"4"), strict=True)
+        ]
+        release()
+        self.assertRaises(StoreUnavailable, house.reactor.wait, waits[-1])
+        self.successResultOf(waits[0])
+        for one in waits[1:3]:
+            self.failureResultOf(one, StoreUnavailable)
+        self.assertEqual([e.id for e in house.load("q")], ids[:1])
+        house.put("q", b"5")
+
     def test_load_fails(self) -> None:
         """A page that cannot be read fails its own Deferred, nothing else."""
         house = self.opened(connect=faulty)
@@ -535,6 +552,25 @@ def faulty(path: str) -> sqlite3.Connection:
     """Connect as the store does, with faults."""
     Faulty.faults = {}
     return sqlite3.connect(path, isolation_level=None, cached_statements=512, factory=Faulty)
+
+
+class Filling(sqlite3.Connection):
+    """A connection on a disk that has no room for one body, and then no transaction either."""
+
+    BIG = b"big"
+
+    def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
+        if args and self.BIG in args[0]:
+            super().execute("ROLLBACK")
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorname = "SQLITE_FULL"
+            raise error
+        return super().execute(sql, *args)
+
+
+def filling(path: str) -> sqlite3.Connection:
+    """Connect as the store does, with one body that finds no room."""
+    return sqlite3.connect(path, isolation_level=None, cached_statements=512, factory=Filling)
 
 
 class LogFileTests(SynchronousTestCase):
