@@ -153,7 +153,7 @@ class StoreError(AmqprouteError):
 
 
 class StoreUnavailable(StoreError):
-    """The disk takes nothing for now: it is full, or it fails. What was asked may be tried again."""
+    """The disk takes nothing for now, being full or failing; the same may be asked again."""
 
 
 class ResolveError(AmqprouteError):
