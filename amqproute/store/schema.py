@@ -68,7 +68,8 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE entry ADD COLUMN body_length INTEGER",
     ),
     (
-        "CREATE INDEX entry_account ON entry (flags, size, body_start, body_length) WHERE flags > 255",
+        "CREATE INDEX entry_account ON entry (flags, size, body_start, body_length)"
+        " WHERE flags > 255",
     ),
     (
         "CREATE TABLE received (stream TEXT NOT NULL, high INTEGER NOT NULL, low INTEGER NOT NULL,"

@@ -335,7 +335,7 @@ class SqliteStore:
                 raise StoreError(schema.damaged(self.path, f"queue {number} has no name"))
             recovery.queues[names[number]] = QueueSummary(*summary)
         for account, *held in connection.execute(
-            f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"
+            f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"  # noqa: S608
             " sum(size + CASE WHEN body_start IS NULL THEN ifnull(body_length, 0) ELSE 0 END)"
             " FROM entry INDEXED BY entry_account WHERE flags > 255 GROUP BY account"
         ):
