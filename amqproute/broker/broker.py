@@ -21,6 +21,7 @@ from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.newest import last_key
 from amqproute.broker.options import USUAL_OPTIONS, QueueOptions
 from amqproute.broker.queue import DeadLetter, Queue, discard
+from amqproute.broker.sparing import Sparing
 from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.broker.withdrawal import Withdrawal
@@ -38,6 +39,7 @@ from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     ORIGIN,
+    RELAY_PREFIX,
     REPORT,
     RETURN_TO,
     DeadLetterReason,
@@ -107,6 +109,7 @@ class Broker:
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
         reporter: tells senders what became of their messages; None without reports.
+        sparing: keeps what happens with each message of a flood from filling the log.
     """
 
     log = Logger()
@@ -126,6 +129,7 @@ class Broker:
         self._new_name = new_name
         self.budget = budget or MemoryBudget()
         self.gate = Floodgate()
+        self.sparing = Sparing(clock.seconds)
         self.accounts = Accounts(self.begin)
         self.nodes: dict[str, Queue] = {}
         self.internal: dict[str, Queue] = {}
@@ -634,13 +638,16 @@ class Broker:
             if not (returned or self._bury(queue, entry, reason, error, batch) or told):
                 dropped += 1
         if dropped:
-            self.log.info(
-                "{count} messages on {node} dropped: {reason}{words}",
-                count=dropped,
-                node=queue.name,
-                reason=reason.value,
-                words=f" ({error.condition}: {error.description})" if error else "",
-            )
+            condition = error.condition if error else ""
+            count = self.sparing.due(("dropped", queue.name, reason, condition), dropped)
+            if count:
+                self.log.info(
+                    "{count} messages on {node} dropped: {reason}{words}",
+                    count=count,
+                    node=queue.name,
+                    reason=reason.value,
+                    words=f" ({condition}: {error.description})" if error else "",
+                )
 
     def _taken(
         self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object
@@ -669,14 +676,18 @@ class Broker:
         if not isinstance(address, str) or self.return_to is None:
             return False
         # A returned message is never itself returned, so that it cannot go round: the annotation
-        # goes, and its way back may lead through the containers of its way here. It comes from
-        # this broker now, and from nobody else.
-        message = entry.message.with_annotations(
-            _facts(queue, reason, error), drop=(RETURN_TO, REPORT, TRACE, ORIGIN)
-        )
+        # goes, and its way back may lead through the containers of its way here. Other brokers
+        # have it from this one, and from nobody else; here it is still not a client's of ours.
+        facts = _facts(queue, reason, error)
+
+        def returned(target: ITarget) -> Any:
+            is_leaving = target.name.startswith(RELAY_PREFIX)
+            gone = (RETURN_TO, REPORT, TRACE, *((ORIGIN,) if is_leaving else ()))
+            return entry.message.with_annotations(facts, drop=gone)
+
         return self._try(
             lambda: self.return_to(address),  # type: ignore[misc]
-            message,
+            returned,
             batch,
             queue,
             entry,
@@ -693,7 +704,14 @@ class Broker:
         try:
             self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
         except AmqpError as error:
-            self.log.warn("{node} does not take a report: {error}", node=name, error=error)
+            count = self.sparing.due(("report", name, error.condition))
+            if count:
+                self.log.warn(
+                    "{node} does not take {count} reports: {error}",
+                    node=name,
+                    count=count,
+                    error=error,
+                )
             return False
         return True
 
@@ -709,12 +727,12 @@ class Broker:
         if name is None or name == queue.name:
             return False
         message = entry.message.with_annotations(_facts(queue, reason, error))
-        return self._try(lambda: self._node(name), message, batch, queue, entry)
+        return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry)
 
     def _try(
         self,
         find: Callable[[], ITarget],
-        message: Any,
+        message: Callable[[ITarget], Any],
         batch: Batch,
         queue: Queue,
         entry: Entry,
@@ -722,11 +740,17 @@ class Broker:
         try:
             account = None if entry.charge is None else entry.charge[0]
             origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, account=account)
-            find().put(message.without_expiry(), batch, origin)
+            target = find()
+            target.put(message(target).without_expiry(), batch, origin)
         except AmqpError as error:
-            self.log.warn(
-                "a dead letter of {node} could not be kept: {error}", node=queue.name, error=error
-            )
+            count = self.sparing.due(("dead letter", queue.name, error.condition))
+            if count:
+                self.log.warn(
+                    "{count} dead letters of {node} could not be kept: {error}",
+                    count=count,
+                    node=queue.name,
+                    error=error,
+                )
             return False
         return True
 

@@ -169,7 +169,10 @@ class ReplyPaths:
 
     def _remember(self, known: str, alias: Alias) -> bool:
         if known not in self.aliases and len(self.aliases) >= MOST_ALIASES:
-            self.log.warn("there are {count} reply aliases: no more are made", count=MOST_ALIASES)
+            if self._broker.sparing.due("reply aliases"):
+                self.log.warn(
+                    "there are {count} reply aliases: no more are made", count=MOST_ALIASES
+                )
             return False
         self.aliases.setdefault(known, alias)
         if self._call is None:

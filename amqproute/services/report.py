@@ -291,12 +291,15 @@ class Reporter:
         name = self.terms.dead_letter or queue.dead_letter_name
         if name is not None:
             return self._broker.bury(name, report, DeadLetterReason.UNDELIVERABLE, batch)
-        self.log.warn(
-            "a report to {address} cannot be sent, and relay.dead-letter is not set: dropped "
-            "({error})",
-            address=address[:256],
-            error=error,
-        )
+        count = self._broker.sparing.due(("report", error.condition))
+        if count:
+            self.log.warn(
+                "{count} reports, the last to {address}, cannot be sent, and relay.dead-letter is "
+                "not set: dropped ({error})",
+                count=count,
+                address=address[:256],
+                error=error,
+            )
         return False
 
 

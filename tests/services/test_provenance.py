@@ -10,6 +10,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
 
 from amqproute.auth.policy import Rule, Verb
 from amqproute.message import Message
@@ -129,6 +130,39 @@ class PeerTests(ProvenanceCase):
             asking(to="open", return_to="/queues/x%40far.example"),
         )
         self.assertOutcomes(client, "Accepted", "Accepted", "Accepted")
+
+    def test_returned_here(self) -> None:
+        """What comes back to a node here keeps its origin: it is not a client's of this broker."""
+        let_report(self.alpha)
+        self.assertOutcomes(
+            self.send(BETA, asking(b"forged", "return", to="open", return_to="open", ttl=500)),
+            "Accepted",
+        )
+        self.run_for(3)
+        (back,) = self.kept()
+        self.assertNotIn(RETURN_TO, back.annotations)
+        self.assertEqual(back.annotations["x-opt-dead-letter-reason"], "expired")
+        self.assertEqual(back.annotations.get(ORIGIN), B)
+
+    def test_messages_that_are_given_up_do_not_fill_the_log(self) -> None:
+        """Neither what is dropped, nor reports and returns that nobody takes."""
+        let_report(self.alpha)
+        told: list[Any] = []
+        globalLogPublisher.addObserver(told.append)
+        self.addCleanup(globalLogPublisher.removeObserver, told.append)
+        self.alpha.transfer.rules.allows = lambda *_: True
+        for _ in range(50):
+            self.send(
+                BETA,
+                asking(b"x", "return", to="open", return_to="nobody", ttl=20),
+                asking(b"x", "failure", to="open", return_to="nobody", ttl=30),
+                message(to="open", ttl=10),
+            )
+            self.run_for(0.1, 0.01)
+        self.assertEqual(self.kept(), [])
+        lines = [each for each in told if each["log_level"].name in ("info", "warn")]
+        self.assertLess(len([each for each in lines if "dropped" in each["log_format"]]), 5)
+        self.assertLess(len([each for each in lines if "letter" in each["log_format"]]), 5)
 
     def test_straight_to_a_node(self) -> None:
         """The same on a link straight to a node."""
@@ -282,7 +316,7 @@ class ForgeryTests(ProvenanceCase):
             self.assertNotIn(ORIGIN, annotations)  # our own report about one of theirs
             return
         origin = annotations.get(ORIGIN)
-        if "x-opt-dead-letter-source" not in annotations:
+        if name == "open" or "x-opt-dead-letter-source" not in annotations:
             self.assertTrue(origin in (B, "b.example", "x.delegated.example"), (name, annotations))
         back = annotations.get(RETURN_TO)
         if back is not None:
