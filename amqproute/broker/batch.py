@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,11 +32,15 @@ class Batch:
         is_transactional: what is put belongs to a client's transaction (Q-19).
         leaving: entries that its transaction ends, by queue: they do not count against capacity.
         is_rehearsal: it will be abandoned; what is put is not to be counted.
+        dead_letters: what is to be done anew, in another batch, if the store could not take this
+            one: ids of entries, which this one ends because others come in their place, and a
+            function that puts these and ends those.
     """
 
     __slots__ = (
         "_receipts",
         "arrivals",
+        "dead_letters",
         "is_rehearsal",
         "is_transactional",
         "leaving",
@@ -48,6 +52,7 @@ class Batch:
         self.transaction = transaction
         self.now_ms = now_ms
         self.arrivals: dict[Queue, list[Entry]] = {}
+        self.dead_letters: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self.is_rehearsal = False
         self.is_transactional = False
         self.leaving: Mapping[Queue, int] = _NOTHING

@@ -91,6 +91,14 @@ class Removal:
         self._tally.dead_lettered += len(entries)
         self._treat(entries, reason, error, batch)
         self.archive(entries, batch)
+        ids = [entry.id for entry in entries if entry.stored]
+
+        def again(batch: Batch) -> None:
+            self._treat(entries, reason, error, batch)
+            batch.transaction.dequeue(ids)
+            batch.dead_letters.append((ids, again))
+
+        batch.dead_letters.append((ids, again))
 
     def expire(self, entries: list[Entry], batch: Batch, error: spec.Error | None = None) -> None:
         """Let go of entries whose time is over."""

@@ -14,6 +14,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
+from amqproute.broker.batch import Batch
 from amqproute.broker.floodgate import STORE
 from amqproute.broker.receipts import Stream
 from amqproute.broker.transaction import Transaction
@@ -316,10 +317,17 @@ class Frontend:
         for inbound, deliveries in taken:
             inbound.wait_for(gate, deliveries)
         ended = batch.transaction.ended()
+        if batch.dead_letters:
+            # They end with what comes in their place, and that needs room.
+            buried = {each for ids, _ in batch.dead_letters for each in ids}
+            ended = [each for each in ended if each not in buried]
+            again = _Settlement(self, (), answers, [do for _, do in batch.dead_letters])
+            gate.when_open(again.commit)
+            answers = []
         if ended or answers:
             again = _Settlement(self, ended, answers)
             # If it only failed for the messages beside it, there is no need to wait.
-            again.commit() if taken else gate.when_open(again.commit)
+            again.commit() if taken or batch.dead_letters else gate.when_open(again.commit)
         gate.close(STORE, str(failure.value))
 
     def flush(self) -> None:
@@ -624,23 +632,28 @@ class _Settlement:
         frontend: whose consumer.
         ended: their ids.
         answers: whom to tell.
+        dead_letters: puts dead letters into a batch, and ends what they were.
     """
 
-    __slots__ = ("_answers", "_ended", "_frontend")
+    __slots__ = ("_answers", "_dead_letters", "_ended", "_frontend")
 
     def __init__(
         self,
         frontend: Frontend,
         ended: Sequence[int],
         answers: list[tuple[Link, Sequence[Delivery], Any]],
+        dead_letters: Sequence[Callable[[Batch], None]] = (),
     ) -> None:
         self._frontend = frontend
         self._ended = ended
         self._answers = answers
+        self._dead_letters = dead_letters
 
     def commit(self) -> None:
         """Try it."""
         batch = self._frontend.shared.broker.begin()
+        for put in self._dead_letters:
+            put(batch)
         batch.transaction.dequeue(self._ended)
         batch.commit().addCallbacks(self._committed, self._failed).addErrback(
             self._frontend.broken, "settling once more"

@@ -10,7 +10,7 @@ from amqproute.errors import StoreUnavailable
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
 from tests.frontends.test_inbound import BETA, InboundCase
-from tests.support.fakes import message
+from tests.support.fakes import message, node
 
 
 class BrakeTests(InboundCase):
@@ -156,3 +156,27 @@ class FullTests(InboundCase):
         self.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [b"2"])
+
+    def test_dead_letters(self) -> None:
+        """What is rejected while its dead-letter node can take nothing is there in the end."""
+        self.house.broker.add(node("dead"))
+        self.house.broker.nodes["q"].dead_letter_name = "dead"
+        for settled in (True, False):
+            self.client.send(self.link, message(b"bad"))
+            link = self.client.receiver("q", 1, name=f"in-{settled}")
+            self.run_now()
+            self.is_full = True
+            self.client.settle(self.client.deliveries[-1:], spec.Rejected(), settled=settled)
+            self.run_now()
+            self.assertEqual(self.house.bodies("q"), [b"bad"])
+            self.gate.open(STORE)
+            self.run_now()
+            self.is_full = False
+            self.gate.open(STORE)
+            self.run_now()
+            self.assertEqual(self.house.bodies("q"), [])
+            link.detach(True)
+            self.client.flush()
+            self.run_now()
+        self.assertEqual(self.house.bodies("dead"), [b"bad", b"bad"])
+        self.assertEqual(self.house.depth("dead"), 2)
