@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import shutil
-import statistics
 import time
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -102,12 +101,16 @@ class Gather:
 class Lap:
     """What one lap has shown; times in ms."""
 
-    p50: float
-    p99: float
+    took: list[float]
     missing: int
     copies: int
     calls: list[float]
     failures: int
+
+    @property
+    def p99(self) -> float:
+        """Of the good destinations."""
+        return _percentile(self.took, 99)
 
 
 @dataclass(frozen=True)
@@ -124,9 +127,9 @@ class BadNeighbors(Scenario):
     """
 
     destinations: int = 100
-    laps: int = 3
-    seconds: float = 15.0
-    warm_seconds: float = 6.0
+    laps: int = 5
+    seconds: float = 9.0
+    warm_seconds: float = 4.0
     rate: float = 300.0
     tolerance: float = 0.10
     claim: ClassVar[str] = (
@@ -140,12 +143,16 @@ class BadNeighbors(Scenario):
         for lap in range(self.laps * 2):
             has_bad = bool(lap % 2)
             laps[has_bad].append(self.lap(finding, has_bad))
+        overall: dict[bool, float] = {}
         for has_bad, words in ((False, "all well"), (True, "three bad")):
             found = laps[has_bad]
-            finding.figures[f"p50, {words} (ms)"] = f"{_median(found, 'p50'):.1f}"
-            finding.figures[f"p99, {words} (ms)"] = f"{_median(found, 'p99'):.1f}"
+            # Over all laps: the p99 of one lap is that of its worst moment.
+            took = [each for lap_found in found for each in lap_found.took]
+            overall[has_bad] = _percentile(took, 99)
+            finding.figures[f"p50, {words} (ms)"] = f"{_percentile(took, 50):.1f}"
+            finding.figures[f"p99, {words} (ms)"] = f"{overall[has_bad]:.1f}"
             finding.figures[f"p99 of each lap, {words}"] = ", ".join(f"{x.p99:.1f}" for x in found)
-        ratio = _median(laps[True], "p99") / _median(laps[False], "p99")
+        ratio = overall[True] / overall[False]
         finding.figures["p99 with the bad ones : without"] = f"{ratio:.2f}"
         finding.figures["calls of the dead one in a lap"] = ", ".join(
             str(len(each.calls)) for each in laps[True]
@@ -205,12 +212,8 @@ class BadNeighbors(Scenario):
             quiet(finding, pair.daemons)
         begin = min(stamp for stamp, _ in took.took.values()) + int(self.warm_seconds * 1e9)
         good = {n for n in range(self.total) if n % self.destinations >= BAD}
-        ordered = sorted(
-            took.took[n][1] for n in good if n in took.took and took.took[n][0] >= begin
-        )
         return Lap(
-            ordered[len(ordered) // 2] / 1e6,
-            ordered[len(ordered) * 99 // 100] / 1e6,
+            [took.took[n][1] / 1e6 for n in good if n in took.took and took.took[n][0] >= begin],
             len(good - took.took.keys()),
             took.copies,
             calls,
@@ -261,5 +264,5 @@ class BadNeighbors(Scenario):
             return gather, spread.accepted == self.total
 
 
-def _median(laps: list[Lap], name: str) -> float:
-    return statistics.median(getattr(lap, name) for lap in laps)
+def _percentile(took: list[float], percent: int) -> float:
+    return sorted(took)[len(took) * percent // 100]
