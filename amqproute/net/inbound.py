@@ -69,7 +69,7 @@ class Source(Protocol):
         """As `SrvResolver.resolve`."""
 
     def is_capable(self) -> Deferred[bool]:
-        """Whether DNSSEC is to be had at all; never fails."""
+        """Whether DNSSEC may be had; False only if it is sure that not. Never fails."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,10 +49,12 @@ class Capability:
     Attributes:
         is_capable: their answers come with DNSSEC.
         words: how that is known, or what to do about it.
+        is_certain: a name server has shown it; if not, there was no answer to tell from.
     """
 
     is_capable: bool
     words: str
+    is_certain: bool = True
 
 
 class DnssecProbe:
@@ -106,7 +108,11 @@ class DnssecProbe:
         else:
             error = result.value
             code = error.code if isinstance(error, ResolveError) else type(error).__name__
-            found = Capability(False, f"{asked} could not be had: {code}: {error}")
+            found = Capability(
+                False,
+                f"{asked} could not be had: {code}: {error}",
+                is_certain=code == "dns.not-dnssec-capable",
+            )
         self._known = found
         good = found.is_capable
         self._until = self._clock.seconds() + (GOOD_SECONDS if good else BAD_SECONDS)

@@ -242,10 +242,16 @@ class SrvResolver:
         return Deferred.fromCoroutine(self._tlsa_of(host, port, (host,), []))
 
     def is_capable(self) -> Deferred[bool]:
-        """Tell whether DNSSEC is to be had; never fails."""
+        """Tell whether DNSSEC may be had: unless it is sure that not; never fails.
+
+        A question that fails shows nothing. The records themselves are asked for then, and fail
+        likewise: nobody gets around DANE by keeping one answer back.
+        """
         if self._dnssec is DnssecUse.OFF or self._probe is None:
             return succeed(self._dnssec is not DnssecUse.OFF)
-        return self._probe.capability().addCallback(lambda found: found.is_capable)
+        return self._probe.capability().addCallback(
+            lambda found: found.is_capable or not found.is_certain
+        )
 
     def forget(self, domain: str) -> int:
         """Forget what is known of a domain and of its targets; returns how many answers.

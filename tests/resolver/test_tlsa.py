@@ -312,6 +312,22 @@ class ProbeTests(TrustTestCase):
         self.server.set_fault("", Fault(FaultKind.REFUSED))
         self.assertIn("dns.refused", self.capability().words)
 
+    def test_one_failing_question_is_no_way_around_dane(self) -> None:
+        """Who makes the question fail has not shown that there is no DNSSEC; who answers has."""
+
+        def may_be_had() -> object:
+            waiting = self.resolver.is_capable()
+            self.network.settle()
+            return self.successResultOf(waiting)
+
+        self.server.plays_resolver = frozenset()
+        self.assertFalse(may_be_had())
+        for kind in (FaultKind.REFUSED, FaultKind.SERVFAIL):
+            self.build()
+            self.server.set_fault("", Fault(kind))
+            self.assertTrue(may_be_had(), kind)
+            self.assertFalse(self.capability().is_capable)
+
     def test_nobody_to_ask(self) -> None:
         """Where no answer could be believed nobody is asked."""
         probe = DnssecProbe(self.client, self.network, refusal="nobody is trusted")
