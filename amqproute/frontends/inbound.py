@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from twisted.logger import Logger
@@ -67,6 +68,7 @@ class Inbound:
     __slots__ = (
         "__weakref__",
         "_earlier",
+        "_failed",
         "_frontend",
         "_gate",
         "_held",
@@ -104,7 +106,10 @@ class Inbound:
         self._earlier = set(self.taken.outcomes)
         self._is_gone = self._is_ended = False
         self._uncommitted = 0
+        # Lines of what waits, in order; the gate's, which is the first, begins with so many that
+        # the store has not taken.
         self._held: dict[NextHop | Intake | Floodgate, deque[Delivery]] = {}
+        self._failed = 0
         self._gate: Floodgate = frontend.shared.broker.gate
         # Whoever asks the services may make room by it.
         self._is_braked = not getattr(target, "acts_at_once", False)
@@ -299,12 +304,15 @@ class Inbound:
             deliveries = [each for each in deliveries if each.settled]
         line = self._held.get(gate)
         if line is not None:
+            later = [line.pop() for _ in range(len(line) - self._failed)]
             line.extend(deliveries)
+            line.extend(reversed(later))
         elif deliveries:
-            later = self._held
             # First in line: these came before whatever waits for something else.
-            self._held = {gate: deque(deliveries), **later}
+            self._held = {gate: deque(deliveries), **self._held}
+            self._failed = 0
             gate.when_open(self._try_again)
+        self._failed += len(deliveries)
         self._frontend.hold(sum([len(each.payload) for each in deliveries]))
 
     def _try_again(self) -> None:
@@ -543,6 +551,7 @@ class Inbound:
         line = self._held.get(self._gate)
         if line is not None:
             lost = [each for each in line if not each.settled]
+            self._failed = sum([each.settled for each in islice(line, self._failed)])
             self._held[self._gate] = deque(each for each in line if each.settled)
             self._uncommitted -= len(lost)
             self._frontend.release(sum([len(each.payload) for each in lost]))
@@ -562,7 +571,7 @@ class Inbound:
 
     def _hold_behind(self, delivery: Delivery) -> bool:
         """Keep order: once a message is held, the later ones of the link wait behind it."""
-        line = next(iter(self._held.values()))
+        line = next(reversed(self._held.values()))
         line.append(delivery)
         self._frontend.hold(len(delivery.payload))
         self._frontend.transactions.postpone(delivery)
@@ -579,15 +588,28 @@ class Inbound:
         admitted.addBoth(self._admitted, hop)
 
     def _admitted(self, _: object, reason: NextHop | Intake | Floodgate) -> None:
-        line = self._held.pop(reason, None)
-        if line is None:
+        if reason not in self._held:
             return
+        lines = list(self._held)
+        place = lines.index(reason)
+        line = self._held.pop(reason)
+        if place:
+            self._held[lines[place - 1]].extend(line)  # what came before waits still
+            return
+        later, self._held = self._held, {}
         # Also if the link is gone by now: these came before its end (P-03), and what was sent
         # settled nobody would send again (O-08).
         self._uncommitted -= len(line)
         size = sum([len(delivery.payload) for delivery in line])
         self._frontend.put_now(self, list(line))
         self._frontend.release(size)  # what is taken counts as uncommitted by now
+        if not self._held:
+            self._held = later
+        elif later:
+            # Not all could be put: whatever comes behind waits for the same now.
+            last = next(reversed(self._held.values()))
+            for each in later.values():
+                last.extend(each)
 
     # -- the peer's flow -----------------------------------------------------------------------
 

@@ -180,3 +180,44 @@ class FullTests(InboundCase):
             self.run_now()
         self.assertEqual(self.house.bodies("dead"), [b"bad", b"bad"])
         self.assertEqual(self.house.depth("dead"), 2)
+
+    def test_in_order(self) -> None:
+        """Nothing overtakes what failed, whatever else waits, and whichever is ready first."""
+        for is_gate_first in (True, False):
+            before = self.house.bodies("q")
+            domain = f"slow-{int(is_gate_first)}.example"
+            self.network.silent.add(domain)
+            link = self.client.sender(None, domain)
+            self.run_now()
+            self.is_full = True
+            self.client.send(link, message(b"1", to="q"), message(b"2", to=f"x@{domain}"))
+            self.client.send(link, message(b"3", to="q"))
+            self.run_now()
+            self.is_full = False
+            if is_gate_first:
+                self.gate.open(STORE)
+                self.run_now()
+                self.assertEqual(self.house.bodies("q"), [*before, b"1"])
+            self.run_for(6)  # the DNS has not answered
+            self.gate.open(STORE)
+            self.run_now()
+            self.assertEqual(self.house.bodies("q"), [*before, b"1", b"3"])
+            self.assertEqual(self.house.shared.memory.used_bytes, 0)
+
+    def test_in_order_of_failing(self) -> None:
+        """What fails in a later commit stands before what has come in between."""
+        (frontend,) = self.house.shared.frontends
+        (link,) = frontend.links.attached
+        self.is_full = True
+        self.client.send(self.link, message(b"1"), message(b"2"), message(b"3"))
+        self.run_now()
+        line = link.context._held[self.gate]
+        came = list(line)
+        line.remove(came[1])  # it is on its way to the store still, and the third has just come
+        link.context._failed = 1
+        link.context.wait_for(self.gate, [came[1]])
+        self.assertEqual(list(line), came)
+        self.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [b"1", b"2", b"3"])
