@@ -301,14 +301,16 @@ class RelayMessages:
             ),
         )
         if not scope.is_dry and (count.messages or count.refused):
+            reason = str(request.body.get("reason", ""))[:LONGEST_REASON]
             log.info(
-                "{who}: {operation} ({aim}): {count} messages of {queues}",
+                "{who}: {operation} ({aim}): {count} messages of {queues}{because}",
                 who=str(request.principal),
                 operation=request.operation,
                 aim=str(scope.aim),
                 count=count.messages,
                 queues=", ".join(sorted(count.touched)),
-                reason=str(request.body.get("reason", "")),
+                reason=reason,
+                because=f": {reason}" if reason else "",
             )
         facts = {
             "messages": count.messages,
@@ -397,7 +399,11 @@ class RelayMessages:
             if not page.is_dry:
                 # It goes on living as it did: its life began when it arrived.
                 batch.now_ms = entry.arrived_ms
-                target.put(entry.message, batch, Origin(ANONYMOUS_PRINCIPAL))
+                account = None if entry.charge is None else entry.charge[0]
+                origin = Origin(
+                    ANONYMOUS_PRINCIPAL, container_id=entry.origin or "", account=account
+                )
+                target.put(entry.message, batch, origin)
         except AmqpError as error:
             page.count.refuse(error)
             return False

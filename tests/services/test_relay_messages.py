@@ -29,7 +29,7 @@ class RelayMessagesTests(_House):
             lambda: 1,
         ).register(self.service)
 
-    def fill(self, count: int, domain: str = "beta.example") -> None:
+    def fill(self, count: int, domain: str = "beta.example", account: Any = None) -> None:
         """Put numbered messages for a domain."""
         hop = NextHop(domain, domain, via=f"amqps://{domain}:5671")
         queue = self.relay.take_on_trust(hop)
@@ -41,7 +41,7 @@ class RelayMessagesTests(_House):
                 + codec.encode(properties)
                 + sections.encode_section(spec.SECTION_DATA, b"%d" % number)
             )
-            queue.put(Message(encoded), batch, Origin(ANONYMOUS_PRINCIPAL))
+            queue.put(Message(encoded), batch, Origin(ANONYMOUS_PRINCIPAL, account=account))
         self.result_of(batch.commit())
 
     def part(self, operation: str, name: str = "", **body: Any) -> Reply:
@@ -109,6 +109,22 @@ class RelayMessagesTests(_House):
         reply = self.part("REROUTE-MESSAGES", all=True)
         self.assertEqual((reply.body["messages"], reply.body["refused"]), (0, 3))
         self.assertEqual(self.depth("gate.example:5671"), 3)
+
+    def test_rerouted_messages_stay_their_senders(self) -> None:
+        """What was charged to a sender's share of the store is charged to it elsewhere, too."""
+        account = self.broker.accounts.of("user:ann")
+        self.fill(3, account=account)
+        octets = account.octets
+        self.assertEqual((account.messages, octets > 0), (3, True))
+        self.router = Router(
+            ["alpha.example"], [RouteRule("beta.example", "amqps://gate.example:5671")]
+        )
+        self.assertEqual(self.part("REROUTE-MESSAGES", all=True).body["messages"], 3)
+        self.clock.advance(0)
+        self.assertEqual((account.messages, account.octets), (3, octets))
+        self.part("DELETE-MESSAGES", all=True)
+        self.clock.advance(0)
+        self.assertEqual((account.messages, account.octets), (0, 0))
 
     def test_why_and_list(self) -> None:
         """A message is found by the id that the list shows."""

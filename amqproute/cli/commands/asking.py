@@ -27,7 +27,7 @@ PART_SECONDS: Final = 120.0
 """How long the daemon may take for one part of many messages."""
 
 _STEPS: Final = {
-    400: "correct it and try again; the options are those of the configuration file",
+    400: "correct it and try again; --help of the command tells what it takes",
     403: "add an access rule with `manage` for this principal and node to the configuration and "
     "reload, or log in as another user with --url",
     404: "see what there is with: amqproute queue ls",
@@ -154,6 +154,8 @@ def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:
     if not 200 <= status < 300:
         words = str(properties.get("statusDescription", "no words"))
         step = _DECLARED if "declared-at" in facts else _STEPS.get(status, "see the daemon's log")
+        if status == 404 and words.startswith("there is no hold "):
+            step = "see what is held with: amqproute holds"
         raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)
     return facts
 

@@ -15,7 +15,13 @@ from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.options import Access, access_options, json_option
-from amqproute.cli.commands.selecting import age, bulk_options, carry_out_all, meant
+from amqproute.cli.commands.selecting import (
+    MESSAGE_ID,
+    age,
+    bulk_options,
+    carry_out_all,
+    meant,
+)
 from amqproute.cli.refusal import USAGE, Refusal
 from amqproute.config.units import parse_seconds
 
@@ -197,7 +203,7 @@ def hold(
     if as_json:
         render.json_text(facts)
     else:
-        click.echo(f"{facts['name']}: {facts['reason']}")
+        click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))
     return 0
 
 
@@ -246,11 +252,11 @@ def release(
         render.json_text({"released": released})
         return
     for facts in released:
-        click.echo(f"{facts['name']}: released ({facts['reason']})")
+        click.echo(render.printable(f"{facts['name']}: released ({facts['reason']})"))
 
 
 @click.command()
-@click.argument("message", metavar="ID", type=click.IntRange(min=0))
+@click.argument("message", metavar="ID", type=MESSAGE_ID)
 @access_options
 @json_option
 def why(

@@ -13,7 +13,18 @@ from amqproute.cli.commands.asking import go_through
 from amqproute.cli.commands.options import Access
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 
-__all__ = ["age", "bulk_options", "carry_out_all", "meant", "message_rows", "message_table"]
+__all__ = [
+    "MESSAGE_ID",
+    "age",
+    "bulk_options",
+    "carry_out_all",
+    "meant",
+    "message_rows",
+    "message_table",
+]
+
+MESSAGE_ID: Final = click.IntRange(0, 2**63 - 1)
+"""The number of a message in the store."""
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -46,7 +57,7 @@ def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
             default="",
             help="Those for a domain, or on one relay queue (as `amqproute peer ls` names it).",
         ),
-        click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(min=0)),
+        click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID),
     ):
         command = add(command)
     return command
