@@ -555,6 +555,9 @@ class Inbound:
             self._held[self._gate] = deque(each for each in line if each.settled)
             self._uncommitted -= len(lost)
             self._frontend.release(sum([len(each.payload) for each in lost]))
+            gone = AmqpError("the link is gone", condition=conditions.LINK_DETACH_FORCED)
+            for each in lost:
+                self._doom(each, gone)  # a discharge must not wait for it
             self._drop(lost)
 
     def _drop_intake(self) -> None:

@@ -9,6 +9,7 @@ from amqproute.broker.floodgate import DISK, MEMORY, STORE
 from amqproute.errors import StoreUnavailable
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Delivery
 from tests.frontends.test_inbound import BETA, InboundCase
 from tests.support.fakes import message, node
 
@@ -221,3 +222,22 @@ class FullTests(InboundCase):
         self.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [b"1", b"2", b"3"])
+
+    def test_posting_gone(self) -> None:
+        """A discharge does not wait for a posting that went with its link; it cannot commit."""
+        (frontend,) = self.house.shared.frontends
+        transaction = frontend.transactions.declare(None)
+        self.is_full = True
+        self.client.send(self.link, message(b"1"))
+        (link,) = frontend.links.attached
+        self.run_now()
+        state = spec.TransactionalState(txn_id=transaction.id)
+        late = Delivery(link, 9, b"9", message(b"2").encoded, 0, False, state, False, False, 0)
+        frontend.put_now(link.context, [late])
+        self.assertEqual(transaction.pending, 1)
+        self.link.detach(True)
+        self.client.flush()
+        self.run_now()
+        self.assertEqual(transaction.pending, 0)
+        self.assertIn("gone", str(transaction.doom))
+        transaction.roll_back()
