@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from amqproute.broker.queue import Queue
-from amqproute.entry import Entry
 from amqproute.broker.rate import Limiter
+from amqproute.entry import Entry
 from amqproute.relay.terms import RelayTerms
 from amqproute.values import NextHop
 

@@ -19,9 +19,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
+from amqproute.broker.rate import Rate
 from amqproute.errors import ResolveError
 from amqproute.message import Message
-from amqproute.broker.rate import Rate
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, Principal
