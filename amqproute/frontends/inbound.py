@@ -351,11 +351,11 @@ class Inbound:
             self.part.received(int(is_new), sum(map(len, event.parts)))
         if intake is None or is_new:
             intake = self._intake = Intake(self._frontend, self, delivery, self._rest_is_here)
-            self._frontend.transactions.postpone(delivery)
             if self._earlier and delivery.tag in self._earlier:
                 self._uncommitted += 1
-                if self._is_known(delivery):
-                    intake.is_dropped = True
+                intake.is_dropped = self._is_known(delivery)
+            if not intake.is_dropped:  # else it is no part of its transaction
+                self._frontend.transactions.postpone(delivery)
         try:
             intake.add(event)
         except DecodeError as error:

@@ -9,6 +9,7 @@ from amqproute.broker.floodgate import DISK, MEMORY, STORE
 from amqproute.errors import StoreUnavailable
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery
 from tests.frontends.test_inbound import BETA, InboundCase
 from tests.support.fakes import message, node
@@ -240,4 +241,17 @@ class FullTests(InboundCase):
         self.run_now()
         self.assertEqual(transaction.pending, 0)
         self.assertIn("gone", str(transaction.doom))
+        transaction.roll_back()
+    def test_large_posting_known(self) -> None:
+        """Nor for a very large posting whose outcome stands since an earlier attachment."""
+        (frontend,) = self.house.shared.frontends
+        (link,) = frontend.links.attached
+        transaction = frontend.transactions.declare(None)
+        inbound = link.context
+        inbound.taken.outcomes[b"9"] = spec.Accepted()
+        inbound._earlier = {b"9"}
+        state = spec.TransactionalState(txn_id=transaction.id)
+        known = Delivery(link, 9, b"9", b"", 0, False, state, False, False, 0)
+        inbound.parts(PartsReceived(link, known, [message(b"2").encoded], False, False))
+        self.assertEqual(transaction.pending, 0)
         transaction.roll_back()
