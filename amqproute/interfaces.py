@@ -328,8 +328,12 @@ class IReporter(Interface):
     def returns(message: Message) -> bool:
         """Tell whether the message itself goes back to ``x-opt-return-to`` (T-26)."""
 
-    def taken(queue: Any, entry: Entry, batch: Any) -> None:
-        """A consumer, or the next hop, has accepted an entry whose sender wants reports."""
+    def taken(queue: Any, entry: Entry, batch: Any) -> bool:
+        """A consumer, or the next hop, has accepted an entry whose sender wants reports.
+
+        Returns:
+            Whether a report is in the batch.
+        """
 
     def dropped(queue: Any, entry: Entry, code: str, batch: Any) -> None:
         """An entry is gone that was never offered to its end: purged, or with its node."""

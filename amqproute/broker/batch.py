@@ -15,6 +15,7 @@ from amqproute.entry import Entry
 from amqproute.interfaces import IBatch
 
 if TYPE_CHECKING:
+    from amqproute.broker.floodgate import Floodgate
     from amqproute.broker.queue import Queue
     from amqproute.broker.receipts import Stream
 
@@ -32,30 +33,33 @@ class Batch:
         is_transactional: what is put belongs to a client's transaction (Q-19).
         leaving: entries that its transaction ends, by queue: they do not count against capacity.
         is_rehearsal: it will be abandoned; what is put is not to be counted.
-        dead_letters: what is to be done anew, in another batch, if the store could not take this
-            one: ids of entries, which this one ends because others come in their place, and a
-            function that puts these and ends those.
+        gate: of the broker.
+        redo: what is to be done anew, in another batch, if the store could not take this one (see
+            `broker.anew`): ids of entries which end here while others come in their place, dead
+            letters and reports, and a function that puts these and ends those.
     """
 
     __slots__ = (
         "_receipts",
         "arrivals",
-        "dead_letters",
+        "gate",
         "is_rehearsal",
         "is_transactional",
         "leaving",
         "now_ms",
+        "redo",
         "transaction",
     )
 
-    def __init__(self, transaction: Any, now_ms: int) -> None:
+    def __init__(self, transaction: Any, now_ms: int, gate: Floodgate) -> None:
         self.transaction = transaction
         self.now_ms = now_ms
+        self.gate = gate
         self.arrivals: dict[Queue, list[Entry]] = {}
-        self.dead_letters: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self.is_rehearsal = False
         self.is_transactional = False
         self.leaving: Mapping[Queue, int] = _NOTHING
+        self.redo: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self._receipts: dict[Stream, list[int]] = {}
 
     def mark(self, stream: Stream, entry_id: int) -> None:

@@ -147,7 +147,7 @@ class Broker:
 
     def begin(self) -> Batch:
         """Return a new batch."""
-        return Batch(self._store.begin(), self._now_ms())
+        return Batch(self._store.begin(), self._now_ms(), self.gate)
 
     def draft(self, written: Callable[[int], None]) -> Any:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""
@@ -654,9 +654,24 @@ class Broker:
     ) -> None:
         if self.reporter is None or type(consumer) is Binding:
             return  # what a binding moves is on its way still
-        for entry in entries:
-            if entry.message.mentions(REPORT_OCTETS):
-                self.reporter.taken(queue, entry, batch)
+        asking = [entry for entry in entries if entry.message.mentions(REPORT_OCTETS)]
+        if asking:
+            self._report_taken(queue, asking, batch)
+
+    def _report_taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch) -> None:
+        reporter = self.reporter
+        if reporter is None:
+            return
+        reported = [entry for entry in entries if reporter.taken(queue, entry, batch)]
+        if not reported:
+            return
+        ids = [entry.id for entry in reported if entry.stored]
+
+        def again(batch: Batch) -> None:
+            self._report_taken(queue, reported, batch)
+            batch.transaction.dequeue(ids)
+
+        batch.redo.append((ids, again))
 
     def _dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
         if self.reporter is not None:

@@ -72,13 +72,16 @@ class Removal:
 
     def archive(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Let go of entries, their rows in the store as well."""
+        self._end_rows(entries, batch)
+        self._gone(entries)
+
+    def _end_rows(self, entries: Sequence[Entry], batch: Batch) -> None:
         ids = [entry.id for entry in entries if entry.stored]
         if ids:
             batch.transaction.dequeue(ids)
         for line in self._levels.lines:
             if line.has_plucked and (plucked := line.plucked(entries)):
                 batch.join(_Departed(line, plucked))
-        self._gone(entries)
 
     def dead_letter(
         self,
@@ -95,10 +98,9 @@ class Removal:
 
         def again(batch: Batch) -> None:
             self._treat(entries, reason, error, batch)
-            batch.transaction.dequeue(ids)
-            batch.dead_letters.append((ids, again))
+            self._end_rows(entries, batch)
 
-        batch.dead_letters.append((ids, again))
+        batch.redo.append((ids, again))
 
     def expire(self, entries: list[Entry], batch: Batch, error: spec.Error | None = None) -> None:
         """Let go of entries whose time is over."""

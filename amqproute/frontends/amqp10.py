@@ -14,7 +14,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
-from amqproute.broker.batch import Batch
+from amqproute.broker.anew import settle_anew
 from amqproute.broker.floodgate import STORE
 from amqproute.broker.receipts import Stream
 from amqproute.broker.transaction import Transaction
@@ -275,10 +275,7 @@ class Frontend:
         self.release(size)
         for inbound, deliveries in taken:
             inbound.committed(deliveries)
-        for link, held, outcome in answers:
-            if link.is_active:
-                link.session.settle(held, outcome, True)
-        self.flush()
+        self._settled(None, answers)
 
     def _failed(
         self,
@@ -316,19 +313,19 @@ class Frontend:
         gate = self.shared.broker.gate
         for inbound, deliveries in taken:
             inbound.wait_for(gate, deliveries)
-        ended = batch.transaction.ended()
-        if batch.dead_letters:
-            # They end with what comes in their place, and that needs room.
-            buried = {each for ids, _ in batch.dead_letters for each in ids}
-            ended = [each for each in ended if each not in buried]
-            again = _Settlement(self, (), answers, [do for _, do in batch.dead_letters])
-            gate.when_open(again.commit)
-            answers = []
-        if ended or answers:
-            again = _Settlement(self, ended, answers)
-            # If it only failed for the messages beside it, there is no need to wait.
-            again.commit() if taken or batch.dead_letters else gate.when_open(again.commit)
         gate.close(STORE, str(failure.value))
+        if answers or batch.redo or batch.transaction.ended():
+            settled = settle_anew(failure, batch, self.shared.broker.begin)
+            assert isinstance(settled, Deferred)
+            settled.addCallback(self._settled, answers)
+            settled.addErrback(self.broken, "settling once more")
+
+    def _settled(self, _: object, answers: list[tuple[Link, Sequence[Delivery], Any]]) -> None:
+        """Tell whom it was not told with the batch it belonged to."""
+        for link, held, outcome in answers:
+            if link.is_active:
+                link.session.settle(held, outcome, True)
+        self.flush()
 
     def flush(self) -> None:
         """Have what the engine has to say written before the reactor turns."""
@@ -623,55 +620,6 @@ class Frontend:
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )
-
-
-class _Settlement:
-    """Entries that a consumer has settled, on their way off the disk for another time.
-
-    Args:
-        frontend: whose consumer.
-        ended: their ids.
-        answers: whom to tell.
-        dead_letters: puts dead letters into a batch, and ends what they were.
-    """
-
-    __slots__ = ("_answers", "_dead_letters", "_ended", "_frontend")
-
-    def __init__(
-        self,
-        frontend: Frontend,
-        ended: Sequence[int],
-        answers: list[tuple[Link, Sequence[Delivery], Any]],
-        dead_letters: Sequence[Callable[[Batch], None]] = (),
-    ) -> None:
-        self._frontend = frontend
-        self._ended = ended
-        self._answers = answers
-        self._dead_letters = dead_letters
-
-    def commit(self) -> None:
-        """Try it."""
-        batch = self._frontend.shared.broker.begin()
-        for put in self._dead_letters:
-            put(batch)
-        batch.transaction.dequeue(self._ended)
-        batch.commit().addCallbacks(self._committed, self._failed).addErrback(
-            self._frontend.broken, "settling once more"
-        )
-
-    def _committed(self, _: object) -> None:
-        for link, held, outcome in self._answers:
-            if link.is_active:
-                link.session.settle(held, outcome, True)
-        self._frontend.flush()
-
-    def _failed(self, failure: Failure) -> None:
-        if not isinstance(failure.value, StoreUnavailable):
-            self._frontend.broken(failure, "settling once more")
-            return
-        gate = self._frontend.shared.broker.gate
-        gate.close(STORE, str(failure.value))
-        gate.when_open(self.commit)
 
 
 def _nothing(_: object) -> None:

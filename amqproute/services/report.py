@@ -211,21 +211,21 @@ class Reporter:
         if FAILURE in self.wishes(entry.message):
             self._tell(FAILURE, {"code": code}, True, queue, entry, batch)
 
-    def taken(self, queue: Queue, entry: Entry, batch: Batch) -> None:
+    def taken(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
         """See `IReporter.taken`."""
         wanted = self.wishes(entry.message)
         row = self._row(queue)
         if row is None:
-            if DELIVERED in wanted:
-                self._tell(DELIVERED, {"code": "done.delivered"}, True, queue, entry, batch)
-            return
+            facts: dict[str, Any] = {"code": "done.delivered"}
+            return DELIVERED in wanted and self._tell(DELIVERED, facts, True, queue, entry, batch)
         is_last = REPORT_CAPABILITY not in row.get("offers", ())
-        if RELAYED in wanted or (is_last and DELIVERED in wanted):
-            facts: dict[str, Any] = {
-                "code": "done.unreporting" if is_last else "done.relayed",
-                "attempts": [{"host": row["hop"], "container": row["container"], "code": "ok"}],
-            }
-            self._tell(RELAYED, facts, is_last, queue, entry, batch)
+        if not (RELAYED in wanted or (is_last and DELIVERED in wanted)):
+            return False
+        facts = {
+            "code": "done.unreporting" if is_last else "done.relayed",
+            "attempts": [{"host": row["hop"], "container": row["container"], "code": "ok"}],
+        }
+        return self._tell(RELAYED, facts, is_last, queue, entry, batch)
 
     def delayed(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
         """Tell, if it is wanted, that an entry of a relay queue waits; see `services.delay`."""

@@ -13,6 +13,7 @@ from amqproute.wire.amqp10.events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery
 from tests.frontends.test_inbound import BETA, InboundCase
 from tests.support.fakes import message, node
+from tests.support.reporting import asking, let_report, reports_on
 
 
 class BrakeTests(InboundCase):
@@ -242,6 +243,7 @@ class FullTests(InboundCase):
         self.assertEqual(transaction.pending, 0)
         self.assertIn("gone", str(transaction.doom))
         transaction.roll_back()
+
     def test_large_posting_known(self) -> None:
         """Nor for a very large posting whose outcome stands since an earlier attachment."""
         (frontend,) = self.house.shared.frontends
@@ -255,3 +257,27 @@ class FullTests(InboundCase):
         inbound.parts(PartsReceived(link, known, [message(b"2").encoded], False, False))
         self.assertEqual(transaction.pending, 0)
         transaction.roll_back()
+
+    def test_reports(self) -> None:
+        """A sender is told in the end what a consumer accepted while the disk was full."""
+        self.house.broker.add(node("back"))
+        let_report(self.house)
+        for settled in (True, False):
+            self.client.send(self.link, asking(b"1", "delivered"), asking(b"2", "failure"))
+            link = self.client.receiver("q", 2, name=f"in-{settled}")
+            self.run_now()
+            self.is_full = True
+            self.client.settle(self.client.deliveries[-2:], spec.Accepted(), settled=settled)
+            self.run_now()
+            self.assertEqual(self.house.bodies("q"), [b"1"])
+            self.gate.open(STORE)
+            self.run_now()
+            self.is_full = False
+            self.gate.open(STORE)
+            self.run_now()
+            self.assertEqual(self.house.bodies("q"), [])
+            link.detach(True)
+            self.client.flush()
+            self.run_now()
+        told = [report["code"] for report in reports_on(self.house)]
+        self.assertEqual(told, ["done.delivered", "done.delivered"])

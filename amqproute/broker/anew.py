@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a full disk did not let go of is let go of when there is room again.
+
+Entries that are settled are gone from memory at once. If the store then cannot take the batch
+(`StoreUnavailable`), their rows would stand there until the next start: here they end with another
+batch. Where nothing comes in their place they end at once, since that is how room comes about;
+what needs room itself, dead letters and reports (`Batch.redo`), waits until the gate opens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.python.failure import Failure
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.floodgate import STORE, Floodgate
+from amqproute.errors import StoreUnavailable
+
+__all__ = ["Anew", "settle_anew"]
+
+
+class Anew:
+    """Settlements that the store could not take, until it takes them.
+
+    Args:
+        gate: of the broker.
+        begin: makes batches.
+        ended: ids of entries to end.
+        redo: each puts something into a batch, and ends what it comes for.
+    """
+
+    __slots__ = ("_begin", "_done", "_ended", "_gate", "_redo")
+
+    def __init__(
+        self,
+        gate: Floodgate,
+        begin: Callable[[], Batch],
+        ended: Sequence[int],
+        redo: Sequence[Callable[[Batch], None]] = (),
+    ) -> None:
+        self._gate = gate
+        self._begin = begin
+        self._ended = ended
+        self._redo = redo
+        self._done: Deferred[None] = Deferred()
+
+    def commit(self) -> Deferred[None]:
+        """Try it now, and whenever the gate opens.
+
+        Returns:
+            A Deferred that fires with None when it is durable; or fails, if the store did for
+            other reasons than want of room.
+        """
+        self._try()
+        return self._done
+
+    def wait(self, failure: Failure) -> Deferred[None]:
+        """Do the same, but only when the gate opens: it is closed for this failure."""
+        self._gate.when_open(self._try)
+        self._gate.close(STORE, str(failure.value))
+        return self._done
+
+    def _try(self) -> None:
+        batch = self._begin()
+        for put in self._redo:
+            put(batch)
+        batch.transaction.dequeue(self._ended)
+        batch.commit().addCallbacks(self._done.callback, self._failed)
+
+    def _failed(self, failure: Failure) -> None:
+        if isinstance(failure.value, StoreUnavailable):
+            self.wait(failure)
+        else:
+            self._done.errback(failure)
+
+
+def settle_anew(
+    failure: Failure, batch: Batch, begin: Callable[[], Batch]
+) -> Deferred[Any] | Failure:
+    """Settle once more what a batch has settled in vain; an errback of its commit.
+
+    Args:
+        failure: of the commit.
+        batch: what failed.
+        begin: makes batches.
+
+    Returns:
+        The failure, if it is not a disk that is full; or a Deferred, see `Anew.commit`.
+    """
+    if not isinstance(failure.value, StoreUnavailable):
+        return failure
+    redo = [do for _, do in batch.redo]
+    replaced = {each for ids, _ in batch.redo for each in ids}
+    ended = [each for each in batch.transaction.ended() if each not in replaced]
+    waits = []
+    if ended or not redo:
+        plain = Anew(batch.gate, begin, ended)
+        # If it only failed for what was beside it, there is no need to wait.
+        is_alone = batch.transaction.only_ends()
+        waits.append(plain.wait(failure) if is_alone else plain.commit())
+    if redo:
+        waits.append(Anew(batch.gate, begin, (), redo).wait(failure))
+    batch.gate.close(STORE, str(failure.value))
+    return gatherResults(waits, consumeErrors=True)
