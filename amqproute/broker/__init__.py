@@ -51,7 +51,8 @@ selects or browses; `backlog` is what stands in the store only; `expiry`, `defer
 `unreachable` take entries off the lines, `settlement` puts them back, and `removal` takes them
 off the queue for good; `once` keeps repetitions off, `admission` what its options forbid;
 `publishers` and `waiters` share out free space, `floodgate` is the brake for all publishers;
-`accounts` count what each sender's messages occupy, on whatever queue.
+`anew` settles once more what a full disk did not take; `accounts` count what each sender's messages
+occupy, on whatever queue.
 
 Topics
 ======

@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from amqproute.broker.anew import settle_anew
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
 from amqproute.broker.deferral import Deferral
@@ -118,19 +119,23 @@ class Removal:
         """Let go of entries whose time is over."""
         batch = self._begin()
         self.expire(entries, batch)
-        batch.commit().addErrback(self._failed)
+        self._commit(batch)
 
     def archive_now(self, entries: Sequence[Entry]) -> None:
         """Let go of entries that arrived when the queue was no more."""
         batch = self._begin()
         self.archive(entries, batch)
-        batch.commit().addErrback(self._failed)
+        self._commit(batch)
 
     def unreachable_now(self, entries: Sequence[Entry]) -> None:
         """Let go of what no attached link needs."""
         batch = self._begin()
         self.let_go_unreachable(entries, batch)
-        batch.commit(patient=True).addErrback(self._failed)
+        self._commit(batch, patient=True)
+
+    def _commit(self, batch: Batch, patient: bool = False) -> None:
+        done: Deferred[Any] = batch.commit(patient)
+        done.addErrback(settle_anew, batch, self._begin).addErrback(self._failed)
 
     def take_all(self) -> list[Entry]:
         """Take everything available and deferred out of memory, and return it."""

@@ -12,6 +12,7 @@ from zope.interface.verify import verifyObject
 
 from amqproute import conditions
 from amqproute.broker.broker import REASON, SOURCE, WORDS, Broker
+from amqproute.broker.floodgate import STORE
 from amqproute.broker.limits import MemoryBudget
 from amqproute.broker.queue import Queue
 from amqproute.errors import ConfigError, NotFound, ResourceDeleted, ResourceLimitExceeded
@@ -553,6 +554,23 @@ class LifeTests(QueueCase):
         letters.take(1)
         self.assertEqual(letters.held[0].message.annotations[REASON], Symbol("expired"))
         self.assertEqual(self.bodies(self.queue), [b"2"])
+
+    def test_expired_on_a_full_disk(self) -> None:
+        """Its dead letter is there when there is room; no row stays, and nobody is alarmed."""
+        self.put(b"1", ttl=1000)
+        self.store.is_full = True
+        self.clock.advance(1.1)
+        self.turn()
+        self.assertEqual((list(self.broker.gate.reasons), self.queue.depth), ([STORE], 0))
+        self.assertEqual(len(self.store.rows("q")), 1)
+        self.broker.gate.open(STORE)
+        self.turn()
+        self.assertFalse(self.broker.gate.is_open)
+        self.store.is_full = False
+        self.broker.gate.open(STORE)
+        self.turn()
+        self.assertEmpty(self.queue)
+        self.assertEqual((self.bodies(self.dead), self.queue.tally.expired), ([b"1"], 1))
 
     def test_never_delivered_late(self) -> None:
         """An entry whose time has come is not delivered, timer or no timer."""

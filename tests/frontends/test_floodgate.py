@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from amqproute.broker.floodgate import DISK, MEMORY, STORE
-from amqproute.errors import StoreUnavailable
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import PartsReceived
@@ -84,21 +81,12 @@ class FullTests(InboundCase):
     def setUp(self) -> None:
         super().setUp()
         self.gate = self.house.broker.gate
-        self.is_full = False
-        apply = self.house.store._apply
-
-        def limited(transaction: Any) -> None:
-            if self.is_full and transaction.begins():
-                raise StoreUnavailable("no room")
-            apply(transaction)
-
-        self.house.store._apply = limited  # type: ignore[method-assign]
         self.link = self.client.sender("q")
         self.run_now()
 
     def test_waits(self) -> None:
         """Nothing is said to the sender, and in the end all is there, once and in order."""
-        self.is_full = True
+        self.house.store.is_full = True
         self.client.send(self.link, message(b"1"), message(b"2"))
         self.client.send(self.link, message(b"3"))
         self.run_now()
@@ -106,7 +94,7 @@ class FullTests(InboundCase):
         self.assertEqual(self.link.credit, 0)
         self.assertTrue(self.link.is_active)
         self.assertOutcomes(self.client)
-        self.is_full = False
+        self.house.store.is_full = False
         self.gate.open(STORE)
         self.run_now()
         self.assertOutcomes(self.client, "Accepted", "Accepted", "Accepted")
@@ -116,27 +104,27 @@ class FullTests(InboundCase):
 
     def test_again_and_again(self) -> None:
         """It may fail more than once."""
-        self.is_full = True
+        self.house.store.is_full = True
         self.client.send(self.link, message(b"1"), message(b"2"))
         self.run_now()
         for _ in range(3):
             self.gate.open(STORE)
             self.run_now()
             self.assertFalse(self.gate.is_open)
-        self.is_full = False
+        self.house.store.is_full = False
         self.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [b"1", b"2"])
 
     def test_sender_gone(self) -> None:
         """Whoever is gone without an answer sends it again: it is not stored for him."""
-        self.is_full = True
+        self.house.store.is_full = True
         self.client.send(self.link, message(b"1"))
         self.run_now()
         self.link.detach(True)
         self.client.flush()
         self.run_now()
-        self.is_full = False
+        self.house.store.is_full = False
         self.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [])
@@ -148,14 +136,14 @@ class FullTests(InboundCase):
         self.client.receiver("q", 1)
         self.run_now()
         self.assertEqual(self.client.bodies(), [b"1"])
-        self.is_full = True
+        self.house.store.is_full = True
         self.client.send(self.link, message(b"2"))
         self.client.settle(self.client.deliveries, spec.Accepted(), settled=False)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [])
         _, state, settled = self.client.updates[-1]
         self.assertTrue(isinstance(state, spec.Accepted) and settled)
-        self.is_full = False
+        self.house.store.is_full = False
         self.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [b"2"])
@@ -168,13 +156,13 @@ class FullTests(InboundCase):
             self.client.send(self.link, message(b"bad"))
             link = self.client.receiver("q", 1, name=f"in-{settled}")
             self.run_now()
-            self.is_full = True
+            self.house.store.is_full = True
             self.client.settle(self.client.deliveries[-1:], spec.Rejected(), settled=settled)
             self.run_now()
             self.assertEqual(self.house.bodies("q"), [b"bad"])
             self.gate.open(STORE)
             self.run_now()
-            self.is_full = False
+            self.house.store.is_full = False
             self.gate.open(STORE)
             self.run_now()
             self.assertEqual(self.house.bodies("q"), [])
@@ -192,11 +180,11 @@ class FullTests(InboundCase):
             self.network.silent.add(domain)
             link = self.client.sender(None, domain)
             self.run_now()
-            self.is_full = True
+            self.house.store.is_full = True
             self.client.send(link, message(b"1", to="q"), message(b"2", to=f"x@{domain}"))
             self.client.send(link, message(b"3", to="q"))
             self.run_now()
-            self.is_full = False
+            self.house.store.is_full = False
             if is_gate_first:
                 self.gate.open(STORE)
                 self.run_now()
@@ -211,7 +199,7 @@ class FullTests(InboundCase):
         """What fails in a later commit stands before what has come in between."""
         (frontend,) = self.house.shared.frontends
         (link,) = frontend.links.attached
-        self.is_full = True
+        self.house.store.is_full = True
         self.client.send(self.link, message(b"1"), message(b"2"), message(b"3"))
         self.run_now()
         line = link.context._held[self.gate]
@@ -220,7 +208,7 @@ class FullTests(InboundCase):
         link.context._failed = 1
         link.context.wait_for(self.gate, [came[1]])
         self.assertEqual(list(line), came)
-        self.is_full = False
+        self.house.store.is_full = False
         self.gate.open(STORE)
         self.run_now()
         self.assertEqual(self.house.bodies("q"), [b"1", b"2", b"3"])
@@ -229,7 +217,7 @@ class FullTests(InboundCase):
         """A discharge does not wait for a posting that went with its link; it cannot commit."""
         (frontend,) = self.house.shared.frontends
         transaction = frontend.transactions.declare(None)
-        self.is_full = True
+        self.house.store.is_full = True
         self.client.send(self.link, message(b"1"))
         (link,) = frontend.links.attached
         self.run_now()
@@ -266,13 +254,13 @@ class FullTests(InboundCase):
             self.client.send(self.link, asking(b"1", "delivered"), asking(b"2", "failure"))
             link = self.client.receiver("q", 2, name=f"in-{settled}")
             self.run_now()
-            self.is_full = True
+            self.house.store.is_full = True
             self.client.settle(self.client.deliveries[-2:], spec.Accepted(), settled=settled)
             self.run_now()
             self.assertEqual(self.house.bodies("q"), [b"1"])
             self.gate.open(STORE)
             self.run_now()
-            self.is_full = False
+            self.house.store.is_full = False
             self.gate.open(STORE)
             self.run_now()
             self.assertEqual(self.house.bodies("q"), [])

@@ -16,7 +16,7 @@ from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import NOTES
 from amqproute.entry import Entry
-from amqproute.errors import StoreError
+from amqproute.errors import StoreError, StoreUnavailable
 from amqproute.interfaces import IConsumer
 from amqproute.message import Message
 from amqproute.store.memory import MemoryStore
@@ -41,6 +41,7 @@ class KeptStore(MemoryStore):
 
     Attributes:
         is_failing: every commit fails while it is True.
+        is_full: every commit with which entries begin fails while it is True.
         notes: kind to key to value.
         received: stream to ids.
     """
@@ -48,6 +49,7 @@ class KeptStore(MemoryStore):
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)
         self.is_failing = False
+        self.is_full = False
         self.notes: dict[str, dict[str, bytes]] = {}
         self.received: dict[str, set[int]] = {}
         self.open()
@@ -55,6 +57,8 @@ class KeptStore(MemoryStore):
     def _apply(self, transaction: Transaction) -> None:
         if self.is_failing:
             raise StoreError("the disk is full")
+        if self.is_full and transaction.begins():
+            raise StoreUnavailable("no room")
         super()._apply(transaction)
         for facts in transaction.facts:
             for stream, below in facts.forgets.items():
