@@ -24,11 +24,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.broker.anew import Anew
 from amqproute.broker.batch import Batch
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded
+from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreUnavailable
 from amqproute.filters.registry import SELECTOR, TOPIC, FilterSet, read_filters
 from amqproute.interfaces import IConsumer
 from amqproute.message import Message
@@ -250,7 +251,7 @@ class Binding:
             source.settle(moved, ACCEPTED, batch, self)
         self._under_way += len(moved)
         batch.commit(True).addCallbacks(
-            self._moved, self._not_moved, (moved,), errbackArgs=(moved,)
+            self._moved, self._not_moved, (moved,), errbackArgs=(moved, batch)
         )
 
     def holds(self) -> Sequence[Entry]:
@@ -294,7 +295,7 @@ class Binding:
         if self._active and isinstance(self.source, Queue):
             self.source.dispatch()
 
-    def _not_moved(self, failure: Failure, entries: list[Entry]) -> None:
+    def _not_moved(self, failure: Failure, entries: list[Entry], batch: Batch) -> None:
         self._under_way -= len(entries)
         self._wait(f"the store failed: {failure.getErrorMessage()}")
         source = self.source
@@ -302,6 +303,17 @@ class Binding:
         if entries:
             source.retake(entries)
             source.release(entries)
+        if batch.redo and isinstance(failure.value, StoreUnavailable):
+            refused = Anew(batch.gate, self._begin, (), [do for _, do in batch.redo])
+            refused.wait(failure).addErrback(self._not_refused)
+
+    def _not_refused(self, failure: Failure) -> None:
+        self.log.failure(
+            "binding {binding}: refused messages could not be removed from the store; they will "
+            "be offered again after a restart",
+            failure,
+            binding=self.name,
+        )
 
 
 __all__ = ["Binding", "BindingDeclaration", "Mode"]

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.floodgate import STORE
 from amqproute.errors import ConfigError, InvalidField, NotAllowed, NotFound, ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.wire.amqp10 import spec
@@ -184,6 +185,27 @@ class QueueTests(BindingCase):
         self.clock.advance(1)
         self.run_now()
         self.assertEqual((self.bodies("a"), self.bodies("dead")), ([], [b"x"]))
+
+    def test_refused_on_a_full_disk(self) -> None:
+        """Its dead letter is there when there is room; what could be moved is moved then."""
+        self.build(node("a", "dead"), node("dead"), node("b"))
+        self.put("a", message(b"no"), message(b"yes"))
+        b = self.broker.nodes["b"]
+        targets: list[Any] = [b, _Refusing(), b]  # for the capacity, then for each
+        self.broker.return_to = lambda _: targets.pop(0) if targets else b
+        self.store.is_full = True
+        self.broker.bind(BindingDeclaration("a", "x@b.test"))
+        self.run_now()
+        self.assertEqual(self.bodies("a"), [b"no", b"yes"])
+        self.assertEqual(list(self.broker.gate.reasons), [STORE])
+        self.store.is_full = False
+        self.broker.gate.open(STORE)
+        self.run_now()
+        self.assertEqual((self.bodies("a"), self.bodies("dead")), ([b"yes"], [b"no"]))
+        self.clock.advance(1)
+        self.run_now()
+        self.assertEqual((self.bodies("a"), self.bodies("b")), ([], [b"yes"]))
+        self.assertEqual(self.broker.nodes["a"].acquired, 0)
 
     def test_way_not_known(self) -> None:
         """A way that is not there yet: it waits."""
