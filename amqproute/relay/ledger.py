@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.broker.anew import settle_anew
 from amqproute.broker.batch import Batch
 from amqproute.broker.queue import MOST_COUNTED, Queue
 from amqproute.entry import Entry
@@ -209,9 +211,9 @@ class Ledger:
         mark = self._removals.commit()
         # Removing what the peer has taken is urgent only if the peer waits for our settlement.
         patient = session is None or not session.has_answers
-        batch.commit(patient).addCallbacks(
-            self._committed, self._commit_failed, (mark,), errbackArgs=(mark,)
-        )
+        done: Deferred[Any] = batch.commit(patient)
+        done.addErrback(settle_anew, batch, self._begin)
+        done.addCallbacks(self._committed, self._commit_failed, (mark,), errbackArgs=(mark,))
         self._queue.dispatch()
 
     def _committed(self, _: object, mark: int) -> None:

@@ -10,6 +10,7 @@ from zope.interface.verify import verifyObject
 
 from amqproute import conditions
 from amqproute.broker.broker import REASON, WORDS
+from amqproute.broker.floodgate import STORE
 from amqproute.errors import ResolveError, ResourceLimitExceeded
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
@@ -576,6 +577,28 @@ class FailureTests(DestinationCase):
         self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store)
         self.run_for(10)
         self.assertEqual((self.alpha.depth(BETA), beta.bodies("orders")), (0, [b"1"]))
+
+    def test_full_disk(self) -> None:
+        """What the peer has is let go of at once; the dead letter beside it, when there is room."""
+        beta = self.beta()
+        self.put(b"yes")
+        self.put(b"no", to=f"nobody@{BETA}")
+        while len(self.alpha.store.rows(f"amqp$out/{BETA}")) < 2:
+            self.step()
+        self.alpha.store.is_full = True
+        self.run_now()
+        (row,) = self.alpha.store.rows(f"amqp$out/{BETA}")
+        self.assertEqual(Message(row.encoded).body_values(), [b"no"])
+        self.assertEqual(list(self.alpha.broker.gate.reasons), [STORE])
+        ledger = self.destination.ledger
+        self.assertLessEqual(ledger.floor(), row.id)
+        self.alpha.store.is_full = False
+        self.alpha.broker.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.alpha.store.rows(f"amqp$out/{BETA}"), [])
+        self.assertEqual((beta.bodies("orders"), self.alpha.bodies("dead")), ([b"yes"], [b"no"]))
+        self.assertTrue(ledger.is_settled)
+        self.assertGreater(ledger.floor(), row.id)
 
     def test_expired_here(self) -> None:
         """A message that waits longer than it lives is not sent (T-28, T-30)."""
