@@ -499,7 +499,9 @@ class Termini:
     def _require(self, principal: Principal, verbs: tuple[Verb, ...], node: str) -> None:
         allows: Callable[[Principal, Verb, str], bool] = self._service.rules.allows
         if not any(allows(principal, verb, node) for verb in verbs):
-            raise UnauthorizedAccess(f"{principal} may not {verbs[0]} on {node!r}")
+            # The right that whoever keeps the rules would give: a peer's is to transfer.
+            lacking = verbs[-1] if principal.kind == "peer" else verbs[0]
+            raise UnauthorizedAccess(f"{principal} may not {lacking} on {node!r}")
 
     def _dynamic(self, terminus: spec.Source | spec.Target, principal: Principal) -> Found:
         if terminus.address is not None:

@@ -755,6 +755,15 @@ class PeerTests(InboundCase):
         self.assertOutcomes(self.client, "Accepted")
         self.assertEqual(len(self.house.receipts), 0)
 
+    def test_the_right_that_lacks(self) -> None:
+        """A peer that attaches to a node hears of the right to transfer, which it lacks."""
+        self.build(rules=[Rule.of(who="user:*", node="*", allow=["publish"])])
+        peer = self.peer()
+        link = peer.sender("q", "direct")
+        self.run_now()
+        error = self.assertDetached(peer, link, conditions.UNAUTHORIZED_ACCESS)
+        self.assertIn("may not transfer on 'q'", error.description)
+
     def test_no_alias_for_peers(self) -> None:
         """A peer does not relay by an alias, and no loops."""
         peer = self.peer()
