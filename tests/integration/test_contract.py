@@ -126,7 +126,7 @@ class Greedy(threading.Thread):
 class FloodTests(ProtonTestCase):
     """Against one daemon."""
 
-    changes = {"peers": {EVIL: {"contract": TERMS}, "*": {"level": "pkix"}}}
+    changes = {"peers": {EVIL: {"level": "pkix", "contract": TERMS}}}
 
     def peer(self) -> Raw:
         """Connect as the peer, and begin a session."""
@@ -171,7 +171,10 @@ class FloodTests(ProtonTestCase):
         """What a peer's messages occupy counts on after a restart."""
         daemon = Daemon(
             "alpha.example",
-            changes={"nodes": [{"name": "q"}], "peers": {EVIL: {"contract": {"spool": 20_000}}}},
+            changes={
+                "nodes": [{"name": "q"}],
+                "peers": {EVIL: {"level": "pkix", "contract": {"spool": 20_000}}},
+            },
         ).start()
         self.addCleanup(daemon.stop)
         for first, taken in ((0, True), (30, False)):
