@@ -218,6 +218,8 @@ class Daemon:
                 "nameservers": [f"127.0.0.1:{nameserver or free_ports(1)[0]}"],
                 "timeout": 0.5,
             },
+            # Where nobody answers for the DNS, nobody can be taken by it either.
+            **({} if nameserver else {"peers": {"*": {"level": "pkix"}}}),
             **(changes or {}),
         }
         self.write()
