@@ -120,6 +120,8 @@ class PeerTestCase(SynchronousTestCase):
         self.zone = Zone()
         self.addCleanup(self.zone.close)
         self.alpha = Daemon("alpha.example", nameserver=self.zone.port)
+        # Who is called looks the caller up as well.
+        self.zone.point("alpha.example", self.alpha.tls)
         self.alpha.settings["relay"].update({"connect-timeout": 3})
         self.alpha.write()
 
