@@ -18,7 +18,6 @@ import dns.exception
 import dns.message
 import dns.query
 import dns.rdatatype
-from rich.progress import Progress
 
 from amqproute.cli import render
 from amqproute.cli.load import Connected, Consumer, Management, Numbering, Publisher, percentiles
@@ -148,7 +147,7 @@ class Passage:
         }
 
 
-def pass_messages(pair: Pair, address: str, messages: int, progress: Progress) -> Passage:
+def pass_messages(pair: Pair, address: str, messages: int, progress: render.Progress) -> Passage:
     """Publish at alpha and consume at beta, at the same time, until all is there or stuck.
 
     Raises:

@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The entry point: the group of commands, and errors to words and exit codes."""
+"""The entry point: the group of commands, and errors to words and exit codes.
+
+A command is imported when it is asked for. ``--help`` takes the summaries from the table
+`amqproute.cli.commands.COMMANDS`, where each stands a second time; a test compares the two.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
+from pkgutil import resolve_name
 from typing import Any
 
 import click
 
 from amqproute import __version__
 from amqproute.cli import render
-from amqproute.cli.bench import bench
-from amqproute.cli.commands import relaying
-from amqproute.cli.commands.batches import batch
-from amqproute.cli.commands.certificates import certs
-from amqproute.cli.commands.daemon import check, serve
-from amqproute.cli.commands.links import connection, link
-from amqproute.cli.commands.lookup import dns, explain, resolve
-from amqproute.cli.commands.messages import receive, send
-from amqproute.cli.commands.peers import peer
-from amqproute.cli.commands.queues import queue
-from amqproute.cli.commands.transactions import transaction
-from amqproute.cli.commands.users import user
-from amqproute.cli.demo import demo
-from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, USAGE, Refusal
-from amqproute.cli.runner import Interrupted
+from amqproute.cli.commands import COMMANDS, Entry
+from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, USAGE, Interrupted, Refusal
 from amqproute.errors import (
     AmqpError,
     AmqprouteError,
@@ -38,8 +30,32 @@ from amqproute.errors import (
 __all__ = ["amqproute", "main"]
 
 
+class Loading(Mapping[str, click.Command]):
+    """The commands of a table by their names, each imported when it is taken."""
+
+    def __init__(self, table: Mapping[str, Entry]) -> None:
+        self._table = table
+
+    def __getitem__(self, name: str) -> click.Command:
+        command: click.Command = resolve_name(self._table[name].where)
+        return command
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+
 class Program(click.Group):
     """A group of commands whose errors end as the package docstring promises."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands as click does, without importing them."""
+        # As a group of stand-ins that have a name and a summary, and nothing else.
+        entries = COMMANDS.items()
+        shown = {name: click.Command(name, help=entry.summary) for name, entry in entries}
+        click.Group(commands=shown).format_commands(ctx, formatter)
 
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command; in standalone mode print what went wrong, and exit."""
@@ -94,6 +110,7 @@ def as_refusal(error: AmqprouteError) -> Refusal:
 
 @click.group(
     cls=Program,
+    commands=Loading(COMMANDS),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="amqproute")
@@ -104,31 +121,6 @@ def amqproute() -> None:
     be reached. The configuration is found through --config, $AMQPROUTE_CONFIG, or
     /etc/amqproute/amqproute.yaml.
     """
-
-
-COMMANDS: Sequence[click.Command] = (
-    bench,
-    demo,
-    serve,
-    check,
-    send,
-    receive,
-    explain,
-    resolve,
-    peer,
-    *relaying.COMMANDS,
-    queue,
-    batch,
-    connection,
-    link,
-    transaction,
-    user,
-    certs,
-    dns,
-)
-
-for command in COMMANDS:
-    amqproute.add_command(command)
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 
 from amqproute.cli import runner
+from amqproute.cli.refusal import Interrupted
 from amqproute.daemon.notify import Notifier
 from amqproute.resolver.zone import ZoneServer
 
@@ -38,7 +39,7 @@ def main() -> int:
 
     try:
         return runner.run(work)
-    except runner.Interrupted:
+    except Interrupted:
         return 0
 
 

@@ -15,6 +15,7 @@ __all__ = [
     "UNREACHABLE",
     "USAGE",
     "ClientError",
+    "Interrupted",
     "Refusal",
     "by_condition",
     "next_step_for",
@@ -103,6 +104,10 @@ class Refusal(AmqprouteError):
 
 class ClientError(Refusal):
     """The broker refused, failed, cannot be reached or did not answer."""
+
+
+class Interrupted(Exception):
+    """The user pressed Ctrl-C, or the process was asked to end."""
 
 
 def next_step_for(code: str) -> str:

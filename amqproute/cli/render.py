@@ -1,22 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Print: tables and colors on a terminal, plain text in a pipe, JSON where asked for."""
+"""Print: tables and colors on a terminal, plain text in a pipe, JSON where asked for.
+
+What draws on a terminal is in `amqproute.cli.terminal`, and loaded where there is one: scripts
+call commands many times, and should not wait for it.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol, Self
 
 import click
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 
 from amqproute.cli.refusal import Refusal
 
-__all__ = ["compact", "json_line", "json_text", "printable", "progress", "refuse", "table", "warn"]
+__all__ = [
+    "Progress",
+    "compact",
+    "json_line",
+    "json_text",
+    "printable",
+    "progress",
+    "refuse",
+    "table",
+    "warn",
+]
+
+
+class Progress(Protocol):
+    """What is shown of work under way, while it is entered or started; as of `rich`."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *raised: Any) -> None: ...
+
+    def start(self) -> None:
+        """Begin to show it."""
+
+    def stop(self) -> None:
+        """Take it off the screen."""
+
+    def add_task(self, description: str, *, total: float | None) -> Any:
+        """Add a line for something of which there is so much, and return what names it."""
+
+    def update(self, task: Any, /, *, description: str = ..., completed: float = ...) -> None:
+        """Say how far it is, or what it is now."""
+
+    def advance(self, task: Any, /) -> None:
+        """Count one more."""
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "") -> None:
@@ -30,18 +62,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str 
         right: headings of the columns to align right, divided by blanks.
     """
     cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
-    if not sys.stdout.isatty():
-        click.echo("\t".join(headings))
-        for row in cells:
-            click.echo("\t".join(row))
+    if sys.stdout.isatty():
+        from amqproute.cli import terminal  # for whoever looks at it only, see above
+
+        terminal.table(headings, cells, right.split())
         return
-    shape = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        justify: Any = "right" if heading in right.split() else "left"
-        shape.add_column(heading, justify=justify, overflow="fold")
+    click.echo("\t".join(headings))
     for row in cells:
-        shape.add_row(*(Text(cell) for cell in row))  # Text: a bracket is no markup here
-    Console(highlight=False).print(shape)
+        click.echo("\t".join(row))
 
 
 def json_text(value: Any) -> None:
@@ -86,13 +114,33 @@ def warn(text: str) -> None:
 
 def progress() -> Progress:
     """Return a progress display on stderr that shows nothing unless stderr is a terminal."""
-    console = Console(stderr=True)
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
+    if not sys.stderr.isatty():
+        return _Unseen()
+    from amqproute.cli import terminal  # for whoever looks at it only, see above
+
+    return terminal.progress()
+
+
+class _Unseen:
+    """The `Progress` that nobody sees."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        pass
+
+    def start(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def add_task(self, description: str, *, total: float | None) -> Any:
+        return None
+
+    def update(self, task: Any, /, *, description: str = "", completed: float = 0) -> None:
+        pass
+
+    def advance(self, task: Any, /) -> None:
+        pass

@@ -10,13 +10,11 @@ from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.python.failure import Failure
 
-__all__ = ["Interrupted", "run"]
+from amqproute.cli.refusal import Interrupted
+
+__all__ = ["run"]
 
 _T = TypeVar("_T")
-
-
-class Interrupted(Exception):
-    """The user pressed Ctrl-C, or the process was asked to end."""
 
 
 def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import click
-from rich.progress import Progress
 from twisted.internet.defer import CancelledError
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
@@ -278,7 +277,7 @@ class Report:
     expected: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
     _started: float = field(default_factory=time.monotonic)
-    _progress: Progress = field(default_factory=render.progress)
+    _progress: render.Progress = field(default_factory=render.progress)
     _task: Any = None
 
     def __enter__(self) -> Report:

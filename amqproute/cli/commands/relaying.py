@@ -25,7 +25,7 @@ from amqproute.cli.commands.selecting import (
 from amqproute.cli.refusal import USAGE, Refusal
 from amqproute.config.units import parse_seconds
 
-__all__ = ["COMMANDS"]
+__all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
 
 HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "REASON")
 
@@ -320,6 +320,3 @@ def _until(lasts: str | None, until: str | None) -> int:
     if found <= time.time() * 1000:
         raise Refusal(USAGE, "usage.until", f"{until} is over", "give a time to come")
     return found
-
-
-COMMANDS: Final = (retry, hold, holds, release, expire, delete, reroute, why)

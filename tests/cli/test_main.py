@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of the commands: it says what they are, and spares loading them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+from click.testing import CliRunner
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.cli.commands import COMMANDS
+from amqproute.cli.main import amqproute
+
+HEAVY = ("amqproute.daemon", "amqproute.config", "cryptography", "pydantic", "rich", "twisted")
+"""What takes long to load and no list of commands needs."""
+
+
+def loaded_by(*args: str) -> tuple[str, set[str]]:
+    """Run the program in a process of its own; return what it prints and the modules it loads."""
+    script = (
+        "import sys\n"
+        "from amqproute.cli.main import amqproute\n"
+        "amqproute.main(sys.argv[1:], standalone_mode=False)\n"
+        "print(*sys.modules, file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *args], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.split())
+
+
+class TableTests(SynchronousTestCase):
+    def test_agrees_with_the_commands(self) -> None:
+        """Each entry leads to a command of its name, whose help begins as the entry says."""
+        for name, entry in COMMANDS.items():
+            command = amqproute.commands[name]
+            self.assertEqual(command.name, name)
+            paragraph = " ".join((command.help or "").split("\n\n")[0].split())
+            self.assertEqual(paragraph.removesuffix(".").split(". ")[0] + ".", entry.summary)
+
+    def test_help_lists_it_without_loading(self) -> None:
+        """All commands are shown, and none of them is imported; nor what they need."""
+        shown, modules = loaded_by("--help")
+        listed = [line.split()[0] for line in shown.partition("Commands:")[2].splitlines() if line]
+        self.assertEqual(listed, sorted(COMMANDS))
+        commands = {entry.where.partition(":")[0] for entry in COMMANDS.values()}
+        self.assertEqual(modules & commands, set())
+        self.assertEqual({module for module in modules if module.startswith(HEAVY)}, set())
+
+    def test_help_is_what_click_shows(self) -> None:
+        """The summaries are shortened to the width as those of commands that are loaded."""
+        whole = click.Group(commands=dict(amqproute.commands))
+        formatters = click.HelpFormatter(width=70), click.HelpFormatter(width=70)
+        with click.Context(amqproute) as context:
+            amqproute.format_commands(context, formatters[0])
+            whole.format_commands(context, formatters[1])
+        self.assertEqual(formatters[0].getvalue(), formatters[1].getvalue())
+        self.assertIn("...", formatters[0].getvalue())
+
+    def test_one_command_loads_itself_only(self) -> None:
+        """What asks a running daemon does not load what a daemon is made of."""
+        _, modules = loaded_by("queue", "ls", "--help")
+        self.assertIn("amqproute.cli.commands.queues", modules)
+        strangers = ("amqproute.daemon", "amqproute.broker", "amqproute.store", "rich")
+        self.assertEqual({module for module in modules if module.startswith(strangers)}, set())
+
+    def test_unknown_command(self) -> None:
+        """Is wrong usage; one that looks like it is named."""
+        result = CliRunner().invoke(amqproute, ["qeue"])
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("No such command 'qeue'", result.stderr)
