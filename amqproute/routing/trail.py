@@ -8,12 +8,16 @@ first. It is read before a message is taken from a peer and lengthened when it i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from amqproute.errors import NotAllowed
 from amqproute.wire.amqp10.types import Symbol
 
 TRACE = Symbol("x-opt-amqproute-trace")
+MOST_QUOTED: Final = 8
+"""Names of a trace that are repeated in words and reports: few enough for a refusal's words."""
+LONGEST_NAME: Final = 100
+"""Letters of each that are."""
 
 
 def trace_of(annotations: Mapping[Any, Any]) -> tuple[str, ...]:
@@ -32,6 +36,18 @@ def trace_of(annotations: Mapping[Any, Any]) -> tuple[str, ...]:
     return tuple(items)
 
 
+def shortened(trace: Sequence[str]) -> list[str]:
+    """Return a trace as it is quoted: the ends of a long one, and no name beyond its length.
+
+    Whoever hands a message over wrote it, and may have written anything.
+    """
+    names = [name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}..." for name in trace]
+    if len(names) <= MOST_QUOTED:
+        return names
+    half = MOST_QUOTED // 2
+    return [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
+
+
 def check(trace: tuple[str, ...], own_id: str, max_hops: int) -> None:
     """Refuse a message that has been here before or has come too far.
 
@@ -39,12 +55,11 @@ def check(trace: tuple[str, ...], own_id: str, max_hops: int) -> None:
         NotAllowed: with the loop, or the path, in words.
     """
     if own_id in trace:
-        loop = " > ".join((*trace[trace.index(own_id) :], own_id))
+        loop = " > ".join(shortened((*trace[trace.index(own_id) :], own_id)))
         raise NotAllowed(f"mail loop: {loop}", info={"code": "route.loop"})
     if len(trace) >= max_hops:
-        raise NotAllowed(
-            f"more than {max_hops} hops: {' > '.join(trace)}", info={"code": "route.hops"}
-        )
+        path = " > ".join(shortened(trace))
+        raise NotAllowed(f"more than {max_hops} hops: {path}", info={"code": "route.hops"})
 
 
 def extended(trace: tuple[str, ...], own_id: str) -> list[str]:

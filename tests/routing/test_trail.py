@@ -7,7 +7,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.errors import NotAllowed
+from amqproute.errors import LONGEST_DESCRIPTION, NotAllowed
 from amqproute.routing import trail
 from amqproute.wire.amqp10 import codec
 from amqproute.wire.amqp10.types import Symbol
@@ -40,6 +40,23 @@ class TrailTests(SynchronousTestCase):
         trail.check(("a",) * 3, "z", 4)
         error = self.assertRaises(NotAllowed, trail.check, ("a",) * 4, "z", 4)
         self.assertIn("more than 4 hops", error.description)
+
+    def test_what_is_quoted(self) -> None:
+        """A sender decides neither how long a refusal's words become, nor what they leave out."""
+        for trace in (
+            ("me", *(f"broker{number}" for number in range(20_000))),
+            ("me", *("x" * 10_000,) * 20),
+            ("me", "x" * 100_000),
+        ):
+            for limit in (16, 255):
+                error = self.assertRaises(NotAllowed, trail.check, trace, "me", limit)
+                self.assertLess(len(error.description), LONGEST_DESCRIPTION)
+                self.assertTrue(error.description.startswith("mail loop: me > "))
+                self.assertTrue(error.description.endswith(" > me"))
+            error = self.assertRaises(NotAllowed, trail.check, trace, "z", 2)
+            self.assertLess(len(error.description), LONGEST_DESCRIPTION)
+        self.assertIn("... 19993 more ...", trail.shortened(["me"] * 20_001))
+        self.assertEqual(trail.shortened(["me"] * 8), ["me"] * 8)
 
     def test_lengthening(self) -> None:
         """Our container comes last."""
