@@ -39,7 +39,9 @@ RETURN_TO: Final = Symbol("x-opt-return-to")
 REPORT: Final = Symbol("x-opt-report")
 """Which reports the sender wants: one of the words of `reports.default`, or a list of them."""
 REPORT_KIND: Final = Symbol("x-opt-amqproute-report")
-"""On a report: its kind. Says what it is; nothing is decided by it."""
+"""On a report: its kind; on a returned message `RETURNED`. Nothing is decided by it."""
+RETURNED: Final = Symbol("return")
+"""The `REPORT_KIND` of a message that a broker sends back: the body is not that broker's."""
 ORIGIN: Final = Symbol("x-opt-amqproute-origin")
 """The domain that a message comes from, as proved to the brokers on its way."""
 SECURE_PATH: Final = Symbol("x-opt-require-secure-path")

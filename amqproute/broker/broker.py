@@ -41,7 +41,9 @@ from amqproute.values import (
     ORIGIN,
     RELAY_PREFIX,
     REPORT,
+    REPORT_KIND,
     RETURN_TO,
+    RETURNED,
     DeadLetterReason,
     Origin,
 )
@@ -693,7 +695,8 @@ class Broker:
         # A returned message is never itself returned, so that it cannot go round: the annotation
         # goes, and its way back may lead through the containers of its way here. Other brokers
         # have it from this one, and from nobody else; here it is still not a client's of ours.
-        facts = _facts(queue, reason, error)
+        # The mark tells those others that it is sent back, and not said, by this one.
+        facts = {**_facts(queue, reason, error), REPORT_KIND: RETURNED}
 
         def returned(target: ITarget) -> Any:
             is_leaving = target.name.startswith(RELAY_PREFIX)

@@ -16,7 +16,8 @@ word           what is sent to the return address
 ``relayed``    a report when the next hop has taken it; final only if the next hop does not report
 ``delivered``  a report when a consumer at its destination has accepted it; final. Where the next
                hop does not report, a final ``relayed`` instead: nobody will know more
-``return``     the message itself when it is given up, with its body, as a returned message (T-26)
+``return``     the message itself when it is given up, with its body, as a returned message (T-26);
+               to a third organization a ``failure`` report in its place, see below
 ``never``      nothing of all this
 =============  =====================================================================================
 
@@ -27,6 +28,17 @@ A durable message for the return address: an amqp-value section with a map (`bod
 subject for people, the correlation-id that of the original's message-id. Its keys stay as they
 are; new ones may be added. ``code`` is one of `CODES`, and says what to do about it to a program;
 ``text`` has the other side's own words, ``words`` a sentence for a person.
+
+Nobody's words in our name
+==========================
+
+What a broker sends back leaves with that broker's own origin: nobody else could answer for it. So
+a body goes back to the organization that it comes from and to nodes here, and nowhere else. Where
+a peer's message names a return address at a third one, that one gets a failure report, which this
+broker has made: as mail servers return headers only. Else a peer could say at the third
+organization, under our name, what it would not be believed under its own. A returned message has
+the mark `values.REPORT_KIND` like a report, with the kind ``return``, which no client can make.
+What a report quotes of a message is cut to a length that identifies it and carries no content.
 
 Once, and as certain as what it tells
 =====================================
@@ -52,6 +64,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from amqproute.address import from_compatibility, parse
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import NODE_DELETED, PURGED, Queue
@@ -188,7 +201,21 @@ class Reporter:
 
     def returns(self, message: Message) -> bool:
         """See `IReporter.returns`."""
-        return RETURN in self.wishes(message)
+        return RETURN in self.wishes(message) and self._is_returnable(message)
+
+    def _is_returnable(self, message: Message) -> bool:
+        """Tell whether a body may go to its return address: not to a third organization."""
+        annotations = message.annotations
+        if ORIGIN not in annotations:
+            return True  # it began here
+        address = str(annotations[RETURN_TO])
+        try:
+            if not self._place(address).name.startswith(RELAY_PREFIX):
+                return True
+            domain = parse(from_compatibility(address) or address).domain
+        except AmqpError:
+            return True  # it leads nowhere, and whoever tries hears why
+        return bool(domain == annotations[ORIGIN])
 
     def failed(
         self,
@@ -199,7 +226,8 @@ class Reporter:
         batch: Batch,
     ) -> bool:
         """See `IReporter.failed`."""
-        if FAILURE not in self.wishes(entry.message):
+        wanted = self.wishes(entry.message)
+        if FAILURE not in wanted and (RETURN not in wanted or self._is_returnable(entry.message)):
             return False
         row = self._row(queue)
         facts = failure_facts(reason, error, row)
@@ -434,7 +462,7 @@ def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> di
     except AmqpError:  # it may be for this that it was rejected
         properties = spec.Properties()
     try:
-        hops = [*trail.trace_of(annotations), container]
+        hops = [*trail.shortened(trail.trace_of(annotations)), container]
     except AmqpError:
         hops = [container]
     code = str(facts["code"])
@@ -444,18 +472,23 @@ def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> di
         "condition": facts.get("condition"),
         "text": facts.get("text") or None,
         "attempts": list(facts.get("attempts", ())),
-        "words": _sentence(code, properties.to, facts),
-        "message-id": properties.message_id,
-        "correlation-id": properties.correlation_id,
-        "to": properties.to,
-        "subject": properties.subject,
-        "origin": annotations.get(ORIGIN),
+        "words": _sentence(code, _quoted(properties.to), facts),
+        "message-id": _quoted(properties.message_id),
+        "correlation-id": _quoted(properties.correlation_id),
+        "to": _quoted(properties.to),
+        "subject": _quoted(properties.subject),
+        "origin": _quoted(annotations.get(ORIGIN)),
         "hops": hops,
         "arrived": Timestamp(entry.arrived_ms),
         "expires": Timestamp(entry.expires_ms) if entry.expires_ms else None,
         "delivery-count": UInt(entry.delivery_count),
     }
     return body
+
+
+def _quoted(value: Any) -> Any:
+    """Return what a message says of itself as a report repeats it."""
+    return value[:LONGEST_TEXT] if isinstance(value, str | bytes) else value
 
 
 def _sentence(code: str, to: str | None, facts: Mapping[str, Any]) -> str:

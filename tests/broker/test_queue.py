@@ -19,7 +19,7 @@ from amqproute.errors import ConfigError, NotFound, ResourceDeleted, ResourceLim
 from amqproute.errors import StoreError as StoreBroken
 from amqproute.interfaces import IBatch, IBroker, IConsumer, ISource, ITarget
 from amqproute.routing.trail import TRACE
-from amqproute.values import RETURN_TO
+from amqproute.values import REPORT_KIND, RETURN_TO, RETURNED
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 from tests.support.fakes import (
@@ -357,7 +357,12 @@ class OutcomeTests(QueueCase):
         returned.take(1)
         self.assertEqual(
             returned.held[0].message.annotations,
-            {Symbol("x-opt-own"): 1, REASON: Symbol("rejected"), SOURCE: "q"},
+            {
+                Symbol("x-opt-own"): 1,
+                REASON: Symbol("rejected"),
+                SOURCE: "q",
+                REPORT_KIND: RETURNED,
+            },
         )
 
     def test_return_to_nowhere(self) -> None:

@@ -38,6 +38,7 @@ DELEGATED = ("*.delegated.example",)
 FACTOR = 25 if os.environ.get("AMQPROUTE_HYPOTHESIS") == "long" else 1
 """The long form sends more than 10,000 messages."""
 
+EVERYBODY = [Rule.of(who="*", node="*", allow=list(Verb))]
 RULES = [
     Rule.of(who="peer:*", node="open", allow=["transfer"]),
     Rule.of(who="user:*", node="*", allow=["publish", "consume"]),
@@ -143,6 +144,54 @@ class PeerTests(ProvenanceCase):
         self.assertNotIn(RETURN_TO, back.annotations)
         self.assertEqual(back.annotations["x-opt-dead-letter-reason"], "expired")
         self.assertEqual(back.annotations.get(ORIGIN), B)
+
+    def returning(self, *words: str, back: str, to: str = "open", origin: Any = B) -> None:
+        """Have beta send a message that ends at once and is to go back somewhere."""
+        marks = {} if origin is None else {ORIGIN: origin}
+        sent = asking(b"theirs", *words, to=to, return_to=back, ttl=500, annotations=marks)
+        self.assertOutcomes(self.send(BETA, sent), "Accepted")
+        self.run_for(5)
+
+    def test_no_words_of_others_in_our_name(self) -> None:
+        """A third domain hears from us what became of a peer's message, and not what it says."""
+        let_report(self.alpha)
+        gamma = House(self.network, C, node("open"), rules=EVERYBODY)
+        self.alpha.transfer.rules.relay_for = lambda _: (C,)
+        for words in (("return",), ("failure", "return"), (), ("failure",)):
+            self.returning(*words, back=f"open@{C}")
+        self.returning("return", back=f"/queues/open%40{C}", origin=None)
+        kept = [Message(row.encoded) for row in gamma.store.rows("open")]
+        self.assertEqual([each.annotations[REPORT_KIND] for each in kept], ["failure"] * 5)
+        self.assertEqual([each.annotations[ORIGIN] for each in kept], [A] * 5)
+        self.assertEqual(self.kept(), [])
+        for each in kept:
+            self.assertNotIn(b"theirs", each.encoded)
+            self.assertEqual(each.body_values()[0]["origin"], B)
+
+    def test_returned_to_where_it_comes_from(self) -> None:
+        """The body goes back to its own domain only, and is marked: it is not what we say."""
+        let_report(self.alpha)
+        beta = House(self.network, B, node("back"), rules=EVERYBODY)
+        other = House(self.network, "x.delegated.example", node("back"), rules=EVERYBODY)
+        self.returning("return", back=f"back@{B}")
+        self.returning("return", back="back@x.delegated.example", origin="x.delegated.example")
+        self.returning("return", back="back@x.delegated.example")  # beta's words: a report
+        for house, kinds in ((beta, ["return"]), (other, ["return", "failure"])):
+            kept = [Message(row.encoded) for row in house.store.rows("back")]
+            self.assertEqual([each.annotations[REPORT_KIND] for each in kept], kinds)
+            self.assertEqual(kept[0].body_values()[0], b"theirs")
+            self.assertEqual(kept[0].annotations[ORIGIN], A)
+
+    def test_what_began_here_is_returned_anywhere(self) -> None:
+        """A client's own message carries our name in any case."""
+        let_report(self.alpha)
+        gamma = House(self.network, C, node("open"), rules=EVERYBODY)
+        sent = asking(b"ours", "return", return_to=f"open@{C}", ttl=500)
+        self.assertOutcomes(self.send(ANN, sent, address="open"), "Accepted")
+        self.run_for(5)
+        (back,) = [Message(row.encoded) for row in gamma.store.rows("open")]
+        self.assertEqual(back.body_values()[0], b"ours")
+        self.assertEqual((back.annotations[ORIGIN], back.annotations[REPORT_KIND]), (A, "return"))
 
     def test_messages_that_are_given_up_do_not_fill_the_log(self) -> None:
         """Neither what is dropped, nor reports and returns that nobody takes."""

@@ -342,6 +342,24 @@ class SafetyTests(ReportCase):
         self.run_for(2)
         self.assertEqual(self.report()["code"], "remote.no-node")
 
+    def test_quotes_are_short(self) -> None:
+        """A report is no way to carry content: what it repeats is cut."""
+        much = "x" * 50_000
+        trace = {"x-opt-amqproute-trace": [much, *("hop" for _ in range(10_000))]}
+        sent = asking(
+            b"x", "failure", message_id=much, correlation_id=much, subject=much, to="q",
+            ttl=UInt(100), annotations=trace,
+        )  # fmt: skip
+        client = self.alpha.client()
+        link = client.sender("q")
+        self.run_now()
+        client.send(link, sent)
+        self.run_for(2)
+        self.assertOutcomes(client, "Accepted")
+        self.assertEqual(self.report()["code"], "life.expired")
+        (row,) = self.alpha.store.rows("back")
+        self.assertLess(len(row.encoded), 10_000)
+
     def test_wishes(self) -> None:
         """What is asked for: words, one or many; what is none is refused to clients."""
 
