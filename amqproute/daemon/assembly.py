@@ -50,7 +50,7 @@ from amqproute.daemon.federation import (
 )
 from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
-from amqproute.daemon.resting import come_to_rest, wait_until
+from amqproute.daemon.resting import come_to_rest, flush, wait_until
 from amqproute.daemon.room import disk_terms, watch_room
 from amqproute.daemon.rules import load_users, make_policy, relay_terms, suppresses, transfer_rules
 from amqproute.errors import AmqprouteError, NotAllowed
@@ -125,6 +125,7 @@ class House:
         self._random = random.SystemRandom()
         self._stream = ""
         self._store_failure: str | None = None
+        self._is_open = False
         self._sweep: Any = None
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -261,6 +262,7 @@ class House:
     async def _start(self) -> None:
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
+        self._is_open = True
         await self._identify(recovery.notes.get(OWN_NOTES, {}), recovery.is_restored)
         config = self.config
         branches = recovery.notes.get(BRANCH_NOTES, {})
@@ -635,11 +637,33 @@ class House:
         relay.close()
         for frontend in tuple(shared.frontends):
             frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
-        await wait_until(self._reactor, lambda: not shared.frontends, CLOSE_SECONDS)
+        await wait_until(
+            self._reactor, lambda: not shared.frontends and relay.is_closed, CLOSE_SECONDS
+        )
         await self._abandon()
 
     async def _abandon(self) -> None:
-        """Close what is open, in whatever state it is."""
+        """Close what is open, in whatever state it is.
+
+        Connections first, since their end gives messages back and ends transactions; then all that
+        has timers; and the store when nothing is left that could write to it.
+        """
+        if self.relay is not None:
+            self.relay.stop_sending()
+        await DeferredList([listener.stopService() for listener in self.listeners])
+        self.listeners.clear()
+        if self._connector is not None:
+            await self._connector.drop_all()
+        self._stop_timers()
+        try:
+            if self._is_open:
+                await flush(self.store)
+            self._stop_timers()  # what has arrived last may have begun to wait for its time
+            await self.store.close()
+        except AmqprouteError as error:
+            log.error("the store did not close well: {error}", error=str(error))
+
+    def _stop_timers(self) -> None:
         if self._watch is not None:
             self._watch.stop()
         if self.branches is not None:
@@ -657,12 +681,6 @@ class House:
             self._sweep.cancel()
         if self.relay is not None:
             self.relay.stop()
-        await DeferredList([listener.stopService() for listener in self.listeners])
-        self.listeners.clear()
-        try:
-            await self.store.close()
-        except AmqprouteError as error:
-            log.error("the store did not close well: {error}", error=str(error))
 
     # -- what operators see ------------------------------------------------------------------------
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a daemon that stops comes to rest: what is under way has time to reach its end."""
+"""How a daemon that stops comes to rest: what is under way has time to reach its end.
+
+First messages (`come_to_rest`), then what the end of the connections writes (`flush`): whatever
+asks the store for something after it was told to close is told that it is closed, and nobody will
+do anything about it any more.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,8 @@ log = Logger()
 
 QUIET_SECONDS: Final = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
+MOST_ROUNDS: Final = 50
+"""Commits after which `flush` takes what still writes for something that never ends."""
 CONSUMER_SECONDS: Final = 3.0
 """How long it waits for consumers to settle what they hold."""
 
@@ -39,6 +46,24 @@ async def come_to_rest(reactor: Any, shared: Shared, relay: Relay, patience: flo
         )
 
 
+async def flush(store: Any) -> None:
+    """Wait until the store has written everything, and what followed from that as well.
+
+    Whoever writes hears of it afterwards, and may have something more to write then; the end is
+    where nothing was committed but the empty transaction that asks.
+
+    Raises:
+        StoreError: the store does not write at all any more.
+    """
+    for _ in range(MOST_ROUNDS):
+        asking = store.begin().commit()
+        before = store.statistics()["submitted"]
+        await asking
+        if store.statistics()["submitted"] == before:
+            return
+    log.warn("the store is closed while something still writes, after {n} rounds", n=MOST_ROUNDS)
+
+
 async def wait_until(reactor: Any, is_true: Callable[[], bool], seconds: float) -> bool:
     """Wait until something is so; False if it is not after so many seconds."""
     until = reactor.seconds() + seconds
@@ -49,4 +74,4 @@ async def wait_until(reactor: Any, is_true: Callable[[], bool], seconds: float) 
     return True
 
 
-__all__ = ["come_to_rest", "wait_until"]
+__all__ = ["come_to_rest", "flush", "wait_until"]

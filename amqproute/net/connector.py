@@ -31,7 +31,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from twisted.internet import error as twisted_error
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail, succeed
 from twisted.internet.endpoints import (
     TCP4ClientEndpoint,
     TCP6ClientEndpoint,
@@ -165,6 +165,17 @@ class Connector:
         self._policy_for = policy_for
         self._tlsa = tlsa
         self.connections: set[EngineProtocol] = set()
+        self._all_gone: Deferred[None] | None = None
+
+    def drop_all(self) -> Deferred[None]:
+        """Drop the connections that are there, without a word; fires when all are gone."""
+        if not self.connections:
+            return succeed(None)
+        if self._all_gone is None:
+            self._all_gone = Deferred()
+        for connection in list(self.connections):
+            connection.abort()
+        return self._all_gone
 
     def connect(
         self, candidate: Candidate, domain: str, make: Make, *, extra_names: Sequence[str] = ()
@@ -318,6 +329,9 @@ class Connector:
             self.connections.discard(protocol)
             if not ready.called:
                 ready.errback(reason)
+            if self._all_gone is not None and not self.connections:
+                gone, self._all_gone = self._all_gone, None
+                gone.callback(None)
 
         return EngineProtocol(
             make,

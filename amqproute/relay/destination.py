@@ -182,13 +182,13 @@ class Destination:
     def capacity(self) -> int:
         """See `IConsumer.capacity`. Asked only when there are entries: the time to connect."""
         session = self._session
-        if self.held is not None:
+        if self.held is not None or self._is_stopping:
             return 0
         if session is None:
-            if self.state is State.IDLE and not self._is_stopping:
+            if self.state is State.IDLE:
                 self._connect()
             return self._terms.window if self.state is State.REFUSED else 0
-        if self._is_stopping or (self._watch is not None and self._watch.is_draining):
+        if self._watch is not None and self._watch.is_draining:
             return 0
         room = session.sendable()
         # One of the suspects breaks the connection: alone each shows whether it is the one.
@@ -477,8 +477,8 @@ class Destination:
             self.queue.release(in_doubt)
         elif self.state is State.IDLE:
             self.queue.dispatch()
-            if verdict.code == "connection.closed":
-                self._idle(self)
+            if verdict.code == "connection.closed" and not self._is_stopping:
+                self._idle(self)  # at the end of the process there is no need to forget anything
 
     def _lost(self, session: PeerSession, verdict: Verdict, in_doubt: int) -> None:
         self.log.debug(

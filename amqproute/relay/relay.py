@@ -91,6 +91,7 @@ class Relay:
             way,
             lambda: self.destinations.values(),
         )
+        self._is_stopping = False
         self._by_name: dict[str, set[str]] = {}
         self._trim_at = MANY_DESTINATIONS
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
@@ -208,6 +209,8 @@ class Relay:
                 self._by_name.setdefault(name, set()).add(hop.key)
             if self.holds:
                 self.holds.apply(destination)
+            if self._is_stopping:
+                destination.stop_sending()
         return destination
 
     def _trim(self) -> None:
@@ -246,7 +249,8 @@ class Relay:
         return self._by_name.get(name, set())
 
     def stop_sending(self) -> None:
-        """Send nothing new."""
+        """Send nothing new, and make no connection any more."""
+        self._is_stopping = True
         for destination in self.destinations.values():
             destination.stop_sending()
 
@@ -254,6 +258,11 @@ class Relay:
     def is_quiet(self) -> bool:
         """Nothing is in flight to anybody."""
         return all(destination.is_quiet for destination in self.destinations.values())
+
+    @property
+    def is_closed(self) -> bool:
+        """There is no connection to any peer."""
+        return all(destination.session is None for destination in self.destinations.values())
 
     def take_on_trust(self, hop: NextHop) -> Queue:
         """Return the relay queue of a hop without asking whether it exists.

@@ -153,6 +153,7 @@ class MemoryStore:
         self._jobs: list[tuple[Callable[[], Any], Deferred[Any]]] = []
         self._open = False
         self._closed = False
+        self._submitted = 0
         self._commits = 0
         self._transactions = 0
         self._entries = 0
@@ -207,6 +208,7 @@ class MemoryStore:
     def statistics(self) -> dict[str, float]:
         """The counters of `SqliteStore` that mean something here."""
         return {
+            "submitted": self._submitted,
             "commits": self._commits,
             "transactions": self._transactions,
             "entries": self._entries,
@@ -216,6 +218,7 @@ class MemoryStore:
         }
 
     def _commit(self, transaction: Transaction) -> Deferred[None]:
+        self._submitted += 1
         self._put(lambda: self._apply(transaction), transaction.deferred)
         return transaction.deferred
 

@@ -119,6 +119,7 @@ class SqliteStore:
         self._next = 0
         self._reserve_at = 0
         self._reserved = 0
+        self._submitted = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._writer.death else "open" if self._reserved else "new"
@@ -198,6 +199,7 @@ class SqliteStore:
         figures = self._writer.figures
         room = os.statvfs(os.path.dirname(self.path))
         return {
+            "submitted": self._submitted,
             "commits": figures.commits,
             "transactions": figures.transactions,
             "entries": figures.entries,
@@ -221,6 +223,7 @@ class SqliteStore:
             raise LocalProtocolError("the store is not open")
         if transaction.bodies:
             transaction.deferred.addCallback(self._named, transaction.bodies)
+        self._submitted += 1
         self._writer.submit(transaction)
         return transaction.deferred
 
