@@ -19,7 +19,7 @@ PACKAGE = Path(amqproute.__file__).parent
 ROOT = PACKAGE.parent
 
 STOREYS: tuple[tuple[str, ...], ...] = (
-    ("errors", "conditions", "address"),
+    ("errors", "conditions", "address", "sparing"),
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),

@@ -21,7 +21,6 @@ from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.newest import last_key
 from amqproute.broker.options import USUAL_OPTIONS, QueueOptions
 from amqproute.broker.queue import DeadLetter, Queue, discard
-from amqproute.broker.sparing import Sparing
 from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.broker.withdrawal import Withdrawal
@@ -36,6 +35,7 @@ from amqproute.errors import (
 from amqproute.interfaces import IBroker, IReporter, ITarget
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
+from amqproute.sparing import Sparing
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     ORIGIN,

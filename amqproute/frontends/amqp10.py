@@ -33,6 +33,7 @@ from amqproute.frontends.shared import Shared
 from amqproute.frontends.suspended import Taken
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.pump import TransportFacts
+from amqproute.sparing import and_more
 from amqproute.values import ANONYMOUS_PRINCIPAL, CONTRACT, PROBE, NextHop, Principal
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
@@ -362,12 +363,18 @@ class Frontend:
     def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
         self._is_refused = True
         self.seen("sasl", "sasl.refused", f"{event.mechanism or 'SASL'}: {event.reason}")
-        self.log.warn(
-            "{connection} refused: {mechanism} authentication failed: {reason}",
-            connection=self.facts.remote,
+        self._tell_of_stranger(
+            "sasl",
+            "{connection} refused: {mechanism} authentication failed: {reason}{more}",
             mechanism=event.mechanism or "SASL",
             reason=event.reason,
         )
+
+    def _tell_of_stranger(self, kind: str, text: str, **fields: Any) -> None:
+        """Log what somebody does who was never let in: one of many, it may be, at this place."""
+        count = self.shared.strangers.due((self._authenticator, kind))
+        if count:
+            self.log.warn(text, connection=self.facts.remote, more=and_more(count), **fields)
 
     def _open_received(self, event: ev.OpenReceived) -> None:
         if not self.shared.serves(event.open.hostname):
@@ -405,7 +412,12 @@ class Frontend:
 
     def _refuse_open(self, error: AmqpError) -> None:
         self._is_refused = True
-        self.complaints.add("{connection} ({principal}) refused: {error}", error=str(error))
+        self._tell_of_stranger(
+            "open",
+            "{connection} ({principal}) refused: {error}{more}",
+            principal=str(self.principal),
+            error=str(error),
+        )
         self.connection.close(error_of(error))
         self.flush()
 
@@ -418,15 +430,19 @@ class Frontend:
             return  # it has been said why
         if not self._is_open:
             self.seen("open", event.error.condition, event.error.description or "")
+        why = " by us for its fault" if event.by_fault else " by the other side"
+        text = "{connection} ({principal}) closed{why}: {condition}: {description}{more}"
+        fields = {
+            "principal": str(self.principal),
+            "condition": short(event.error.condition),
+            "description": short(event.error.description),
+        }
+        if not self._is_open:
+            kind = f"closed {event.error.condition}" if event.by_fault else "left"
+            self._tell_of_stranger(kind, text, why=why, **fields)
+            return
         level = self.log.warn if event.by_fault else self.log.info
-        level(
-            "{connection} ({principal}) closed{why}: {condition}: {description}",
-            connection=self.facts.remote,
-            principal=str(self.principal),
-            why=" by us for its fault" if event.by_fault else " by the other side",
-            condition=short(event.error.condition),
-            description=short(event.error.description),
-        )
+        level(text, connection=self.facts.remote, why=why, more="", **fields)
 
     def _session_begun(self, event: ev.SessionBegun) -> None:
         if not event.is_answer:

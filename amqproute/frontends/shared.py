@@ -15,11 +15,16 @@ from amqproute.frontends.contract import Contracts
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.suspended import SuspendedLinks
 from amqproute.frontends.terminus import Termini
+from amqproute.sparing import Sparing
 from amqproute.values import Principal
 from amqproute.wire.amqp10.link import Link
 
 if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
+
+
+MOST_TOLD = 20
+"""Lines about those who are not let in, for one reason at one place, one by one; see `Sparing`."""
 
 
 @dataclass(slots=True)
@@ -39,6 +44,7 @@ class Shared:
         links: every attached link, by who, container-id, name and role: for link stealing.
         serves: whether the host name of an open is one of ours (A-16).
         suspended: links that are detached and may come back.
+        strangers: keeps those who are not let in from filling the log.
         memory: octets of messages on their way, of all connections.
         contracts: what each peer and user may ask of us; None: nobody has any.
         when_peer: called with the domains a peer has proved, when it opens.
@@ -63,8 +69,10 @@ class Shared:
     is_stopping: bool = False
     memory: HeldMemory = field(init=False)
     suspended: SuspendedLinks = field(init=False)
+    strangers: Sparing = field(init=False)
 
     def __post_init__(self) -> None:
+        self.strangers = Sparing(self.seconds, MOST_TOLD)
         self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
         self.broker.gate.watch(self._gate_changed)
         self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)

@@ -149,7 +149,7 @@ class InboundTrust:
             if level not in _BY_DNS or (level is Level.DANE_OR_PKIX and not is_capable):
                 claims.append(self._without_dns(name, shown))
             elif asked == MAX_CLAIMS:
-                log.info("of a certificate with many names only {count} are used", count=asked)
+                log.debug("of a certificate with many names only {count} are used", count=asked)
                 break
             else:
                 asked += 1

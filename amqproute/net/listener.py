@@ -15,7 +15,8 @@ the notation of Twisted:
     ``.socket`` unit may list several. They are systemd's: a socket file stays when we stop.
 
 Connections past a limit are closed at once and counted; the log gets the first and then a summary
-now and then, so that a flood does not fill the disk as well.
+now and then, so that a flood does not fill the disk as well. It is the same with those whom TLS
+refuses: `MOST_TOLD` of a kind one by one, the others as a number.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from twisted.python.failure import Failure
 from amqproute.errors import ListenError, TlsError
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
+from amqproute.sparing import Sparing, and_more
 
 __all__ = ["ConnectionCount", "Listener", "TlsMode", "activated_sockets"]
 
@@ -50,6 +52,8 @@ TlsMode = Literal["none", "upgrade", "implicit"]
 
 _FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START, sd_listen_fds(3)
 _SUMMARY_SECONDS: Final = 30.0
+MOST_TOLD: Final = 20
+"""Lines about connections refused for one reason, within `sparing.EVERY_SECONDS`."""
 _UNIX_MODE: Final = 0o660
 _BACKLOG: Final = 512
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
@@ -134,6 +138,7 @@ class Listener(Service):
                 contexts.server_creator(client_certificate, judge), implicit=tls == "implicit"
             )
         self._ports: list[IListeningPort] = []
+        self._sparing = Sparing(reactor.seconds, MOST_TOLD)
         self._refused_shown = 0
         self._shown_at: float | None = None
         self._all_gone: Deferred[None] | None = None
@@ -237,27 +242,33 @@ class Listener(Service):
             gone.callback(None)
 
     def _tell(self, peer: str, error: TlsError) -> None:
-        if error.code == "tls.plain-text":
-            log.warn(
-                "peer {peer} spoke plain text on the TLS port {listener}; it has to connect with "
-                "amqps",
-                peer=peer,
-                listener=self.description,
-            )
-        elif isinstance(error.__cause__, ConnectionDone | ConnectionLost):
+        if isinstance(error.__cause__, ConnectionDone | ConnectionLost):
             # Whoever looks whether the port is open does this every few seconds.
             log.debug(
                 "{peer} left {listener} during the TLS handshake",
                 peer=peer,
                 listener=self.description,
             )
+            return
+        count = self._sparing.due(error.code)
+        if not count:
+            return
+        if error.code == "tls.plain-text":
+            log.warn(
+                "peer {peer} spoke plain text on the TLS port {listener}; it has to connect with "
+                "amqps{more}",
+                peer=peer,
+                listener=self.description,
+                more=and_more(count),
+            )
         else:
             log.info(
-                "{peer} at {listener}: {code}: {words}",
+                "{peer} at {listener}: {code}: {words}{more}",
                 peer=peer,
                 listener=self.description,
                 code=error.code,
                 words=str(error),
+                more=and_more(count),
             )
 
     def _open(self) -> None:

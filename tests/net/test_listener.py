@@ -10,11 +10,13 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock
+from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.errors import ListenError
-from amqproute.net.listener import ConnectionCount, Listener, activated_sockets
+from amqproute.errors import ListenError, TlsError
+from amqproute.net.listener import MOST_TOLD, ConnectionCount, Listener, activated_sockets
+from amqproute.sparing import EVERY_SECONDS
 from tests.net.wires import Side, WireEnd
 
 
@@ -90,6 +92,35 @@ class ListenerTests(SynchronousTestCase):
         other = self.opened(total=total)
         self.assertIsNone(self.connect(other))
         self.assertEqual((one.refused, other.refused), (0, 1))
+
+    def test_strangers_do_not_fill_the_log(self) -> None:
+        """Of those whom TLS refuses a few are told, then how many; each place for itself."""
+        told: list[str] = []
+
+        def observe(event: Any) -> None:
+            told.append(event["log_format"].format(**event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+
+        def strangers(count: int, code: str) -> list[str]:
+            told.clear()
+            for _ in range(count):
+                end = self.connect(listener)
+                assert end is not None
+                end.protocol.connectionLost(Failure(TlsError(code, "no")))
+            return [line for line in told if "4711" in line]
+
+        listener = self.opened()
+        for code, words in (("tls.plain-text", "spoke plain text"), ("tls.untrusted", "no")):
+            lines = strangers(1000, code)
+            self.assertEqual(len(lines), MOST_TOLD)
+            self.assertIn(words, lines[0])
+            self.reactor.advance(EVERY_SECONDS)
+            (line, *_) = strangers(1000, code)
+            self.assertIn(f"{1000 - MOST_TOLD} more", line)
+        listener = self.opened()
+        self.assertEqual(len(strangers(1, "tls.untrusted")), 1)
 
     def test_facts(self) -> None:
         """The facts name the peer as the log does."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.sparing import EVERY_SECONDS, MOST_KEYS, Sparing
+from amqproute.sparing import EVERY_SECONDS, MOST_KEYS, Sparing, and_more
 
 
 class SparingTests(SynchronousTestCase):
@@ -24,6 +24,18 @@ class SparingTests(SynchronousTestCase):
         self.assertEqual([self.sparing.due("a"), self.sparing.due("a")], [7, 0])
         self.clock.advance(EVERY_SECONDS)
         self.assertEqual(self.sparing.due("a"), 2)
+
+    def test_some_at_once(self) -> None:
+        """A handful one by one, where each is worth a line; then counted."""
+        sparing = Sparing(self.clock.seconds, at_once=3)
+        self.assertEqual([sparing.due("a") for _ in range(6)], [1, 1, 1, 0, 0, 0])
+        self.clock.advance(EVERY_SECONDS)
+        self.assertEqual([sparing.due("a") for _ in range(4)], [4, 1, 1, 0])
+
+    def test_words(self) -> None:
+        """What a line says of those that had none."""
+        self.assertEqual(and_more(1), "")
+        self.assertIn("3 more", and_more(4))
 
     def test_bounded(self) -> None:
         """Subjects without end take no memory without end."""
