@@ -26,7 +26,7 @@ from amqproute import conditions
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, Address
 from amqproute.config.parameters import Config
 from amqproute.daemon.federation import make_contexts, make_resolver, peer_policy, peer_settings
-from amqproute.daemon.rules import make_router
+from amqproute.daemon.routes import make_router
 from amqproute.errors import AmqprouteError, ConnectError, ResolveError, TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.connector import Connector, Pace

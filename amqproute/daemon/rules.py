@@ -8,7 +8,6 @@ daemon does.
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -16,12 +15,11 @@ from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.users import UserFile
 from amqproute.broker.rate import Rate
 from amqproute.config.parameters import Config
-from amqproute.errors import InvalidField
+from amqproute.daemon.routes import make_router
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
-from amqproute.routing.table import Router
 from amqproute.services.transfer import TransferRules
-from amqproute.values import NextHop, Principal, RouteRule
+from amqproute.values import NextHop, Principal
 
 Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
 """Whether somebody may do something at a node."""
@@ -34,28 +32,6 @@ def make_policy(config: Config) -> AccessPolicy:
         for rule in config.access
     ]
     return AccessPolicy([*rules, *default_rules(os.getuid(), verbs=frozenset(Verb))])
-
-
-def make_router(config: Config, container_id: str) -> Router:
-    """Make the router of a configuration: the one that decides for daemon and `explain` alike.
-
-    Args:
-        config: the configuration.
-        container_id: our own, which names this broker as its domains do (T-07); empty if unknown.
-    """
-    own = {container_id, *config.local_domains}
-    host = socket.gethostname()
-    if "." in host:  # a bare host name is nobody's domain, and would shadow one that is
-        own.add(host)
-    rules = [
-        RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
-    ]
-    containers = {
-        peer.container_id: domain
-        for domain, peer in config.peers.items()
-        if peer.container_id is not None and _is_domain(peer.container_id)
-    }
-    return Router(filter(_is_domain, own), rules, containers)
 
 
 def load_users(config: Config, *, must_exist: bool = False) -> UserFile:
@@ -124,19 +100,10 @@ def relay_terms(config: Config) -> RelayTerms:
     )
 
 
-def _is_domain(name: str) -> bool:
-    try:
-        Router([name])
-    except InvalidField:
-        return False
-    return True
-
-
 __all__ = [
     "Allows",
     "load_users",
     "make_policy",
-    "make_router",
     "relay_terms",
     "suppresses",
     "transfer_rules",

@@ -18,7 +18,7 @@ from amqproute import conditions
 from amqproute.cli import content, render
 from amqproute.cli.client import Client, ClientError, Patience, is_private
 from amqproute.cli.commands.messages import Report, consume, publish
-from amqproute.cli.commands.queues import query
+from amqproute.cli.commands.asking import query
 from amqproute.cli.content import Draft
 from amqproute.message import Message
 from amqproute.net.connector import Url, parse_url

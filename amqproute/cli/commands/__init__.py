@@ -35,7 +35,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "A certificate authority and certificates, for trying out and testing.",
     ),
     "check": Entry(
-        "amqproute.cli.commands.daemon:check",
+        "amqproute.cli.commands.checking:check",
         "Check the configuration and the files it names, without starting anything.",
     ),
     "connection": Entry(
@@ -104,7 +104,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Publish messages to ADDRESS and wait for their outcomes.",
     ),
     "serve": Entry(
-        "amqproute.cli.commands.daemon:serve",
+        "amqproute.cli.commands.serving:serve",
         "Run the daemon in the foreground until it is told to stop.",
     ),
     "transaction": Entry(

@@ -8,7 +8,8 @@ from typing import Any, Final, TypeVar
 
 from amqproute.cli import content, runner
 from amqproute.cli.client import Client
-from amqproute.cli.commands.options import Access, open_client
+from amqproute.cli.commands.access import open_client
+from amqproute.cli.commands.options import Access
 from amqproute.cli.refusal import NEGATIVE, USAGE, ClientError
 
 __all__ = [

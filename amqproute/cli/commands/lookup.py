@@ -21,13 +21,13 @@ from amqproute.address import (
     parse,
 )
 from amqproute.cli import render, runner
-from amqproute.cli.commands.options import config_option, json_option, load_config
+from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.load import find
 from amqproute.config.parameters import Listen
 from amqproute.daemon.federation import make_judge, make_resolver, peer_policy
-from amqproute.daemon.rules import make_router
+from amqproute.daemon.routes import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
 from amqproute.net.dane import record_of
 from amqproute.net.tls import TlsContexts
@@ -265,7 +265,7 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     The decision is made by the daemon's own functions, with the DNS as it is now; nothing is
     sent and no connection is made. Exits with 1 if the message could not go.
     """
-    found = _explain(load_config(config), address)
+    found = _explain(load(find(config)), address)
     if as_json:
         render.json_text(
             {
@@ -447,7 +447,7 @@ def print_records(
     prove their domain (TCP with TLS, client-certificate and EXTERNAL): _amqps for tls: implicit,
     _amqp for tls: upgrade. The host's addresses (A, AAAA) are published as for any host.
     """
-    settings = load_config(config)
+    settings = load(find(config))
     name = _host_name(host)
     if not settings.domains:
         raise Refusal(

@@ -21,10 +21,10 @@ from amqproute.cli.commands.options import (
     access_options,
     config_option,
     json_option,
-    load_config,
 )
 from amqproute.cli.commands.selecting import age
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, ClientError, Refusal, next_step_for
+from amqproute.config.load import find, load
 from amqproute.daemon.peertest import FAILED, PeerTest, Step
 from amqproute.errors import InvalidField
 
@@ -228,7 +228,7 @@ def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
     same id is shown by `amqproute peer probes` at the partner, with what it saw. Exits with 1 if no
     place works.
     """
-    settings = load_config(config)
+    settings = load(find(config))
     try:
         address = parse(domain if "@" in domain else f"@{domain}")
     except InvalidField as error:

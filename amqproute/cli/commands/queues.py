@@ -11,12 +11,12 @@ import click
 import yaml
 
 from amqproute.cli import render
-from amqproute.cli.commands.asking import MANAGEMENT, carry_out, entities, entity, query
+from amqproute.cli.commands.asking import carry_out, entities, entity
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import age, message_rows, message_table
 from amqproute.cli.refusal import USAGE, Refusal
 
-__all__ = ["MANAGEMENT", "age", "query", "queue"]
+__all__ = ["queue"]
 
 COLUMNS: Final = (
     ("name", "QUEUE"),

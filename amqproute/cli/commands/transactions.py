@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from amqproute.cli import content, render, runner
+from amqproute.cli import content, render
 from amqproute.cli.client import Client
-from amqproute.cli.commands.options import Access, access_options, json_option, open_client
-from amqproute.cli.commands.queues import MANAGEMENT, age, query
+from amqproute.cli.commands.asking import MANAGEMENT, entities, in_touch
+from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.selecting import age
 from amqproute.cli.refusal import NEGATIVE, ClientError
 
 __all__ = ["transaction"]
@@ -53,10 +54,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     prepared, or resolved by an operator.
     """
 
-    async def work(client: Client) -> list[dict[str, Any]]:
-        return await query(client, BRANCH_TYPE)
-
-    rows = _run(Access(url, config, trust), work)
+    rows = entities(Access(url, config, trust), BRANCH_TYPE)
     if as_json:
         render.json_text({"branches": rows})
         return
@@ -94,17 +92,6 @@ def forget(branch: str, url: str | None, trust: Path | None, config: Path | None
     _operate("FORGET-BRANCH", branch, Access(url, config, trust))
 
 
-def _run(access: Access, work: Any) -> Any:
-    async def within(reactor: Any) -> Any:
-        client = await open_client(reactor, access)
-        try:
-            return await work(client)
-        finally:
-            await client.close()
-
-    return runner.run(within)
-
-
 def _operate(operation: str, name: str, access: Access) -> None:
     async def work(client: Client) -> str:
         def encode(message_id: str, reply_to: str) -> bytes:
@@ -119,4 +106,4 @@ def _operate(operation: str, name: str, access: Access) -> None:
             raise ClientError(NEGATIVE, f"management.{status}", words, step)
         return words
 
-    click.echo(f"{name}: {_run(access, work)}")
+    click.echo(f"{name}: {in_touch(access, work)}")

@@ -10,8 +10,9 @@ import click
 
 from amqproute.auth.users import UserFile, add_user, check_user_name, remove_user
 from amqproute.cli import render
-from amqproute.cli.commands.options import config_option, json_option, load_config
+from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import NEGATIVE, USAGE, Refusal
+from amqproute.config.load import find, load
 
 __all__ = ["user"]
 
@@ -38,7 +39,7 @@ def add(name: str, config: Path | None, password_file: Path | None) -> None:
 
     The daemon sees it after a reload.
     """
-    path = load_config(config).users.file
+    path = load(find(config)).users.file
     try:
         check_user_name(name)
         is_new = add_user(path, name, _password(password_file))
@@ -58,7 +59,7 @@ def remove(name: str, config: Path | None) -> None:
 
     The daemon sees it after a reload; connections that are open stay.
     """
-    path = load_config(config).users.file
+    path = load(find(config)).users.file
     if not path.exists():
         raise _no_such_user(name, path)
     try:
@@ -76,7 +77,7 @@ def remove(name: str, config: Path | None) -> None:
 @json_option
 def ls(config: Path | None, as_json: bool) -> None:
     """List the users."""
-    path = load_config(config).users.file
+    path = load(find(config)).users.file
     names = UserFile.load(path).names if path.exists() else ()
     if as_json:
         render.json_text({"file": str(path), "users": list(names)})

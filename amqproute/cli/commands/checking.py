@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``serve`` and ``check``: run the daemon, or see whether it would run."""
+"""``check``: see whether the daemon would run."""
 
 from __future__ import annotations
 
 import datetime
+import time
 from pathlib import Path
 
 import click
@@ -14,27 +15,14 @@ from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import USAGE
 from amqproute.config import Config, advise, check_files, load
 from amqproute.config.load import Problem, find
-from amqproute.daemon import service
-from amqproute.daemon.assembly import now_ms
 from amqproute.daemon.declarations import binding_declaration
 from amqproute.errors import ConfigError, InvalidField, TlsError
 from amqproute.net.tls import TlsContexts, describe
 
-__all__ = ["EXPIRES_SOON", "check", "examine", "serve"]
+__all__ = ["EXPIRES_SOON", "check", "examine"]
 
 EXPIRES_SOON = datetime.timedelta(days=21)
 """Certificates with less time left are warned of."""
-
-
-@click.command()
-@config_option
-def serve(config: Path | None) -> int:
-    """Run the daemon in the foreground until it is told to stop.
-
-    SIGTERM and SIGINT stop it in order, SIGHUP re-reads the configuration. Exits with 0 after a
-    stop, 1 if it could not start, 2 if the configuration is wrong.
-    """
-    return service.run(find(config))
 
 
 @click.command()
@@ -80,13 +68,17 @@ def _examine_bindings(config: Config) -> list[str]:
     problems = []
     for index, binding in enumerate(config.bindings):
         try:
-            binding_declaration(binding).filters(now_ms)
+            binding_declaration(binding).filters(_now_ms)
         except InvalidField as error:
             line = config.source.lines.get(("bindings", index, "filter"), 1)
             problems.append(
                 f"{config.source.path}:{line}: bindings[{index}].filter: {error.description}"
             )
     return problems
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _examine_tls(config: Config, problems: list[str], warnings: list[str]) -> None:
