@@ -15,7 +15,8 @@ Imports only go down, and rooms of one storey do not know each other; a test hol
     7  daemon  cli                             assembly, process, commands
     6  frontends  relay  services              the doors: clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
-    4  store resolver auth routing net config  capabilities, each replaceable
+    4  store journal resolver auth routing     capabilities, each replaceable
+       net config filters
     3  interfaces                              the seams, in one file
     2  message  entry  values                  the nouns that pass between rooms
     1  wire                                    engines: bytes in, events out; no sockets, no clock
