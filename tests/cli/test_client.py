@@ -17,8 +17,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute import conditions
 from amqproute.cli import content, render
 from amqproute.cli.client import Client, ClientError, Patience, is_private
-from amqproute.cli.commands.messages import Report, consume, publish
 from amqproute.cli.commands.asking import query
+from amqproute.cli.commands.messages import Report, consume, publish
 from amqproute.cli.content import Draft
 from amqproute.message import Message
 from amqproute.net.connector import Url, parse_url
