@@ -992,44 +992,66 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "E-15": "an aim; the tests in tests.integration speak to it with Qpid Proton",
     "E-16": "a permission: federation is topic T, authentication T-19 and L-51",
     "E-17": "an introduction without a requirement of its own",
-    "W-01": ("tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",),
-    "W-02": ("tests.conformance.test_transactions.ExampleTests.test_w02_publish",),
-    "W-03": ("tests.conformance.test_transactions.ExampleTests.test_w03_accept",),
+    "W-01": (
+        "tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",
+        "tests.integration.test_proton_examples.ExampleTests.test_w01_point_to_point",
+    ),
+    "W-02": (
+        "tests.conformance.test_transactions.ExampleTests.test_w02_publish",
+        "tests.integration.test_proton_examples.ExampleTests.test_w02_transactional_publish",
+    ),
+    "W-03": (
+        "tests.conformance.test_transactions.ExampleTests.test_w03_accept",
+        "tests.integration.test_proton_examples.ExampleTests.test_w03_transactional_accept",
+    ),
     "W-04": ("tests.conformance.test_transactions.ExampleTests.test_w04_acquire",),
     "W-05": (
         "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+        "tests.integration.test_proton_examples.ExampleTests.test_w05_transient_publish_subscribe",
     ),
-    "W-06": ("tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",),
+    "W-06": (
+        "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
+        "tests.integration.test_proton_examples.ExampleTests.test_w06_shared_queue_with_filters",
+    ),
     "W-07": (
         "tests.conformance.test_examples.ExampleTests.test_w07_settling_in_bulk",
         "tests.conformance.test_transfer.SettlementTests.test_bulk",
+        "tests.integration.test_proton_examples.ExampleTests.test_w07_settling_in_bulk",
     ),
     "W-08": (
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",
-        "tests.integration.test_proton.LinkTests.test_request_and_response",
+        "tests.integration.test_proton_examples.ExampleTests.test_w08_rpc",
+        "tests.integration.test_proton_federation.FederatedTests.test_w08_rpc_across_brokers",
     ),
     "W-09": (
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
         "tests.integration.test_proton_topics.TopicTests.test_bindings",
+        "tests.integration.test_proton_examples.ExampleTests.test_w09_bindings",
     ),
     "W-10": (
         "tests.conformance.test_examples.ExampleTests.test_w10_backlog",
         "tests.conformance.test_examples.ExampleTests.test_w10_shared_work_queue",
         "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
-        "tests.integration.test_proton.LinkTests.test_consumers",
+        "tests.integration.test_proton_examples.ExampleTests.test_w10_shared_work_queue",
     ),
     "W-11": (
         "tests.conformance.test_examples.ExampleTests.test_w11_consuming",
         "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
+        "tests.integration.test_proton_examples.ExampleTests.test_w11_consuming",
     ),
-    "W-12": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
+    "W-12": (
+        "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+        "tests.integration.test_proton_examples.ExampleTests.test_w12_browsing",
+    ),
     "W-13": (
         "tests.conformance.test_examples.ExampleTests.test_w13_federated_transfer",
         "tests.conformance.test_examples.ExampleTests.test_w13_wrong_certificate",
         "tests.integration.test_federation.FederationTests.test_transfer",
         "tests.integration.test_federation.FederationTests.test_wrong_certificate",
         "tests.network.test_hosts.HostsTests.test_three",
+        "tests.integration.test_proton_federation.FederatedTests.test_w13_federated_transfer",
+        "tests.integration.test_proton_federation.FederatedTests.test_w13_wrong_certificate",
     ),
     "W-14": (
         "tests.conformance.test_examples.ExampleTests.test_w14_connection_lost",
@@ -1038,32 +1060,44 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.integration.test_federation.FederationTests.test_killed_in_the_middle",
         "tests.integration.test_federation.FederationTests.test_second_target",
         "tests.network.test_faults.FaultTests.test_kills_and_cuts",
+        "tests.integration.test_proton_federation.FederatedTests.test_w14_relay_crash_and_failover",
     ),
     "W-15": (
         "tests.conformance.test_examples.ExampleTests.test_w15_aliases_and_access",
         "tests.integration.test_federation.FederationTests.test_alias_and_access",
+        "tests.integration.test_proton_federation.FederatedTests.test_w15_aliases_and_access",
     ),
     "W-16": (
         "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
+        "tests.integration.test_proton_examples.ExampleTests.test_w16_in_a_transaction",
     ),
     "W-17": (
         "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
         "tests.integration.test_proton_topics.TopicTests.test_durable",
+        "tests.integration.test_proton_examples.SubscriptionTests.test_w17_durable_subscription",
     ),
     "W-18": (
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
         "tests.integration.test_proton_topics.TopicTests.test_last_value",
+        "tests.integration.test_proton_examples.ExampleTests.test_w18_zero_order_hold",
     ),
     "W-19": (
         "tests.conformance.test_examples.ExampleTests.test_w19_relayed_lifetime",
         "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
+        "tests.integration.test_proton_examples.ExampleTests.test_w19_priority_and_lifetime",
+        "tests.integration.test_proton_federation.FederatedTests.test_w19_relayed_lifetime",
     ),
-    "W-20": ("tests.frontends.test_queues.ExampleTests.test_w20_link_limits",),
+    "W-20": (
+        "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
+        "tests.integration.test_proton_examples.ExampleTests.test_w20_link_limits",
+    ),
     "W-21": (
         "tests.conformance.test_examples.ExampleTests.test_w21_routing_faults",
         "tests.integration.test_federation.FederationTests.test_loop",
+        "tests.integration.test_proton_examples.ExampleTests.test_w21_routing_faults",
+        "tests.integration.test_proton_federation.FederatedTests.test_w21_loop",
     ),
     "W-22": (
         "tests.conformance.test_examples.ExampleTests.test_w22_one_off_publish",
@@ -1071,10 +1105,14 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_inbound.AcceptanceTests.test_one_off",
         "tests.integration.test_handshakes.HeaderTests.test_at_once",
     ),
-    "W-23": ("tests.conformance.test_examples.ExampleTests.test_w23_error_scope",),
+    "W-23": (
+        "tests.conformance.test_examples.ExampleTests.test_w23_error_scope",
+        "tests.integration.test_proton_examples.ExampleTests.test_w23_error_scope",
+    ),
     "W-24": (
         "tests.conformance.test_examples.ExampleTests.test_w24_refusals",
         "tests.conformance.test_link.RefusalTests.test_coordinator",
+        "tests.integration.test_proton_examples.ExampleTests.test_w24_refusals",
     ),
     "C-01": (
         "tests.conformance.test_distributed.AccessTests.test_disabled",

@@ -45,10 +45,7 @@ try:
     from proton.reactor import (
         AtMostOnce,
         Container,
-        Copy,
-        Filter,
         ReceiverOption,
-        Selector,
         SenderOption,
     )
     from proton.utils import BlockingConnection, LinkDetached, SendException
@@ -448,37 +445,6 @@ class LinkTests(ProtonTestCase):
         receiver.link.drain(10)
         until(lambda: self.pump() and receiver.link.credit == 0, "a drained link")
 
-    def test_consumers(self) -> None:
-        """Three consumers share; each message goes to one of them (W-10)."""
-        connections = [self.connect() for _ in range(3)]
-        receivers = [each.create_receiver(self.node, credit=10) for each in connections]
-        self.send(*(Message(body=n) for n in range(30)))
-        got = []
-        for receiver in receivers:
-            for _ in range(10):
-                got.append(receiver.receive(timeout=10).body)
-                receiver.accept()
-        self.assertEqual(sorted(got), list(range(30)))
-        self.assert_empty()
-
-    def test_request_and_response(self) -> None:
-        """W-08: a dynamic queue for the answer, which goes by the anonymous terminus."""
-        server = self.connect()
-        requests = server.create_receiver(self.node, credit=1)
-        answers = server.create_sender(None)
-        inbox = self.connection.create_receiver(None, credit=1, dynamic=True)
-        address = inbox.link.remote_source.address
-        self.assertGreater(len(address), 30)
-        self.send(Message(body="question", reply_to=address, id="q-1"))
-        asked = requests.receive(timeout=10)
-        requests.accept()
-        answers.send(Message(body="answer", address=asked.reply_to, correlation_id=asked.id))
-        got = inbox.receive(timeout=10)
-        inbox.accept()
-        self.assertEqual((got.body, got.correlation_id), ("answer", "q-1"))
-        inbox.close()
-        self.refused("amqp:not-found", lambda: answers.send(Message(body="late", address=address)))
-
     def refused(self, condition: str, act: Callable[[], Any]) -> None:
         """Assert that an act ends in a rejection or detach with a condition."""
         try:
@@ -494,37 +460,6 @@ class LinkTests(ProtonTestCase):
         self.refused("amqp:not-found", lambda: self.connection.create_sender("nobody"))
         self.refused("amqp:not-found", lambda: self.connection.create_receiver("nobody"))
         self.logged(r"127\.0\.0\.1:\d+ \(anonymous\) link .* refused: amqp:not-found.*'nobody'")
-
-    def test_filter(self) -> None:
-        """A filter of an unknown kind is refused, not dropped; a foul one too (L-18, L-20)."""
-        for condition, wanted in (
-            ("amqp:not-implemented", {symbol("f"): Described(symbol("acme:filter"), "a = 1")}),
-            ("amqp:invalid-field", {symbol("selector"): "a < < 1"}),
-        ):
-            with self.assertRaises(LinkDetached) as refused:
-                self.connection.create_receiver(self.node, options=Filter(wanted))
-            self.assertIn(condition, str(refused.exception))
-
-    def test_selector(self) -> None:
-        """A consumer with a selector gets what it selects; the others get the rest (W-06)."""
-        for number in (9, 3, 7, 1):
-            self.send(Message(body=number, properties={"complexity": number}))
-        low = self.connection.create_receiver(
-            self.node, credit=10, name="low", options=Selector("complexity < 5")
-        )
-        self.assertEqual([low.receive(timeout=10).body for _ in range(2)], [3, 1])
-        everything = self.connection.create_receiver(self.node, credit=10, name="all")
-        self.assertEqual([everything.receive(timeout=10).body for _ in range(2)], [9, 7])
-
-    def test_browse(self) -> None:
-        """A browser is shown what a consumer then takes (W-12)."""
-        for number in range(3):
-            self.send(Message(body=number))
-        browser = self.connection.create_receiver(
-            self.node, credit=10, name="browser", options=Copy()
-        )
-        self.assertEqual([browser.receive(timeout=10).body for _ in range(3)], [0, 1, 2])
-        self.assertEqual([m.body for m in self.receive(3)], [0, 1, 2])
 
     def test_anonymous_terminus(self) -> None:
         """Each message to the node of its `to`."""
