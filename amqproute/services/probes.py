@@ -13,15 +13,19 @@ The open of a prober has the property ``amqproute:probe``, an id that both sides
 refused before there is an open - by TLS, by SASL - has no id yet: it is found by address, port and
 time, which the prober shows as well.
 
-`Probes` keeps the last `MOST_KEPT` of all that, also of peers that did not come to probe: who asks
-why a partner cannot get in finds the refusals here. It is memory only, and bounded.
+`Probes` keeps the last of all that, also of peers that did not come to probe: who asks why a
+partner cannot get in finds the refusals here. It is memory only, and bounded: `MOST_KEPT` of those
+who have proved a name, as many of those who have not, `MOST_OF_ONE` of one name or address. When
+there is no room whoever has the most loses his oldest: a stranger who comes all the time pushes out
+himself, and never a partner.
 """
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from zope.interface import implementer
@@ -32,11 +36,15 @@ from amqproute.broker.broker import Broker
 from amqproute.errors import AmqpError, Unresolved
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
-from amqproute.values import Origin
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 
 __all__ = ["MOST_KEPT", "ProbeService", "Probes"]
 
 MOST_KEPT: Final = 200
+"""Of those who are known, and of those who are not."""
+MOST_OF_ONE: Final = 20
+"""Of one principal, or of one address (of IPv6 a /64, which is one customer)."""
+UNKNOWN: Final = ("", str(ANONYMOUS_PRINCIPAL))
 LONGEST: Final = 512
 """Letters of anything that a stranger wrote."""
 
@@ -50,7 +58,9 @@ class Probes:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
-        self._kept: deque[dict[str, Any]] = deque(maxlen=MOST_KEPT)
+        self._known = Shelf()
+        self._strangers = Shelf()
+        self._numbers = itertools.count()
 
     def note(
         self, step: str, remote: str, who: str, code: str = "ok", words: str = "", probe: str = ""
@@ -65,7 +75,10 @@ class Probes:
             words: the same for people.
             probe: the id of the probe, if there was one.
         """
-        self._kept.append(
+        is_known = who not in UNKNOWN
+        (self._known if is_known else self._strangers).put(
+            who if is_known else _customer(remote),
+            next(self._numbers),
             {
                 "type": "probe",
                 "at-ms": self._now_ms(),
@@ -75,12 +88,56 @@ class Probes:
                 "remote": remote,
                 "who": who,
                 "description": words[:LONGEST],
-            }
+            },
         )
 
     def rows(self) -> Iterable[dict[str, Any]]:
         """Return what is kept, the newest first."""
-        return [{**row, "name": str(place)} for place, row in enumerate(reversed(self._kept), 1)]
+        rows = dict(sorted((self._known.rows() | self._strangers.rows()).items(), reverse=True))
+        return [{**row, "name": str(place)} for place, row in enumerate(rows.values(), 1)]
+
+
+class Shelf:
+    """Rows by whom they are about; bounded, and fair to those of whom there are few."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self._count = 0
+
+    def put(self, subject: str, number: int, row: dict[str, Any]) -> None:
+        """Add a row; if there are too many, whoever has the most, or is not seen for the longest
+        time, loses one."""
+        rows = self._rows.pop(subject, [])
+        self._rows[subject] = rows
+        rows.append((number, row))
+        self._count += 1
+        if len(rows) > MOST_OF_ONE:
+            self._drop(subject)
+        elif self._count > MOST_KEPT:
+            self._drop(max(self._rows, key=lambda each: len(self._rows[each])))
+
+    def _drop(self, subject: str) -> None:
+        rows = self._rows[subject]
+        del rows[0]
+        self._count -= 1
+        if not rows:
+            del self._rows[subject]
+
+    def rows(self) -> dict[int, dict[str, Any]]:
+        """Return them all, by number."""
+        return {number: row for rows in self._rows.values() for number, row in rows}
+
+
+def _customer(remote: str) -> str:
+    """Return what the strangers behind an address have in common: not the port."""
+    host = remote.rpartition(":")[0].strip("[]")
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return remote if remote.startswith("unix:") else ""  # a name that a stranger has given
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
+        return str(ip_network((address.packed, 64), strict=False))
+    return host
 
 
 @implementer(ITarget)

@@ -11,7 +11,7 @@ from zope.interface.verify import verifyObject
 from amqproute.errors import NotFound, ResourceLimitExceeded, Unresolved
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
-from amqproute.services.probes import MOST_KEPT, Probes, ProbeService
+from amqproute.services.probes import MOST_KEPT, MOST_OF_ONE, Probes, ProbeService
 from amqproute.values import NextHop, Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
 
@@ -101,7 +101,32 @@ class ProbeTests(SynchronousTestCase):
     def test_bounded(self) -> None:
         """The last ones are kept, the newest first; strangers' words are cut."""
         for number in range(MOST_KEPT + 50):
-            self.probes.note("tls", f"h{number}", "", "tls.name", "w" * 5000)
+            self.probes.note("tls", f"10.0.{number}.1:9", "", "tls.name", "w" * 5000)
         rows = list(self.probes.rows())
-        self.assertEqual((len(rows), rows[0]["remote"]), (MOST_KEPT, f"h{MOST_KEPT + 49}"))
+        self.assertEqual((len(rows), rows[0]["remote"]), (MOST_KEPT, f"10.0.{MOST_KEPT + 49}.1:9"))
+        self.assertEqual(rows[-1]["remote"], "10.0.50.1:9")
         self.assertLess(len(rows[0]["description"]), 1000)
+
+    def test_strangers_push_out_themselves(self) -> None:
+        """Whoever comes all the time leaves the others their places; a partner in any case."""
+        self.probes.note("tls", "192.0.2.7:1", "", "tls.expired", "the partner's certificate")
+        self.probes.note("probe", "ct-beta", "peer:beta.example", "ok")
+        for number in range(5 * MOST_KEPT):
+            self.probes.note("sasl", f"192.0.2.8:{number}", "anonymous", "sasl.refused")
+            self.probes.note("tls", f"[2001:db8::{number:x}]:5", "", "tls.plain-text")
+            self.probes.note("probe", "ct-flood", "peer:flood.example", "amqp:not-found")
+        rows = list(self.probes.rows())
+        self.assertEqual(len(rows), 3 * MOST_OF_ONE + 2)
+        self.assertEqual([row["name"] for row in rows], [str(n + 1) for n in range(len(rows))])
+        self.assertEqual([row["code"] for row in rows[-2:]], ["ok", "tls.expired"])
+        for number in range(5 * MOST_KEPT):  # from everywhere at once
+            self.probes.note("tls", f"10.{number % 250}.{number // 250}.1:5", "", "tls.plain-text")
+        rows = list(self.probes.rows())
+        self.assertEqual(len(rows), MOST_KEPT + MOST_OF_ONE + 1)
+        self.assertIn("peer:beta.example", {row["who"] for row in rows})
+
+    def test_unix_sockets(self) -> None:
+        """Their strangers are told apart by the user."""
+        for number in range(MOST_KEPT):
+            self.probes.note("sasl", f"unix:uid={number % 2}", "anonymous", "sasl.refused")
+        self.assertEqual(len(list(self.probes.rows())), 2 * MOST_OF_ONE)
