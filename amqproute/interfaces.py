@@ -335,8 +335,12 @@ class IReporter(Interface):
             Whether a report is in the batch.
         """
 
-    def dropped(queue: Any, entry: Entry, code: str, batch: Any) -> None:
-        """An entry is gone that was never offered to its end: purged, or with its node."""
+    def dropped(queue: Any, entry: Entry, code: str, batch: Any) -> bool:
+        """An entry is gone that was never offered to its end: purged, or with its node.
+
+        Returns:
+            Whether a report is in the batch.
+        """
 
 
 class IHops(Interface):

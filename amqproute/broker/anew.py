@@ -78,7 +78,10 @@ class Anew:
 
 
 def settle_anew(
-    failure: Failure, batch: Batch, begin: Callable[[], Batch]
+    failure: Failure,
+    batch: Batch,
+    begin: Callable[[], Batch],
+    rests: list[Deferred[None]] | None = None,
 ) -> Deferred[Any] | Failure:
     """Settle once more what a batch has settled in vain; an errback of its commit.
 
@@ -86,6 +89,7 @@ def settle_anew(
         failure: of the commit.
         batch: what failed.
         begin: makes batches.
+        rests: if it is given, what needs room is not waited for: its Deferred is put in here.
 
     Returns:
         The failure, if it is not a disk that is full; or a Deferred, see `Anew.commit`.
@@ -102,6 +106,7 @@ def settle_anew(
         is_alone = batch.transaction.only_ends()
         waits.append(plain.wait(failure) if is_alone else plain.commit())
     if redo:
-        waits.append(Anew(batch.gate, begin, (), redo).wait(failure))
+        rest = Anew(batch.gate, begin, (), redo).wait(failure)
+        (waits if rests is None else rests).append(rest)
     batch.gate.close(STORE, str(failure.value))
     return gatherResults(waits, consumeErrors=True)

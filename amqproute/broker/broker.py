@@ -676,10 +676,26 @@ class Broker:
         batch.redo.append((ids, again))
 
     def _dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
-        if self.reporter is not None:
-            for entry in entries:
-                if entry.message.mentions(RETURN_TO_OCTETS):
-                    self.reporter.dropped(queue, entry, code, batch)
+        asking = [entry for entry in entries if entry.message.mentions(RETURN_TO_OCTETS)]
+        if self.reporter is not None and asking:
+            self._report_dropped(queue, asking, code, batch)
+
+    def _report_dropped(
+        self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch
+    ) -> None:
+        reporter = self.reporter
+        if reporter is None:
+            return
+        reported = [entry for entry in entries if reporter.dropped(queue, entry, code, batch)]
+        if not reported:
+            return
+        ids = [entry.id for entry in reported if entry.stored]
+
+        def again(batch: Batch) -> None:
+            self._report_dropped(queue, reported, code, batch)
+            batch.transaction.dequeue(ids)
+
+        batch.redo.append((ids, again))
 
     def _return(
         self,

@@ -360,7 +360,7 @@ class Queue:
         self._backlog.end()
         self._expiry.end()
         self.stop()
-        batch.commit().addErrback(self._commit_failed)
+        self._removal.commit(batch)
 
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
@@ -744,6 +744,12 @@ class Queue:
     def moved_picked(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Archive picked entries that stand on another node within the same batch."""
         self._removal.archive(entries, batch)
+
+    def put_back(self, entries: Sequence[Entry]) -> None:
+        """Undo `pick` and `moved_picked`: their batch could not be committed."""
+        self.retake(entries)
+        self._consumers.acquired -= len(entries)
+        self._settlement.back(entries)
 
     def recall(self, entries: Sequence[Entry]) -> int:
         """Make those of these entries available that are deferred; return how many."""

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.python.failure import Failure
 
 from amqproute.broker.anew import settle_anew
@@ -21,6 +21,9 @@ from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
 LetGo = Callable[[list[Entry], Batch], None]
+MOST_RESTS: Final = 16
+"""Pages that wait in memory for a full disk to have room before no more are read."""
+
 Treat = Callable[[list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
 
 
@@ -119,21 +122,22 @@ class Removal:
         """Let go of entries whose time is over."""
         batch = self._begin()
         self.expire(entries, batch)
-        self._commit(batch)
+        self.commit(batch)
 
     def archive_now(self, entries: Sequence[Entry]) -> None:
         """Let go of entries that arrived when the queue was no more."""
         batch = self._begin()
         self.archive(entries, batch)
-        self._commit(batch)
+        self.commit(batch)
 
     def unreachable_now(self, entries: Sequence[Entry]) -> None:
         """Let go of what no attached link needs."""
         batch = self._begin()
         self.let_go_unreachable(entries, batch)
-        self._commit(batch, patient=True)
+        self.commit(batch, patient=True)
 
-    def _commit(self, batch: Batch, patient: bool = False) -> None:
+    def commit(self, batch: Batch, patient: bool = False) -> None:
+        """Commit a batch of the queue's own; what a full disk does not take is done later."""
         done: Deferred[Any] = batch.commit(patient)
         done.addErrback(settle_anew, batch, self._begin).addErrback(self._failed)
 
@@ -144,7 +148,8 @@ class Removal:
     def clear_out(self, let_go: LetGo) -> Deferred[int]:
         """Let go of everything: what is in memory at once, the rest a page at a time.
 
-        What is being loaded at this moment stays.
+        What is being loaded at this moment stays. On a full disk what needs no room goes at once,
+        since that makes some; what needs some, for dead letters or reports, goes when there is.
 
         Args:
             let_go: called with entries and the batch in which it has to archive them.
@@ -152,21 +157,23 @@ class Removal:
         Returns:
             A Deferred of how many, when that is durable.
         """
-        batch = self._begin()
-        entries = self.take_all()
-        let_go(entries, batch)
-        count = [len(entries)]
+        count = [0]
+        rests: list[Deferred[None]] = []
 
-        def page(entries: list[Entry]) -> Deferred[None]:
+        def page(entries: list[Entry]) -> Deferred[Any]:
             batch = self._begin()
             let_go(entries, batch)
             count.append(len(entries))
-            return batch.commit()
+            done: Deferred[Any] = batch.commit()
+            return done.addErrback(settle_anew, batch, self._begin, rests).addCallback(waited)
 
-        done: Deferred[Any] = batch.commit()
+        def waited(_: object) -> Deferred[Any] | None:
+            return gatherResults(rests) if len(rests) > MOST_RESTS else None
+
+        done = page(self.take_all())
         for line in self._levels.lines:
             done.addCallback(lambda _, line: self._backlog.clear(line, page), line)
-        return done.addCallback(lambda _: sum(count))
+        return done.addCallback(lambda _: gatherResults(rests)).addCallback(lambda _: sum(count))
 
     def clear_out_unreachable(self) -> None:
         """Let go of everything: nobody is attached."""

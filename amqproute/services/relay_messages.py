@@ -24,7 +24,8 @@ Which messages is said in the body: ``ids``, ``to`` (a domain or the key of a re
 A million messages are not dealt with in one request: each looks at `MOST_SEEN` of them, a page in
 each turn of the reactor and a commit for each page, and answers ``messages`` and ``bytes`` so far,
 up to `SAMPLES` of them as ``samples``, and a ``cursor``, which is given back to go on; it is empty
-at the end. What is in flight is the peer's to decide and stays.
+at the end. What is in flight is the peer's to decide and stays. On a full disk what has no report
+or dead letter goes at once; ``waiting`` are those that go when there is room for these.
 
 It takes the right `manage` on each relay queue that is concerned (to list a queue, `browse` or
 `manage`); what may not be touched is refused as a whole. What was done stands in the log, with who
@@ -38,19 +39,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from amqproute import conditions
 from amqproute.address import is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
+from amqproute.broker.anew import settle_anew
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.walk import START, Place
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound
+from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, StoreError
 from amqproute.routing.table import Router
 from amqproute.services.commands import FORBIDDEN
 from amqproute.services.management import (
@@ -73,6 +76,8 @@ MOST_SEEN: Final = 20_000
 """Messages looked at for one request."""
 SAMPLES: Final = 5
 MOST_LISTED: Final = 500
+MOST_WAITING: Final = 2000
+"""Messages of one request that wait in memory for a full disk to have room for their reports."""
 MOST_IDS: Final = 1000
 LONGEST_REASON: Final = 256
 
@@ -106,6 +111,7 @@ class _Count:
     touched: set[str] = field(default_factory=set)
     refused: int = 0
     words: str = ""
+    waiting: int = 0
 
     def add(self, queue: Queue, entries: Iterable[Entry], show: Callable[[Entry], Any]) -> None:
         """Count entries of a queue."""
@@ -137,7 +143,7 @@ class _Page:
         self.count.add(self.queue, entries, lambda each: row(self.queue, self.destination, each))
 
 
-Act = Callable[[_Page], "Deferred[None] | None"]
+Act = Callable[[_Page], "Deferred[Any] | None"]
 Row = Callable[[Queue, Any, Entry], dict[str, Any]]
 
 
@@ -319,10 +325,14 @@ class RelayMessages:
             "queues": sorted(count.touched),
             "refused": count.refused,
             "refused-because": count.words,
+            "waiting": count.waiting,
             "dry-run": scope.is_dry,
             "cursor": cursor,
         }
-        return Reply.of(OK, f"{count.messages} messages", facts)
+        words = f"{count.messages} messages"
+        if count.waiting:
+            words += f"; the disk is full: {count.waiting} of them end when it has room for reports"
+        return Reply.of(OK, words, facts)
 
     # -- verbs -----------------------------------------------------------------------------------
 
@@ -339,28 +349,52 @@ class RelayMessages:
         reason = _reason(request) or "ended by an operator"
         error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
 
-        def act(page: _Page) -> Deferred[None] | None:
+        def act(page: _Page) -> Deferred[Any] | None:
             page.tell(page.entries, self._row)
             if page.is_dry:
                 return None
             batch = self._broker.begin()
             page.queue.pick(page.entries)
             page.queue.expire_picked(page.entries, error, batch)
-            return batch.commit()
+            return self._commit(page, batch)
 
         return await self._each(request, act)
 
     async def _delete(self, request: Request) -> Reply:
-        def act(page: _Page) -> Deferred[None] | None:
+        def act(page: _Page) -> Deferred[Any] | None:
             page.tell(page.entries, self._row)
             if page.is_dry:
                 return None
             batch = self._broker.begin()
             page.queue.pick(page.entries)
             page.queue.purge_picked(page.entries, batch)
-            return batch.commit()
+            return self._commit(page, batch)
 
         return await self._each(request, act)
+
+    def _commit(self, page: _Page, batch: Batch) -> Deferred[Any]:
+        """Commit what ends messages; on a full disk those with reports do so when there is room.
+
+        Raises:
+            _Refused: by its Deferred, when so many wait that no more should be taken into memory.
+        """
+        rests: list[Deferred[None]] = []
+
+        def done(_: object) -> None:
+            if not rests:
+                return
+            page.count.waiting += sum(len(ids) for ids, _ in batch.redo)
+            gatherResults(rests).addErrback(_not_ended)
+            if page.count.waiting >= MOST_WAITING:
+                raise _Refused(
+                    CONFLICT,
+                    f"the disk is full: {page.count.waiting} messages end when it has room for the "
+                    "reports and dead letters that this makes; then ask again for the others",
+                )
+
+        committed: Deferred[Any] = batch.commit()
+        committed.addErrback(settle_anew, batch, self._broker.begin, rests)
+        return committed.addCallback(done)
 
     async def _reroute(self, request: Request) -> Reply:
         router = self._router()
@@ -375,9 +409,16 @@ class RelayMessages:
                 return None
             page.queue.pick(moved)
             page.queue.moved_picked(moved, batch)
-            return batch.commit()
+            return batch.commit().addErrback(self._not_moved, page, moved)
 
         return await self._each(request, act)
+
+    @staticmethod
+    def _not_moved(failure: Failure, page: _Page, moved: list[Entry]) -> None:
+        failure.trap(StoreError)  # type: ignore[no-untyped-call]
+        page.queue.put_back(moved)
+        words = f"they are where they were, the store did not take them: {failure.value}"
+        raise _Refused(CONFLICT, words)
 
     def _move(self, router: Router, page: _Page, entry: Entry, batch: Batch) -> bool:
         """Put a message where it belongs now; False if it stays."""
@@ -582,6 +623,10 @@ class RelayMessages:
             reason=found.reason,
         )
         return Reply.of(OK, f"{name} is released", found.row())
+
+
+def _not_ended(failure: Failure) -> None:
+    log.failure("messages that an operator ended could not be removed", failure)
 
 
 def _why_on_node(queue: Queue, is_held: bool) -> dict[str, Any]:

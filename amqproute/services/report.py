@@ -234,10 +234,11 @@ class Reporter:
         facts["attempts"] = attempts_of(row, facts)
         return self._tell(FAILURE, facts, True, queue, entry, batch)
 
-    def dropped(self, queue: Queue, entry: Entry, code: str, batch: Batch) -> None:
+    def dropped(self, queue: Queue, entry: Entry, code: str, batch: Batch) -> bool:
         """See `IReporter.dropped`."""
-        if FAILURE in self.wishes(entry.message):
-            self._tell(FAILURE, {"code": code}, True, queue, entry, batch)
+        return FAILURE in self.wishes(entry.message) and self._tell(
+            FAILURE, {"code": code}, True, queue, entry, batch
+        )
 
     def taken(self, queue: Queue, entry: Entry, batch: Batch) -> bool:
         """See `IReporter.taken`."""

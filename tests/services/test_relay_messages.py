@@ -5,13 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from amqproute.broker.floodgate import STORE
+from amqproute.errors import StoreUnavailable
 from amqproute.message import Message
 from amqproute.routing.table import Router
+from amqproute.services import relay_messages
 from amqproute.services.management import Reply, Request
 from amqproute.services.relay_messages import MOST_SEEN, RelayMessages
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
+from tests.services.test_relay_operations import MESSAGE
 from tests.services.test_relay_operations import RelayOperationTests as _House
+from tests.support.fakes import node
 
 
 class RelayMessagesTests(_House):
@@ -109,6 +114,85 @@ class RelayMessagesTests(_House):
         reply = self.part("REROUTE-MESSAGES", all=True)
         self.assertEqual((reply.body["messages"], reply.body["refused"]), (0, 3))
         self.assertEqual(self.depth("gate.example:5671"), 3)
+
+    def fail_commits(self) -> None:
+        """Let the store have no room for anything that begins."""
+        apply = self.store._apply
+
+        def full(transaction: Any) -> None:
+            if self.is_full and transaction.begins():
+                raise StoreUnavailable("no room")
+            apply(transaction)
+
+        self.is_full = True
+        self.patch(self.store, "_apply", full)
+
+    def test_reroute_on_a_full_disk(self) -> None:
+        """What the store does not take elsewhere stays where it was, in its place."""
+        self.fill(3)
+        self.router = Router(
+            ["alpha.example"], [RouteRule("beta.example", "amqps://gate.example:5671")]
+        )
+        self.fail_commits()
+        reply = self.part("REROUTE-MESSAGES", all=True)
+        self.assertEqual((reply.status, self.depth(), self.depth("gate.example:5671")), (409, 3, 0))
+        self.assertIn("no room", reply.description)
+        self.is_full = False
+        self.assertEqual(self.part("REROUTE-MESSAGES", all=True).body["messages"], 3)
+        self.clock.advance(0)
+        self.assertEqual((self.depth(), self.depth("gate.example:5671")), (0, 3))
+
+    def test_delete_on_a_full_disk(self) -> None:
+        """What has a report waits for room, and the operator hears how many."""
+        self.fill(3)
+        queue = self.relay.destinations["beta.example"].queue
+        told: list[int] = []
+
+        def dropped(of: Any, entries: Any, code: str, batch: Any) -> None:
+            asking = [entry for entry in entries if entry.message.properties.subject == "s1"]
+            ids = [entry.id for entry in asking]
+
+            def report(batch: Any) -> None:
+                told.extend(ids)
+                self.broker.nodes["back"].put(Message(MESSAGE), batch, Origin(ANONYMOUS_PRINCIPAL))
+                batch.transaction.dequeue(ids)
+
+            if asking:
+                report(batch)
+                batch.redo.append((ids, report))
+
+        self.broker.declare([node("back")], {})
+        queue.when_dropped = dropped
+        self.fail_commits()
+        reply = self.part("DELETE-MESSAGES", all=True)
+        self.assertEqual((reply.status, reply.body["messages"], reply.body["waiting"]), (200, 3, 1))
+        self.assertIn("the disk is full: 1 of them", reply.description)
+        self.assertEqual((self.depth(), self.broker.nodes["back"].depth), (0, 0))
+        self.is_full = False
+        self.broker.gate.open(STORE)
+        self.clock.advance(0)
+        self.assertEqual(self.broker.nodes["back"].depth, 1)
+        self.assertEqual(len(set(told)), 1)
+        self.assertEqual(len(self.result_of(self.store.load(queue.name, 0, 9, 999))), 0)
+
+    def test_many_deletes_on_a_full_disk(self) -> None:
+        """What waits in memory for room is bounded: then the operator is asked to wait."""
+        self.patch(relay_messages, "MOST_WAITING", 2)
+        self.fill(3)
+        queue = self.relay.destinations["beta.example"].queue
+
+        def dropped(of: Any, entries: Any, code: str, batch: Any) -> None:
+            batch.redo.append(([entry.id for entry in entries], lambda batch: None))
+
+        queue.when_dropped = dropped
+        self.patch(self.store, "_apply", self.refuse)
+        reply = self.part("DELETE-MESSAGES", all=True)
+        self.assertEqual(reply.status, 409)
+        self.assertIn("the disk is full: 3 messages end when", reply.description)
+
+    @staticmethod
+    def refuse(_: Any) -> None:
+        raise StoreUnavailable("no room")
 
     def test_rerouted_messages_stay_their_senders(self) -> None:
         """What was charged to a sender's share of the store is charged to it elsewhere, too."""

@@ -11,6 +11,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
+from amqproute.broker.floodgate import STORE
 from amqproute.errors import PreconditionFailed, ResolveError
 from amqproute.message import Message
 from amqproute.relay.destination import Destination
@@ -19,7 +20,7 @@ from amqproute.values import ORIGIN, REPORT, REPORT_KIND, RETURN_TO
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, UInt, ULong
 from tests.support.asserts import HouseTestCase
-from tests.support.fakes import node
+from tests.support.fakes import message, node
 from tests.support.house import House, Network
 from tests.support.reporting import CAPABILITIES, asking, let_report, reports_on, watch_delays
 
@@ -268,6 +269,39 @@ class CodeTests(ReportCase):
         self.run_now()
         self.assertEqual(self.code(), "operator.purged")
 
+    def test_purged_on_a_full_disk(self) -> None:
+        """What nobody wants to hear of goes at once, and makes room; the rest with its report."""
+        self.network.dead.add(B)
+        self.send(asking(b"x", "failure", to=f"q@{B}"), message(b"plain", to=f"q@{B}"))
+        house, queue = self.alpha, self.destination().queue
+        house.store.is_full = True
+        purged = queue.purge()
+        self.run_now()
+        self.assertNoResult(purged)
+        rows = house.store.rows(queue.name)
+        self.assertEqual((len(rows), queue.depth), (1, 0))
+        self.assertEqual(list(house.broker.gate.reasons), [STORE])
+        house.store.is_full = False
+        house.broker.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.successResultOf(purged), 2)
+        self.assertEqual(self.code(), "operator.purged")
+        self.assertEqual(house.store.rows(queue.name), [])
+
+    def test_gone_with_its_node_on_a_full_disk(self) -> None:
+        """A node that ends while the disk is full tells its senders when there is room."""
+        self.send(asking(b"x", "failure"), address="q")
+        queue = self.alpha.broker.nodes["q"]
+        self.alpha.store.is_full = True
+        queue.delete()
+        self.run_now()
+        self.assertEqual(len(self.alpha.store.rows("q")), 1)
+        self.alpha.store.is_full = False
+        self.alpha.broker.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.code(), "node.deleted")
+        self.assertEqual(self.alpha.store.rows("q"), [])
+
     def test_size(self) -> None:
         """Larger than the peer takes."""
         self.house(B, "q", max_message_size=1000)
@@ -444,9 +478,9 @@ class ExactlyOnceTests(ReportCase):
         tags = client.send(link, *messages)
         self.run_now()
         settled = {tag for tag, state, _ in client.updates if isinstance(state, spec.Accepted)}
-        for tag, message in zip(tags, messages, strict=True):
+        for tag, sent in zip(tags, messages, strict=True):
             if tag in settled:
-                self.accepted.append(message.encoded)
+                self.accepted.append(sent.encoded)
         return 2
 
     def try_consuming(self, how: str) -> None:

@@ -121,14 +121,15 @@ def carry_out_all(
     Returns:
         The exit code: 1 if there was nothing to do it to, or some were refused.
     """
-    total: dict[str, Any] = {"messages": 0, "bytes": 0, "refused": 0, "refused-because": ""}
+    numbers = ("messages", "bytes", "refused", "waiting")
+    total: dict[str, Any] = {**dict.fromkeys(numbers, 0), "refused-because": ""}
     samples: list[dict[str, Any]] = []
     queues: set[str] = set()
     with render.progress() as progress:
         task = progress.add_task(done, total=None)
 
         def told(facts: dict[str, Any]) -> bool:
-            for key in ("messages", "bytes", "refused"):
+            for key in numbers:
                 total[key] += int(facts.get(key) or 0)
             total["refused-because"] = facts.get("refused-because") or total["refused-because"]
             samples.extend(facts.get("samples") or [])
@@ -147,6 +148,10 @@ def carry_out_all(
         click.echo(f"{count} messages {words} ({total['bytes']} bytes)")
         if samples and (is_dry or count <= len(samples)):
             message_table(samples)
+        if total["waiting"]:
+            render.warn(
+                f"the disk is full: {total['waiting']} of them end when it has room for reports"
+            )
         if total["refused"]:
             render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
     return NEGATIVE if not total["messages"] or total["refused"] else DONE
