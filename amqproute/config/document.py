@@ -27,7 +27,7 @@ from typing import Any, Final, get_args
 import yaml
 from pydantic.fields import FieldInfo
 
-from amqproute.config.parameters import Config, Settings
+from amqproute.config.parameters import Config, Inheriting, Settings
 
 __all__ = ["Parsed", "all_keys", "describe", "keys_at", "read", "uncomment"]
 
@@ -138,6 +138,8 @@ def _mapping(node: yaml.MappingNode, at: Location, parsed: Parsed) -> dict[str, 
         # Without a value a key means its default; but an unknown one is still reported, by
         # handing something to the schema.
         if _is_null(value_node) and (key in keys_at(at)):
+            if inherits_at(at):  # there it is not the same as saying nothing
+                data[key] = None
             continue
         data[key] = _value(value_node, here, parsed)
     return data
@@ -188,22 +190,32 @@ def _scalar(node: yaml.Node, at: Location, parsed: Parsed) -> Any:
 
 def keys_at(at: Location) -> list[str]:
     """The keys known at a place of the configuration, as they stand in the file."""
+    model = _model_at(at)
+    return [] if model is None else [info.alias or "" for info in model.model_fields.values()]
+
+
+def inherits_at(at: Location) -> bool:
+    """Tell whether what is not said at a place is as a wider entry says it."""
+    model = _model_at(at)
+    return model is not None and issubclass(model, Inheriting)
+
+
+def _model_at(at: Location) -> type[Settings] | None:
+    """The model of a map in the configuration; None where keys are free, or there is no map."""
     model: type[Settings] | None = Config
     free = False
     for part in at:
         if model is None:
-            return []
+            return None
         if free:  # an index of a list, or a free key of a map
             free = False
             continue
         info = next((i for i in model.model_fields.values() if i.alias == part), None)
         if info is None:
-            return []
+            return None
         model = _model_of(info)
         free = model is not None and not isinstance(info.default, Settings)
-    if model is None or free:
-        return []
-    return [info.alias or "" for info in model.model_fields.values()]
+    return None if free else model
 
 
 @cache

@@ -347,9 +347,13 @@ def _check_peers(config: Config, place: _Place) -> Iterator[Problem]:
         if peer.level == "pin" and not peer.pin:
             yield place.problem((*at, "level"), "pin needs a list of pins; give pin: [sha256:...]")
         if peer.pin and peer.level != "pin":
-            yield place.problem((*at, "pin"), f"has no meaning with level {peer.level}; write pin")
+            level = config.peer_for(domain).level
+            yield place.problem((*at, "pin"), f"has no meaning with level {level}; write pin")
         if peer.level == "pin" and "*" in domain:
             yield place.problem((*at, "level"), "pin is for one domain; write its name, no star")
+        if peer.container_id is not None and "*" in domain:
+            words = "is the name of one broker; write its domain, no star"
+            yield place.problem((*at, "container-id"), words)
         if peer.level == "dane" and config.resolver.dnssec == "off":
             yield place.problem((*at, "level"), "dane needs resolver.dnssec: use or require")
 

@@ -100,6 +100,39 @@ class Settings(BaseModel):
     )
 
 
+class Inheriting(Settings):
+    """An entry whose settings, where it does not give them, are those of a wider entry.
+
+    So a setting without a value is not the same as none: it is the built-in default.
+    """
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_value(cls, given: object) -> object:
+        if not isinstance(given, dict):
+            return given
+        return {key: cls._default(key) if value is None else value for key, value in given.items()}
+
+    @classmethod
+    def _default(cls, key: object) -> object:
+        for info in cls.model_fields.values():
+            if info.alias == key:
+                group = info.default
+                if isinstance(group, Inheriting):  # with all of its settings, each as given
+                    return {each.alias: None for each in type(group).model_fields.values()}
+                return group
+        return None
+
+    def over(self, wider: Self) -> Self:
+        """Return these settings, with those of a wider entry where they are not given."""
+        update: dict[str, object] = {}
+        for name in self.model_fields_set:
+            value, under = getattr(self, name), getattr(wider, name)
+            is_group = isinstance(value, Inheriting)
+            update[name] = value.over(under) if is_group else value
+        return wider.model_copy(update=update)
+
+
 class Tls(Settings):
     """The certificate that proves this host's domains, and whom to believe."""
 
@@ -168,7 +201,7 @@ class Listen(Settings):
         return parse_endpoint(self.endpoint)
 
 
-class Contract(Settings):
+class Contract(Inheriting):
     """What one sender may ask of this broker, over all of its connections. null: no bound."""
 
     connections: int | None = Field(
@@ -516,7 +549,7 @@ class Route(Settings):
         return None if self.via is None else parse_via(self.via)
 
 
-class Peer(Settings):
+class Peer(Inheriting):
     """What is asked of, and allowed to, the brokers of a domain."""
 
     level: Level = Field(
@@ -571,7 +604,7 @@ class Peer(Settings):
         default=Contract(),
         description="What this peer may ask of this broker, with its messages for us and through "
         "us, over all of its connections; each peer that the entry fits for itself. It has the "
-        "settings of an entry under contracts.",
+        "settings of an entry under contracts; null: no bound.",
     )
 
 
@@ -978,8 +1011,10 @@ class Config(Settings):
     )
     peers: Annotated[dict[DomainPattern, Peer], DistinctDomains] = Field(
         default={},
-        description="What is asked of peers, by domain. The exact domain is looked at first, "
-        "then the longest *.DOMAIN, then *.",
+        description="What is asked of peers, by domain. What the entry of a domain does not say "
+        "is as under the longest *.DOMAIN that fits and says it, then as under *, then the "
+        "default; so it is with each setting of contract too. A key without a value is the "
+        "default again, whatever wider entries say.",
     )
     contracts: dict[ContractHolder, Contract] = Field(
         default={},
@@ -1024,12 +1059,16 @@ class Config(Settings):
         return frozenset(names)
 
     def peer_for(self, domain: str) -> Peer:
-        """Find what holds for a normalized domain: itself, the longest wildcard, or the default."""
-        exact = self.peers.get(domain)
-        if exact is not None:
-            return exact
-        best = max((p for p in self.peers if matches_domain(p, domain)), key=len, default=None)
-        return Peer() if best is None else self.peers[best]
+        """Find what holds for a normalized domain, setting by setting.
+
+        Its own entry says it, else the longest wildcard that does, else the default.
+        """
+        fitting = [each for each in self.peers if each != domain and matches_domain(each, domain)]
+        found = Peer()
+        for pattern in sorted(fitting, key=len):
+            found = self.peers[pattern].over(found)
+        own = self.peers.get(domain)
+        return found if own is None else own.over(found)
 
     def with_source(self, source: Source) -> Self:
         """Return the same settings with a note of where they stand."""

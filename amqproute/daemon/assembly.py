@@ -484,7 +484,7 @@ class House:
 
     def _warn_without_dnssec(self, is_capable: bool) -> None:
         config = self.config
-        demanded = [domain for domain, peer in config.peers.items() if peer.level == "dane"]
+        demanded = [domain for domain in config.peers if config.peer_for(domain).level == "dane"]
         if not is_capable and (demanded or config.resolver.dnssec == "require"):
             log.warn(
                 "DNSSEC is demanded ({what}) and does not come through: messages will wait "

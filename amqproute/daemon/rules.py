@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeAlias
 
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
@@ -55,13 +56,15 @@ def transfer_rules(config: Config, container_id: str, allows: Allows) -> Transfe
         allows: the access rules in force.
     """
 
+    peer_for = lru_cache(maxsize=1024)(config.peer_for)  # it is asked for each message
+
     def relay_for(principal: Principal) -> Sequence[str]:
         names = principal.names or (principal.name,)
-        return tuple(pattern for name in names for pattern in config.peer_for(name).relay_for)
+        return tuple(pattern for name in names for pattern in peer_for(name).relay_for)
 
     def origins(principal: Principal) -> Sequence[str]:
         names = principal.names or (principal.name,)
-        return tuple(pattern for name in names for pattern in config.peer_for(name).origins)
+        return tuple(pattern for name in names for pattern in peer_for(name).origins)
 
     return TransferRules(
         own_id=container_id,

@@ -319,6 +319,10 @@ REFUSED: list[tuple[str, list[str]]] = [
         ['1: peers."beta.example".level: pin needs a list of pins; give pin: [sha256:...]'],
     ),
     (
+        "peers: {'*.example': {container-id: broker}}\n",
+        ['1: peers."*.example".container-id: is the name of one broker; write its domain, no star'],
+    ),
+    (
         f"peers: {{'*': {{level: pin, pin: ['sha256:{'a' * 64}']}}}}\n",
         ['1: peers."*".level: pin is for one domain; write its name, no star'],
     ),

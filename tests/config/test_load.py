@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.config import Config, advise, check_files, document, find, load, loads
 from amqproute.config.document import all_keys, describe, uncomment
-from amqproute.config.parameters import Access, Listen, Node, Peer, Relay, Route, Via
+from amqproute.config.parameters import Access, Contract, Listen, Node, Peer, Relay, Route, Via
 from amqproute.errors import ConfigError
 from tests.config.refused import REFUSED
 
@@ -143,17 +143,54 @@ class LoadsTests(SynchronousTestCase):
         self.assertEqual(config.log.format, "json")
 
     def test_peer_for(self) -> None:
-        """The exact domain comes before the longest wildcard, that before the star."""
+        """What an entry does not say the longest wildcard says, then the star, then the default."""
         config = loads(
             "peers:\n  '*': {relay-for: [y.example]}\n  '*.example': {relay-for: [z.example]}\n"
             "  '*.b.example': {level: pkix}\n  a.b.example: {relay-for: [x.example]}\n",
             "f",
         )
-        self.assertEqual(config.peer_for("a.b.example"), Peer(relay_for=("x.example",)))
-        self.assertEqual(config.peer_for("c.b.example").level, "pkix")
+        self.assertEqual(
+            config.peer_for("a.b.example"), Peer(level="pkix", relay_for=("x.example",))
+        )
+        self.assertEqual(
+            config.peer_for("c.b.example"), Peer(level="pkix", relay_for=("z.example",))
+        )
+        self.assertEqual(config.peer_for("other.test"), Peer(relay_for=("y.example",)))
         self.assertEqual(config.peer_for("b.example").relay_for, ("z.example",))
         self.assertEqual(config.peer_for("b.test").relay_for, ("y.example",))
         self.assertEqual(Config().peer_for("b.test"), Peer())
+
+    def test_peers_inherit(self) -> None:
+        """Every setting, those of contract one by one; one without a value is the default again."""
+        star = {
+            "level": "pkix", "relay-for": ["c.example"], "origins": ["*.d.example"],
+            "messages-per-second": 5.0, "bytes-per-second": 1000, "suppress-duplicates": True,
+            "contract": {"connections": 3, "links": 4, "spool": 8192},
+        }  # fmt: skip
+        pins = ["sha256:" + "a" * 64]
+        entries = {
+            "*": star,
+            "*.b.example": {"contract": {"links": 9, "spool": None}},
+            "x.b.example": {"level": "pin", "pin": pins, "contract": {"spool": 4096}},
+            "plain.example": {key.replace("_", "-"): None for key in Peer.model_fields},
+            "free.example": {"contract": None, "level": None, "relay-for": []},
+        }
+        config = loads(yaml.safe_dump({"peers": entries}), "f")
+        self.assertEqual(set(Peer.model_fields) - {"pin", "container_id"},
+                         {key.replace("-", "_") for key in star})  # fmt: skip
+        found = config.peer_for("x.b.example")
+        self.assertEqual(
+            (found.level, found.pin, found.origins), ("pin", (pins[0],), ("*.d.example",))
+        )
+        self.assertEqual(found.contract, Contract(connections=3, links=9, spool=4096))
+        self.assertEqual((found.messages_per_second, found.suppress_duplicates), (5.0, True))
+        found = config.peer_for("y.b.example")
+        self.assertEqual((found.level, found.contract), ("pkix", Contract(connections=3, links=9)))
+        self.assertEqual(config.peer_for("b.example"), config.peer_for("else.where"))
+        self.assertEqual(config.peer_for("plain.example"), Peer())
+        found = config.peer_for("free.example")
+        self.assertEqual((found.level, found.relay_for), ("dane-or-pkix", ()))
+        self.assertEqual((found.contract, found.origins), (Contract(), ("*.d.example",)))
 
     def test_empty(self) -> None:
         """Nothing, an empty map, only comments, and keys without values all give the defaults."""

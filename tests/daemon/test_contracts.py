@@ -13,7 +13,7 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 
 CONFIG = """
 peers:
-  b.example: {contract: {spool: 1MiB}}
+  b.example: {contract: {spool: 1MiB, messages-per-second: null}}
   "*.example": {contract: {links: 7, messages-per-second: 10}}
 contracts:
   "user:ann": {credit: 5}
@@ -24,10 +24,10 @@ contracts:
 
 class ContractTests(SynchronousTestCase):
     def test_holders(self) -> None:
-        """The exact name before a wildcard; each holder for itself."""
+        """The exact name before a wildcard, term by term; each holder for itself."""
         config = loads(CONFIG, "f")
         for principal, key, terms in (
-            (Principal("peer", "b.example"), "peer:b.example", Terms(spool=1 << 20)),
+            (Principal("peer", "b.example"), "peer:b.example", Terms(links=7, spool=1 << 20)),
             (
                 Principal("peer", "c.example"),
                 "peer:c.example",
