@@ -100,7 +100,7 @@ $(VENV)/.package: $(VENV)/.needs $(SOURCES)
 	@rm -rf build
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.package
+$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.pipeline $(VENV)/.package
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.needs
@@ -115,4 +115,11 @@ $(VENV)/.interop: $(VENV)/.tools
 	       echo 'make: It needs a C compiler, Python.h, pkg-config and OpenSSL headers'; \
 	       echo 'make: (Debian: gcc python3-dev pkg-config libssl-dev). See $(VENV)/interop.log;'; \
 	       echo 'make: to try again: rm $(VENV)/.interop'; }
+	@touch $@
+
+# Spark is large (450 MB). Where it cannot be had, the rest is tested all the same.
+$(VENV)/.pipeline: $(VENV)/.tools
+	@$(PIP) install --quiet '.[pipeline]' > $(VENV)/pipeline.log 2>&1 && rm -rf build \
+	  || { echo 'make: the extra "pipeline" cannot be installed here; the tests of the pipeline are'; \
+	       echo 'make: skipped. See $(VENV)/pipeline.log; to try again: rm $(VENV)/.pipeline'; }
 	@touch $@

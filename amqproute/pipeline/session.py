@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark session: one machine's by default, and unchanged whatever it was submitted to.
+
+What the user said wins, from the strongest: a session that is active already, what
+``spark-submit`` gave, the arguments of `session`, ``PYSPARK_SUBMIT_ARGS`` and
+``spark-defaults.conf``, and last the defaults here. The defaults for one machine (addresses,
+partitions, the interpreter of the workers) apply only to a local master.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from py4j.java_gateway import JavaGateway
+from pyspark import SparkConf, SparkContext
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+import amqproute
+from amqproute.pipeline.java import find_java, start_gateway
+
+__all__ = ["session"]
+
+MEMORY = "4g"
+"""Of the driver's JVM, which on one machine does all the work."""
+
+_LOGGING = Path(__file__).parent / "log4j2.properties"
+
+_EVERYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.ui.enabled": "false",
+}
+
+
+def session(
+    name: str = "amqproute",
+    *,
+    master: str | None = None,
+    memory: str | None = None,
+    local_dir: str | None = None,
+    progress: bool | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return the Spark session of this process; start it, and its JVM, if there is none.
+
+    :param name: of the application, as a cluster shows it.
+    :param master: where to run; by default where it was submitted to, else ``local[*]``.
+    :param memory: of the driver's JVM, as Spark writes sizes (``4g``). It is taken when the JVM
+        starts, not later.
+    :param local_dir: for what does not fit into memory; by default the system's temporary folder.
+    :param progress: whether to show a line of progress; by default when standard error is a
+        terminal.
+    :param settings: more of Spark's configuration, before the defaults of this module.
+    :raises JavaError: when no Java is found that Spark runs on, or it does not start.
+    """
+    if (active := SparkSession.getActiveSession()) is not None:
+        return active
+    given = dict(settings or {})
+    if master is not None:
+        given["spark.master"] = master
+    if local_dir is not None:
+        given["spark.local.dir"] = local_dir
+    if memory is not None:
+        given["spark.driver.memory"] = memory
+    shown = sys.stderr.isatty() if progress is None else progress
+    given.setdefault("spark.ui.showConsoleProgress", str(shown).lower())
+
+    gateway = _gateway(given)
+    conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
+    for key, value in given.items():
+        conf.set(key, value)
+    _complete(conf)
+    SparkContext._ensure_initialized(gateway=gateway)
+    return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _gateway(given: Mapping[str, str]) -> JavaGateway:
+    """Connect with the JVM that ``spark-submit`` or an earlier session started, or start one."""
+    if SparkContext._gateway is not None:
+        return SparkContext._gateway
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return _connected()
+    _prepare_workers(given)
+    started = start_gateway(find_java(os.environ), _find_spark_home(), _start_options(given))
+    atexit.register(_stop)  # last registered is first: before the JVM is ended
+    # PySpark takes a JVM that runs from the environment. What this process starts (a daemon, a
+    # second Spark) shall not.
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(started.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = started.secret
+    try:
+        return _connected()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+
+
+def _connected() -> JavaGateway:
+    return launch_gateway()  # type: ignore[no-untyped-call]
+
+
+def _stop() -> None:
+    """Stop what runs, so that nothing waits for a JVM that is gone."""
+    if (context := SparkContext._active_spark_context) is not None:
+        context.stop()
+    if (gateway := SparkContext._gateway) is not None:
+        gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None
+
+
+def _start_options(given: Mapping[str, str]) -> dict[str, str]:
+    """Return what has to be known when the JVM starts."""
+    options = {k: v for k, v in given.items() if k.startswith(("spark.driver.", "spark.master"))}
+    if not _configured("log4j2.properties", "log4j2.xml"):
+        java_options = options.get("spark.driver.extraJavaOptions", "")
+        logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        options["spark.driver.extraJavaOptions"] = f"{java_options} {logging}".strip()
+    return options
+
+
+def _prepare_workers(given: Mapping[str, str]) -> None:
+    """Set, where the user has not, what the JVM and the workers read from the environment."""
+    os.environ.setdefault("SPARK_DRIVER_MEMORY", MEMORY)
+    master = given.get("spark.master", os.environ.get("MASTER", "local"))
+    if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "") or not master.startswith("local"):
+        return
+    if "spark.master" not in given and _configured("spark-defaults.conf"):
+        return
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Workers run what the driver runs, also from a folder of sources.
+    here = str(Path(amqproute.__file__).parents[1])
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if here not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([here, *paths])
+
+
+def _configured(*names: str) -> bool:
+    """Tell whether the user's configuration of Spark has one of these files."""
+    folder = os.environ.get("SPARK_CONF_DIR") or str(Path(_find_spark_home(), "conf"))
+    return any(Path(folder, name).exists() for name in names)
+
+
+def _complete(conf: SparkConf) -> None:
+    """Add the defaults for what nobody has set."""
+    defaults = dict(_EVERYWHERE)
+    conf.setIfMissing("spark.master", "local[*]")
+    master = conf.get("spark.master") or ""
+    if master.startswith("local"):
+        # Adaptive execution joins partitions that came out small, and splits none.
+        cores = os.cpu_count() or 1
+        defaults |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(max(8, 4 * cores)),
+            "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "amqproute-warehouse")),
+        }
+    for key, value in defaults.items():
+        conf.setIfMissing(key, value)

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One Spark session for all tests of a process.
+
+A JVM takes seconds to start, and trial deals out single tests to its processes: each process that
+gets a test of the pipeline starts one JVM, at the first use, and keeps it to its end. A test
+module imports the pipeline only where it can be::
+
+    from tests.pipeline.support import MISSING, SparkCase
+
+    if not MISSING:
+        from amqproute.pipeline.traces import traces
+
+    class TraceTests(SparkCase):
+        def test_one(self) -> None:
+            rows = self.spark.createDataFrame(...)
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import TYPE_CHECKING
+
+from twisted.trial.unittest import SynchronousTestCase
+
+MISSING = (
+    None
+    if importlib.util.find_spec("pyspark") and importlib.util.find_spec("pyarrow")
+    else "the extra 'pipeline' is not installed (pip install '.[pipeline]')"
+)
+"""Why tests of the pipeline are skipped, None where they run."""
+
+if TYPE_CHECKING or not MISSING:
+    from pyspark.sql import SparkSession
+
+    from amqproute.pipeline.session import session
+
+SETTINGS = {
+    # Tests are many small jobs: no time for the optimizing compiler, no threads for collecting.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.ui.retainedExecutions": "1",
+    "spark.ui.retainedJobs": "1",
+    "spark.ui.retainedStages": "1",
+    "spark.ui.retainedTasks": "1",
+}
+
+
+def spark() -> SparkSession:
+    """Return the session of this process; the first call starts it."""
+    return session(
+        "amqproute tests", master="local[2]", memory="1g", progress=False, settings=SETTINGS
+    )
+
+
+class SparkCase(SynchronousTestCase):
+    """A test with ``self.spark``; what it leaves behind is cleared."""
+
+    skip = MISSING
+    spark: SparkSession
+
+    def setUp(self) -> None:
+        """Take the session; leave no cached table behind."""
+        self.spark = spark()
+        self.addCleanup(self.spark.catalog.clearCache)

