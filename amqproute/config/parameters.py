@@ -824,7 +824,9 @@ class Limits(Settings):
         ge=16 * MEBIBYTE,
         description="The octets of messages that may be on their way in memory, all connections "
         "together: received and not yet on the disk, or not yet complete. Above it publishers get "
-        "no credit. What queues keep in memory comes on top.",
+        "no credit. As many may be with receivers, consumers and other domains, that have not "
+        "settled them; from half of that on each gets its part. What queues keep in memory comes "
+        "on top.",
     )
     queue_memory_messages: int = Field(
         default=10000,

@@ -311,7 +311,9 @@ class House:
             contracts=self.contracts,
             when_seen=self.probes.note,
         )
-        self.watermarks = watch_room(self.broker, self.store, self._reactor, self.shared, config)
+        self.watermarks = watch_room(
+            self.broker, self.store, self._reactor, self.shared, self.relay, config
+        )
         self.branches = offer_branches(
             config.distributed_transactions,
             self.shared,

@@ -7,7 +7,9 @@ from typing import Any
 
 from amqproute.broker.broker import Broker
 from amqproute.config.parameters import Config
+from amqproute.frontends.overview import consumers_of
 from amqproute.frontends.shared import Shared
+from amqproute.relay.relay import Relay
 from amqproute.services.management import MANAGEMENT, EntityType
 from amqproute.services.watermark import DiskTerms, Watermarks
 
@@ -22,10 +24,37 @@ def disk_terms(config: Config) -> DiskTerms:
     return DiskTerms(min_free=floor, max_bytes=most)
 
 
+def count_outgoing(shared: Shared, relay: Relay) -> None:
+    """Add up what receivers hold, and wake those who may have more than before."""
+    links = [octets for each in consumers_of(shared.frontends) if (octets := each.held_bytes)]
+    hops = [octets for each in relay.destinations.values() if (octets := each.held_bytes)]
+    by = {"consumers": sum(links), "relay": sum(hops)}
+    is_more = shared.outgoing.counted(by, len(links) + len(hops))
+    relay.allow_part(shared.outgoing.part_bytes)
+    if is_more:
+        for source in {each.source for each in consumers_of(shared.frontends)}:
+            source.dispatch()
+        for destination in relay.destinations.values():
+            destination.queue.dispatch()
+
+
 def watch_room(
-    broker: Broker, store: Any, clock: Any, shared: Shared, config: Config
+    broker: Broker, store: Any, clock: Any, shared: Shared, relay: Relay, config: Config
 ) -> Watermarks:
     """Look after disk and memory from now on, and let operators see it."""
+
+    def sample() -> int:
+        count_outgoing(shared, relay)
+        return shared.unfinished_bytes()
+
+    def others() -> dict[str, int]:
+        topics = sum([each.waiting_bytes for each in broker.topics.values()])
+        return {
+            "queues": broker.budget.used_bytes,
+            "topics": topics,
+            "suspended": shared.suspended.octets,
+        }
+
     watermarks = Watermarks(
         broker,
         store,
@@ -33,7 +62,9 @@ def watch_room(
         str(config.state_directory),
         disk_terms(config),
         shared.memory,
-        shared.unfinished_bytes,
+        sample,
+        shared.outgoing,
+        others,
     )
     broker.services[MANAGEMENT].register(EntityType("watermark", watermarks.rows))
     watermarks.start()

@@ -146,9 +146,13 @@ class Outbound:
         if room <= 0:
             return 0
         limits = frontend.limits
-        if self._bytes >= limits.unsettled_bytes:
+        held = self._bytes
+        if held >= limits.unsettled_bytes:
             return 0
         free = limits.unsettled - len(link.unsettled)
+        outgoing = frontend.shared.outgoing
+        if outgoing.is_pressed:
+            free = min(free, outgoing.room(held, len(link.unsettled)))
         return room if room < free else max(0, free)
 
     def deliver(self, entries: Sequence[Entry]) -> None:
@@ -597,6 +601,11 @@ class Outbound:
             self._frontend.settle(self, back, RELEASED)
 
     # -- the end ---------------------------------------------------------------------------------
+
+    @property
+    def held_bytes(self) -> int:
+        """Octets in memory of the messages that have no outcome."""
+        return self._bytes
 
     @property
     def _orphaned(self) -> Any:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from amqproute import conditions
@@ -16,7 +16,15 @@ from amqproute.wire.amqp10.link import Link
 if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
 
-__all__ = ["detach_named", "link_rows", "suspended_row"]
+__all__ = ["consumers_of", "detach_named", "link_rows", "suspended_row"]
+
+
+def consumers_of(frontends: Iterable[Frontend]) -> Iterator[Outbound]:
+    """Iterate over the links on which connections send."""
+    for frontend in frontends:
+        for link in frontend.links.attached:
+            if isinstance(link.context, Outbound):
+                yield link.context
 
 
 def link_rows(frontend: Frontend) -> Iterator[dict[str, Any]]:
@@ -46,6 +54,7 @@ def link_rows(frontend: Frontend) -> Iterator[dict[str, Any]]:
         row["node"] = getattr(node, "name", None)
         if isinstance(context, Outbound):
             row["copies"] = context.copies
+            row["unsettled-octets"] = context.held_bytes
         yield row
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import HeldMemory
+from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
 from amqproute.frontends.contract import Contracts
@@ -45,7 +46,8 @@ class Shared:
         serves: whether the host name of an open is one of ours (A-16).
         suspended: links that are detached and may come back.
         strangers: keeps those who are not let in from filling the log.
-        memory: octets of messages on their way, of all connections.
+        memory: octets of messages on their way in, of all connections.
+        outgoing: octets of messages that receivers hold, and how much each of them may.
         contracts: what each peer and user may ask of us; None: nobody has any.
         when_peer: called with the domains a peer has proved, when it opens.
         when_seen: called with (step, remote, who, code, words, probe) for probes that open, and
@@ -68,12 +70,14 @@ class Shared:
     contracts: Contracts | None = None
     is_stopping: bool = False
     memory: HeldMemory = field(init=False)
+    outgoing: OutgoingMemory = field(init=False)
     suspended: SuspendedLinks = field(init=False)
     strangers: Sparing = field(init=False)
 
     def __post_init__(self) -> None:
         self.strangers = Sparing(self.seconds, MOST_TOLD)
         self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
+        self.outgoing = OutgoingMemory(self.limits.memory_bytes)
         self.broker.gate.watch(self._gate_changed)
         self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)
 

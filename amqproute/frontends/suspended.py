@@ -297,6 +297,11 @@ class SuspendedLinks:
         """Deliveries whose state is kept."""
         return self._deliveries
 
+    @property
+    def octets(self) -> int:
+        """Octets in memory of the messages among these."""
+        return self._octets
+
     def rows(self) -> list[dict[str, Any]]:
         """Return what an operator wants to know, for the management node."""
         now = self._clock.seconds()

@@ -132,6 +132,11 @@ class Destination:
         return self._session.in_flight if self._session is not None else 0
 
     @property
+    def held_bytes(self) -> int:
+        """Octets in memory of these."""
+        return self._share.octets
+
+    @property
     def session(self) -> PeerSession | None:
         """The open session, if there is one."""
         return self._session

@@ -259,6 +259,10 @@ class Relay:
         """Nothing is in flight to anybody."""
         return all(destination.is_quiet for destination in self.destinations.values())
 
+    def allow_part(self, part_bytes: int) -> None:
+        """Let no destination hold more than this in memory (`broker.outgoing`)."""
+        self._terms.part_bytes = part_bytes
+
     @property
     def is_closed(self) -> bool:
         """There is no connection to any peer."""

@@ -69,7 +69,9 @@ class Share:
     def of(self, count: int) -> int:
         """Return how many of so many messages may be sent now."""
         left = self._messages_left
-        octets = min(self._bytes_left, self._terms.window_bytes - self.octets)
+        terms = self._terms
+        window = min(terms.window_bytes, terms.part_bytes)
+        octets = min(self._bytes_left, window - self.octets)
         if left <= 0 or octets <= 0:
             return 0  # the next turn comes, or an outcome
         mean = self._mean

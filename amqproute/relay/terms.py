@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
+from amqproute.broker.outgoing import UNBOUNDED
 from amqproute.broker.rate import Rate
 from amqproute.relay.schedule import Schedule
 from amqproute.values import NextHop
@@ -32,6 +33,8 @@ class RelayTerms:
         settle_seconds: a peer that leaves a delivery without an outcome for so long is stuck.
         connects_per_second: over all destinations.
         rate: the most that goes to a hop in a second.
+        part_bytes: what memory allows one destination of `window_bytes` now; worked out while the
+            daemon runs (`broker.outgoing`), not configured.
     """
 
     schedule: Schedule = field(default_factory=Schedule)
@@ -42,6 +45,7 @@ class RelayTerms:
     settle_seconds: float = 120.0
     connects_per_second: float = 50.0
     rate: Callable[[NextHop], Rate] = _unlimited
+    part_bytes: int = UNBOUNDED
 
     def adopt(self, other: RelayTerms) -> None:
         """Take over everything from other terms."""

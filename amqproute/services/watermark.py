@@ -14,7 +14,8 @@ closed or opened:
 * **max-bytes**: the store holds more than `store.max-bytes`.
 * **store**: a commit failed for want of room, or the disk failed. It is tried again after a
   second, later after up to `LONGEST_SECONDS`: a quota is not seen in the figures of a file system.
-* **memory**: see `broker.floodgate.HeldMemory`.
+* **memory**: see `broker.floodgate.HeldMemory`. What receivers hold is none of the gate's
+  business: `broker.outgoing`.
 
 Each opens only when there is a tenth more room than where it closed (for max-bytes and memory: a
 tenth and a quarter less is used), so it does not flutter. The log has one line for each change,
@@ -23,7 +24,7 @@ with the queues that hold most.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,6 +34,7 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import DISK, MAX_BYTES, MEMORY, STORE, Floodgate, HeldMemory
+from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
 
@@ -45,6 +47,8 @@ FIRST_SECONDS: Final = 1.0
 LONGEST_SECONDS: Final = 30.0
 WELL_SECONDS: Final = 60.0
 """How long the store has to write before the next failure is a first one."""
+OUTGOING: Final = "outgoing"
+"""The mark that closes nothing for publishers: what receivers hold."""
 LARGEST: Final = 3
 """Queues that are named in the log."""
 USUAL_FLOOR: Final = 1 << 30
@@ -87,6 +91,8 @@ class Watermarks:
         terms: see `DiskTerms`.
         memory: what is on its way.
         sample: counts what stands in memory and is not counted by `memory` as it comes.
+        outgoing: what receivers hold.
+        others: octets of messages in memory that have bounds of their own, by where they are.
 
     Attributes:
         terms: replaced on a reload.
@@ -104,6 +110,8 @@ class Watermarks:
         terms: DiskTerms,
         memory: HeldMemory,
         sample: Callable[[], int] = lambda: 0,
+        outgoing: OutgoingMemory | None = None,
+        others: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._broker = broker
         self._store = store
@@ -111,6 +119,9 @@ class Watermarks:
         self._directory = directory
         self._memory = memory
         self._sample = sample
+        self._outgoing = OutgoingMemory() if outgoing is None else outgoing
+        self._others = others
+        self._was_pressed = False
         self._gate: Floodgate = broker.gate
         self._call: Any = None
         self._is_measuring = False
@@ -144,6 +155,7 @@ class Watermarks:
         )
         self._memory.sampled_bytes = self._sample()
         self._memory.look()
+        self._look_at_outgoing()
         self._look_at_store()
         if self._is_measuring:
             return  # the writer is busy with a commit, or the disk hangs
@@ -198,6 +210,26 @@ class Watermarks:
             )
         elif not most or room.used <= most - most // 10:
             self._gate.open(MAX_BYTES)
+
+    def _look_at_outgoing(self) -> None:
+        """Say once when receivers are held back, and when they are not any more."""
+        outgoing = self._outgoing
+        if outgoing.is_pressed == self._was_pressed:
+            return
+        self._was_pressed = outgoing.is_pressed
+        if not outgoing.is_pressed:
+            self.log.info("receivers may hold as much as before")
+            return
+        self.log.warn(
+            "receivers hold {used} of messages that they have not settled ({by}), limits.memory is "
+            "{limit}: until they settle, each of these {holders} gets no more than {part}; "
+            "`amqproute link ls` shows what is unsettled",
+            used=octets(outgoing.used_bytes),
+            by=", ".join(f"{name} {octets(size)}" for name, size in outgoing.by.items()),
+            limit=octets(outgoing.limit_bytes),
+            holders=outgoing.holders,
+            part=octets(outgoing.part_bytes),
+        )
 
     def _look_at_store(self) -> None:
         now = self._clock.seconds()
@@ -283,7 +315,35 @@ class Watermarks:
                     "reusable": room.reusable,
                     "used": room.used,
                 }
+            elif name == MEMORY:
+                row["parts"] = self._parts()
             yield row
+        outgoing = self._outgoing
+        yield {
+            "name": OUTGOING,
+            "type": "watermark",
+            "state": "pressed" if outgoing.is_pressed else "open",
+            "level": outgoing.used_bytes,
+            "limit": outgoing.limit_bytes or None,
+            "opens-at": outgoing.limit_bytes // 2 or None,
+            "reason": (
+                f"each of {outgoing.holders} receivers gets no more than "
+                f"{octets(outgoing.part_bytes)} until it settles"
+                if outgoing.is_pressed
+                else ""
+            ),
+            "parts": dict(outgoing.by),
+        }
+
+    def _parts(self) -> dict[str, int]:
+        """Return what fills memory with messages, in octets; not all of it counts here."""
+        memory = self._memory
+        return {
+            "arriving": memory.sampled_bytes,
+            "to-disk": memory.held_bytes,
+            **self._outgoing.by,
+            **self._others(),
+        }
 
 
 def again(floor: int) -> int:

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.floodgate import DISK, MAX_BYTES, MEMORY, STORE, HeldMemory
 from amqproute.errors import StoreError
-from amqproute.services.watermark import DiskTerms, Watermarks, octets
+from amqproute.services.watermark import OUTGOING, DiskTerms, Watermarks, octets
 from amqproute.store.records import Room
 from tests.support.fakes import KeptStore, make_broker, node
 
@@ -153,7 +153,7 @@ class WatermarkTests(SynchronousTestCase):
         """Operators see level, limit and state of each."""
         self.see(GIB - 1)
         rows = {row["name"]: row for row in self.marks.rows()}
-        self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE])
+        self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE, OUTGOING])
         self.assertEqual(rows[DISK]["state"], "closed")
         self.assertEqual((rows[DISK]["level"], rows[DISK]["limit"]), (GIB - 1, GIB))
         self.assertIn("store.min-free", rows[DISK]["reason"])
