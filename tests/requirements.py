@@ -1409,7 +1409,16 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.services.test_management.ManagementTests.test_reply_to_has_to_be_usable",
     ),
     "G-22": (
+        "tests.services.test_moving.BatchTests.test_all_or_nothing",
+        "tests.services.test_moving.BatchTests.test_in_a_batch",
+        "tests.services.test_moving.RequestTests.test_copy",
+        "tests.services.test_moving.RequestTests.test_duplicates",
+        "tests.services.test_moving.RequestTests.test_filter_and_limit",
+        "tests.services.test_moving.RequestTests.test_move",
+        "tests.services.test_moving.RequestTests.test_refused",
+        "tests.services.test_moving.RequestTests.test_store_fails",
         "tests.integration.test_management.QueueCommandTests.test_life",
+        "tests.integration.test_management.QueueCommandTests.test_move_and_copy",
         "tests.services.test_inventory.CommandTests.test_purge",
     ),
     "G-23": (

@@ -239,7 +239,7 @@ class Binding:
             account = None if entry.charge is None else entry.charge[0]
             origin = Origin(ANONYMOUS_PRINCIPAL, container_id=entry.origin or "", account=account)
             try:
-                self._find().put(self._as_it_leaves(entry, batch.now_ms), batch, origin)
+                self._find().put(leaving(entry, batch.now_ms), batch, origin)
             except ResourceLimitExceeded as error:
                 self._wait(str(error))
                 source.release([entry])
@@ -257,20 +257,6 @@ class Binding:
     def holds(self) -> Sequence[Entry]:
         """See `IConsumer.holds`: what it is handed is settled at once."""
         return ()
-
-    def _as_it_leaves(self, entry: Entry, now_ms: int) -> Message:
-        message = entry.message
-        if entry.expires_ms and message.header.ttl is not None:
-            # Its ttl would begin anew otherwise.
-            return Message(
-                b"".join(
-                    message.for_delivery(
-                        entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
-                    )
-                ),
-                message.rest,
-            )
-        return message
 
     def _refuse(self, source: Queue, entry: Entry, error: AmqpError, batch: Batch) -> None:
         self.refused += 1
@@ -316,4 +302,16 @@ class Binding:
         )
 
 
-__all__ = ["Binding", "BindingDeclaration", "Mode"]
+def leaving(entry: Entry, now_ms: int) -> Message:
+    """Return the message of an entry as another node here gets it: with what is left of its ttl."""
+    message = entry.message
+    if entry.expires_ms and message.header.ttl is not None:
+        # It would begin anew otherwise.
+        parts = message.for_delivery(
+            entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
+        )
+        return Message(b"".join(parts), message.rest)
+    return message
+
+
+__all__ = ["Binding", "BindingDeclaration", "Mode", "leaving"]

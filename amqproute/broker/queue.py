@@ -742,8 +742,20 @@ class Queue:
         self._removal.expire(entries, batch, error)
 
     def moved_picked(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Archive picked entries that stand on another node within the same batch."""
+        """Archive picked entries that stand on another node within the same batch.
+
+        If the store does not take it, they are available again.
+        """
         self._removal.archive(entries, batch)
+        batch.join(_Moved(self, entries))
+
+    def not_moved(self, entries: Sequence[Entry]) -> None:
+        """Undo `moved_picked`: the store did not take it."""
+        if self._accounts:
+            self._accounts.back(entries)
+        if self._once is not None:
+            self._once.back(entries)
+        self._settlement.back(entries)
 
     def put_back(self, entries: Sequence[Entry]) -> None:
         """Undo `pick` and `moved_picked`: their batch could not be committed."""
@@ -792,6 +804,23 @@ class Queue:
     def _in_memory(self) -> Iterator[Entry]:
         yield from self._levels.entries()
         yield from self._deferral.entries()
+
+
+class _Moved:
+    """Told by a batch that it was not committed: what was moved stays."""
+
+    __slots__ = ("_entries", "_queue")
+
+    def __init__(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        self._queue = queue
+        self._entries = entries
+
+    def arrived(self, _: object) -> None:
+        """Nothing: they have gone."""
+
+    def not_arrived(self, _: object) -> None:
+        """They are here again."""
+        self._queue.not_moved(self._entries)
 
 
 def discard(

@@ -12,6 +12,7 @@ The text has one command on a line; empty lines, and lines that begin with ``#``
     delete queue|topic|link|alias NAME [with OPTIONS]   if-empty=true, if-unused=true
     query TYPE [NAME] [with OPTIONS]                    TYPE as in a QUERY
     purge queue NAME
+    move|copy messages QUEUE TARGET [with OPTIONS]      filter="...", limit=NUMBER
 
 ``OPTIONS`` is ``key=value`` and commas between; the keys of a node are those of the configuration.
 A value is a word, a number, ``true``, ``false``, ``null``, a text in double quotes, or several of
@@ -62,7 +63,7 @@ NOT_IMPLEMENTED: Final = 501
 FULL: Final = 507
 
 OPERATIONS: Final = (
-    "CREATE", "ASSERT", "READ", "UPDATE", "RENAME", "DELETE", "QUERY", "PURGE"
+    "CREATE", "ASSERT", "READ", "UPDATE", "RENAME", "DELETE", "QUERY", "PURGE", "MOVE", "COPY"
 )  # fmt: skip
 """What a command can be."""
 
@@ -92,7 +93,7 @@ class Command:
         kind: ``queue``, ``topic``, ``link``, ``alias``, or another entity type of a query.
         name: what it is about; empty for a query without one.
         arguments: options or attributes; for a link with ``source`` and ``target``, for an alias
-            with ``target``, for a renaming with ``new-name``.
+            with ``target``, for a renaming with ``new-name``, for a move or copy with ``target``.
         or_assert: what exists as it should be is as good as created.
     """
 
@@ -116,6 +117,7 @@ start: _CREATE [or_assert] NODE name [with] -> create
     | UPDATE (NODE | LINK) name with -> on_one
     | DELETE _kind name [with] -> on_one
     | PURGE NODE name -> purge
+    | (MOVE | COPY) _MESSAGES name name [with] -> take
     | _RENAME _kind name name -> rename
     | _QUERY name [name] [with] -> query
 _kind: NODE | LINK | ALIAS
@@ -133,6 +135,9 @@ ASSERT.2: /assert(?=\s|$)/i
 UPDATE.2: /update(?=\s|$)/i
 DELETE.2: /delete(?=\s|$)/i
 PURGE.2: /purge(?=\s|$)/i
+MOVE.2: /move(?=\s|$)/i
+COPY.2: /copy(?=\s|$)/i
+_MESSAGES.2: /messages(?=\s|$)/i
 _RENAME.2: /rename(?=\s|$)/i
 _QUERY.2: /query(?=\s|$)/i
 _OR.2: /or(?=\s|$)/i
@@ -147,7 +152,8 @@ WORD: /[^\s,="\[\]]+/
 
 _EXPECTED: Final = {
     "_CREATE": "create", "ASSERT": "assert", "UPDATE": "update", "DELETE": "delete",
-    "PURGE": "purge", "_RENAME": "rename", "_QUERY": "query",
+    "PURGE": "purge", "MOVE": "move", "COPY": "copy", "_MESSAGES": "messages",
+    "_RENAME": "rename", "_QUERY": "query",
     "_OR": "or assert", "_WITH": "with", "NODE": "queue or topic",
     "LINK": "link", "ALIAS": "alias", "WORD": "a name or value", "EQUAL": "=", "COMMA": "a comma",
     "RSQB": "]", "$END": "the end",
@@ -199,6 +205,11 @@ class _Builder(Transformer[Token, Command]):
 
     def purge(self, found: list[Any]) -> Command:
         return Command("PURGE", _kind(found[1]), found[2])
+
+    def take(self, found: list[Any]) -> Command:
+        operation, source, target, options = found
+        given = {**(options or {}), "target": target}
+        return Command(str(operation).upper(), "queue", source, given)
 
     def rename(self, found: list[Any]) -> Command:
         kind, name, new_name = found

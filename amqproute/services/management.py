@@ -27,6 +27,8 @@ operation       does
                 for the types ``queue``, ``topic``, ``link`` (a binding) and ``alias``; options
                 are the body's entries, in the words of the configuration
 ``PURGE``       deletes what waits on a queue
+``MOVE`` ``COPY``
+                takes messages from a queue to another node (`moving`)
 ``GET-TYPES`` ``GET-OPERATIONS`` ``GET-ATTRIBUTES``
                 what there is to ask about, and how
 ==============  ==============================================================================
@@ -49,7 +51,7 @@ Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -81,6 +83,7 @@ from amqproute.services.commands import (
     read_map,
 )
 from amqproute.services.inventory import Changes, Inventory, Result
+from amqproute.services.moving import Moving
 from amqproute.services.overview import Overview, Rows
 from amqproute.services.requests import (
     Allows,
@@ -121,7 +124,7 @@ SYNONYMS: Final = ("amqp$admin",)
 MAX_ROWS: Final = 1000
 """Rows of one reply, whatever ``count`` asks for."""
 
-_CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE")
+_CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE", "MOVE", "COPY")
 _KINDS: Final = ("queue", "topic", "link", "alias")
 
 
@@ -190,6 +193,10 @@ class ManagementService:
             "GET-ATTRIBUTES": self._get_attributes,
         }
         self._does = {} if inventory is None else _functions(inventory)
+        self._moving = Moving(broker, now_ms)
+        if inventory is not None:
+            self.operations |= {"MOVE": self._take, "COPY": self._take}
+            self._does |= {(does, "node"): self._moving.later for does in ("MOVE", "COPY")}
         overview = self._overview = Overview(broker, inventory, now_ms, destinations, links)
         self.register(EntityType("queue", overview.queues))
         self.register(EntityType("topic", overview.topics))
@@ -297,6 +304,19 @@ class ManagementService:
             facts = {"messages": count, "acquired": relay_queue.acquired}
             return Reply.of(OK, f"{count} messages would be deleted", facts)
         return operation(request)
+
+    def _take(self, request: Request) -> Reply | Deferred[Reply]:
+        """Move or copy messages."""
+        given = {"type": "queue", **request.properties, "attributes": request.body}
+        try:
+            command = read_map(given)
+            self._require_right(command, request.principal)
+            taken = self._moving.now(command, str(request.principal))
+        except Refused as refused:
+            return Reply.of(refused.status, refused.words, refused.attributes)
+        return taken.addCallback(
+            lambda result: Reply.of(result.status, result.words, result.attributes)
+        )
 
     def change(self, request: Request, changes: Changes | None) -> Reply:
         """Carry a single command out."""
@@ -483,7 +503,7 @@ _FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed"
 Function = Callable[[Command, Changes], Result]
 
 
-def _functions(inventory: Inventory) -> Mapping[tuple[str, str], Function]:
+def _functions(inventory: Inventory) -> dict[tuple[str, str], Function]:
     """Return what can be done to which kind of thing."""
     return {
         ("CREATE", "node"): inventory.create_node,

@@ -130,6 +130,29 @@ class QueueCommandTests(ManagementCase):
                 self.assertIn(part, done.stderr, args)
             self.assertIn("next: ", done.stderr, args)
 
+    def test_move_and_copy(self) -> None:
+        """Dead letters go back to where they were, some of them (G-22)."""
+        run = self.amqproute
+        run("batch", stdin="create queue dead\ncreate queue again with capacity=3\n")
+        self.publish("dead", 5)
+        done = run("queue", "move", "dead", "again", "--limit", "2", "--dry-run")
+        self.assertEqual(done.stdout, "2 messages would be moved\n")
+        self.assertEqual(run("queue", "move", "dead", "again", "--limit", "2").stdout,
+                         "2 messages moved\n")  # fmt: skip
+        self.assertEqual((self.depth("dead"), self.depth("again")), (3, 2))
+        done = run("queue", "copy", "dead", "again", "--where", "amqp.durable = TRUE", code=1)
+        self.assertEqual(done.stdout, "1 messages copied\n")
+        self.assertIn("the rest stays on dead: queue again is full: 3 messages", done.stderr)
+        self.assertEqual((self.depth("dead"), self.depth("again")), (3, 3))
+        run("queue", "move", "dead", "again", "--where", "amqp.subject = 'x'", code=1)
+        self.assertIn("management.404", run("queue", "move", "dead", "gone", code=1).stderr)
+        done = run("batch", stdin="create queue last\nmove messages dead last\n")
+        self.assertIn("2: 200 up to 3 messages are being moved", done.stdout)
+        until(lambda: self.depth("last") == 3, "moved in the background")
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual([self.depth(name) for name in ("dead", "again", "last")], [0, 3, 3])
+
     def test_or_assert(self) -> None:
         """Twice the same is no mistake, something else is."""
         make = ["queue", "create", "same", "--or-assert", "--option"]

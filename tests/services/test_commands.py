@@ -70,6 +70,11 @@ class GrammarTests(SynchronousTestCase):
             ("query queue with kind=topic", Command("QUERY", "queue", "", {"kind": "topic"})),
             ('query queue "with"', Command("QUERY", "queue", "with")),
             ("purge queue a", Command("PURGE", "queue", "a")),
+            ("move messages a b", Command("MOVE", "queue", "a", {"target": "b"})),
+            (
+                'copy messages a b with filter="n = 1", limit=7',
+                Command("COPY", "queue", "a", {"filter": "n = 1", "limit": 7, "target": "b"}),
+            ),
         ):
             self.assertEqual(one(text), wanted, text)
 
@@ -96,6 +101,8 @@ class GrammarTests(SynchronousTestCase):
             ("create queue a with x=1,x=2", "'x' is given twice"),
             ('create queue "a', "character 14"),
             ("update alias a with x=1", "found alias"),
+            ("move queue a b", "found queue, expected messages"),
+            ("move messages a", "found the end, expected a name or value"),
         ):
             error = refused(text)
             self.assertEqual(error.status, 400)

@@ -37,6 +37,7 @@ def batch(
         assert|update|delete queue|topic|link NAME [with OPTIONS]
         rename queue|topic|link|alias NAME NEW-NAME
         purge queue NAME
+        move|copy messages QUEUE TARGET [with filter="...", limit=NUMBER]
         query TYPE [NAME] [with OPTIONS]
     """
     text = file.read()

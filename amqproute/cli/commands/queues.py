@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +11,10 @@ import click
 import yaml
 
 from amqproute.cli import render
-from amqproute.cli.commands.asking import carry_out, entities, entity
+from amqproute.cli.commands.asking import carry_out, entities, entity, go_through
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import age, message_rows, message_table
-from amqproute.cli.refusal import USAGE, Refusal
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 
 __all__ = ["queue"]
 
@@ -242,6 +242,86 @@ def purge(
     count = facts.get("messages", 0)
     words = "would be deleted" if dry_run else "are being deleted"
     _tell(facts, as_json, f"{name}: {count} messages {words}")
+
+
+def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add what `move` and `copy` have in common."""
+    for add in (
+        json_option,
+        access_options,
+        click.option("--dry-run", is_flag=True, help="Only count them."),
+        click.option("--limit", type=click.IntRange(1), help="No more than so many."),
+        click.option(
+            "--where",
+            metavar="SQL",
+            default="",
+            help="Those that a selector fits, as in --where \"color = 'red'\".",
+        ),
+        click.argument("target"),
+        click.argument("name"),
+    ):
+        command = add(command)
+    return command
+
+
+@queue.command("move")
+@_taking
+def move(name: str, target: str, **given: Any) -> int:
+    """Move the messages that wait on the queue NAME to the node TARGET of this daemon.
+
+    Dead letters that are to be tried again, for instance. Those in consumers' hands stay, and so
+    do those that TARGET does not take. Exits with 1 if there was nothing to move, or if any stayed.
+    """
+    return _take("MOVE", "moved", name, target, **given)
+
+
+@queue.command("copy")
+@_taking
+def copy(name: str, target: str, **given: Any) -> int:
+    """Copy the messages that wait on the queue NAME to the node TARGET of this daemon.
+
+    They stay on NAME, too. A node that drops repeated message-ids (duplicate-policy) does so here.
+    """
+    return _take("COPY", "copied", name, target, **given)
+
+
+def _take(
+    operation: str,
+    done: str,
+    name: str,
+    target: str,
+    *,
+    where: str,
+    limit: int | None,
+    dry_run: bool,
+    url: str | None,
+    trust: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    asked: dict[str, Any] = {"target": target}
+    if where:
+        asked["filter"] = where
+    if limit is not None:
+        asked["limit"] = limit
+    if dry_run:
+        asked["dry-run"] = True
+    total: dict[str, Any] = {"messages": 0, "refused": 0, "refused-because": ""}
+
+    def told(facts: dict[str, Any]) -> bool:
+        total["messages"] += int(facts["messages"])
+        total["refused"] += int(facts["refused"])
+        total["refused-because"] = facts["refused-because"] or total["refused-because"]
+        if limit is not None:
+            asked["limit"] = limit - total["messages"]
+        return limit is None or total["messages"] < limit
+
+    go_through(Access(url, config, trust), operation, asked, told, name=name)
+    words = f"would be {done}" if dry_run else done
+    _tell({**total, "dry-run": dry_run}, as_json, f"{total['messages']} messages {words}")
+    if total["refused-because"]:
+        render.warn(f"the rest stays on {name}: {total['refused-because']}")
+    return NEGATIVE if not total["messages"] or total["refused-because"] else DONE
 
 
 @queue.command("shape")
