@@ -1,0 +1,868 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic journals: as brokers would write them, with faults planted where nobody else put any.
+
+A `Plan` says how many messages cross how many organizations, what happens to them in the ordinary
+way (`Rates`) and what must not happen (`Faults`). `generate` writes the journals of all of them,
+one directory for each organization, and returns what it planted. The same plan gives the same
+octets.
+
+Messages move in batches that share an instant, as they do where a commit or a disposition covers
+many of them, so each batch becomes a few runs and not many records: that is also why ten million
+events take a minute. A broker's runs wait in a heap until no later batch can come before them;
+what is written is in the order of time.
+
+Entries are known to be alive when their beginning has been written and their end has not; the
+stock records are made of that, once an hour of the journal's time. What a fault changes is changed
+in the runs, never in the stock, except where the stock is what is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import heapq
+import multiprocessing
+import random
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from amqproute.journal import record
+from amqproute.journal.record import Kind
+
+__all__ = ["Fault", "Faults", "Plan", "Planted", "Rates", "generate"]
+
+SECOND: Final = 1_000_000
+"""Microseconds."""
+
+QUIET_SECONDS: Final = 900
+"""No ordinary batch begins so shortly before the end: by then everything has come to rest."""
+
+LONGEST_DELAY: Final = 600.0
+_JITTER: Final = 4096
+QUEUE: Final = "orders"
+DEAD_LETTERS: Final = "amqp$dead-letter"
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What happens in the ordinary way, as a share of the messages, 0.0 to 1.0.
+
+    Attributes:
+        two_hops: go over a third organization's broker.
+        deferred: are put off once by the next hop, and taken at the second attempt.
+        delayed: wait up to `LONGEST_DELAY` for their next hop.
+        expired: come to the end of their time in the first relay queue, with a report.
+        rejected: are refused by the consumer, and nothing keeps them.
+        dead_lettered: cannot be delivered, and are kept as dead letters.
+        suppressed: are sent twice by the previous hop, and taken once.
+    """
+
+    two_hops: float = 0.2
+    deferred: float = 0.005
+    delayed: float = 0.002
+    expired: float = 0.0005
+    rejected: float = 0.0005
+    dead_lettered: float = 0.0005
+    suppressed: float = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What must not happen: how many of each are planted.
+
+    Attributes:
+        lost: the sender wrote that the next hop took it, which knows nothing of it.
+        duplicated: the next hop took it, and gave it out, twice.
+        changed: the next hop has another digest.
+        unknown: the next hop has it from an entry that the sender never had.
+        in_flight: no fault: at the cut one side has written its part and the other has not.
+        vanished: in a queue, and then nowhere.
+        unexplained: given out of a queue that it never came to.
+        ended_twice: given out twice by the same broker, having come once.
+        came_back: in a stock after its end.
+        gap: hand-overs whose records the next hop could not write, and said so.
+    """
+
+    lost: int = 0
+    duplicated: int = 0
+    changed: int = 0
+    unknown: int = 0
+    in_flight: int = 0
+    vanished: int = 0
+    unexplained: int = 0
+    ended_twice: int = 0
+    came_back: int = 0
+    gap: int = 0
+
+    @classmethod
+    def at(cls, transfers: int, **shares: float) -> Faults:
+        """Give numbers for shares of so many transfers: ``Faults.at(10_000, lost=0.001)``."""
+        return cls(**{name: round(share * transfers) for name, share in shares.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to generate.
+
+    Attributes:
+        transfers: messages that clients publish, each for another organization. One over one hop
+            makes four events.
+        seed: everything else follows from it.
+        organizations: their domains; between the first two the faults are planted.
+        start: of the journals, in seconds since the epoch.
+        seconds: what time they cover.
+        rates: what happens in the ordinary way.
+        faults: what is planted.
+        offsets: seconds that an organization's clock is ahead, by domain.
+        segment_bytes: a segment is closed that has grown so large,
+        segment_seconds: or is so old.
+        stock_seconds: between two records of what the queues hold.
+        processes: how many share the work. Each takes a part of the time, and its brokers begin a
+            journal and a store of their own, as after a restore.
+    """
+
+    transfers: int
+    seed: int = 1
+    organizations: tuple[str, ...] = ("alpha.example", "beta.example", "gamma.example")
+    start: int = 1_795_305_600  # 2026-11-22T00:00:00Z
+    seconds: int = 86_400
+    rates: Rates = Rates()
+    faults: Faults = Faults()
+    offsets: Mapping[str, float] = field(default_factory=dict)
+    segment_bytes: int = 64 * 1024 * 1024
+    segment_seconds: int = 3600
+    stock_seconds: int = 3600
+    processes: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One fault, and the two ends of the hop it is on.
+
+    Attributes:
+        kind: name of a field of `Faults`.
+        message_id: as in the records; None where there is none.
+        sender: domain of the broker that handed over.
+        receiver: domain of the next hop; the broker itself for what happens within one.
+        stream: with `entry`, the message at the sender; at the broker itself for the rest.
+        entry: see `stream`.
+    """
+
+    kind: str
+    message_id: str | None
+    sender: str
+    receiver: str
+    stream: str
+    entry: int
+
+
+@dataclass(slots=True)
+class Planted:
+    """What was generated.
+
+    Attributes:
+        journals: directory of the journal, by domain.
+        faults: all of them, those in flight and in a gap too.
+        fates: how many messages came to which end, what was planted and reports left out.
+        events: records that were written.
+    """
+
+    journals: dict[str, Path]
+    faults: list[Fault] = field(default_factory=list)
+    fates: Counter[str] = field(default_factory=Counter)
+    events: int = 0
+
+    def of(self, kind: str) -> list[Fault]:
+        """Return the faults of a kind."""
+        return [fault for fault in self.faults if fault.kind == kind]
+
+
+def generate(plan: Plan, directory: Path) -> Planted:
+    """Write the journals of a plan.
+
+    Args:
+        plan: what to write.
+        directory: gets a directory for each organization, named after its domain, which is what
+            the daemon calls its journal: folders of days, and segments in them.
+    """
+    parts = list(_parts(plan))
+    if len(parts) == 1:
+        return _generate_part(parts[0], directory)
+    with multiprocessing.get_context("spawn").Pool(plan.processes) as pool:
+        results = pool.starmap(_generate_part, [(part, directory) for part in parts])
+    whole = results[0]
+    for planted in results[1:]:
+        whole.faults += planted.faults
+        whole.fates += planted.fates
+        whole.events += planted.events
+    return whole
+
+
+def _parts(plan: Plan) -> Iterator[Plan]:
+    """Divide a plan over its processes; what is in flight at the cut belongs to the last."""
+    count = plan.processes
+    for index in range(count):
+        shares = {
+            name: _share(number, count, index) for name, number in _numbers(plan.faults).items()
+        }
+        shares["in_flight"] = plan.faults.in_flight if index == count - 1 else 0
+        yield dataclasses.replace(
+            plan,
+            transfers=_share(plan.transfers, count, index),
+            seed=plan.seed * 1000 + index,
+            start=plan.start + plan.seconds * index // count,
+            seconds=plan.seconds // count,
+            faults=Faults(**shares),
+            processes=1,
+        )
+
+
+def _share(number: int, count: int, index: int) -> int:
+    return number * (index + 1) // count - number * index // count
+
+
+def _numbers(faults: Faults) -> dict[str, int]:
+    return dataclasses.asdict(faults)
+
+
+def _generate_part(plan: Plan, directory: Path) -> Planted:
+    return _Traffic(plan, directory).run()
+
+
+# -- what is written ---------------------------------------------------------------------------
+
+
+class _Segments:
+    """The segments of one journal: chained, closed by size and age, in folders by day."""
+
+    def __init__(self, plan: Plan, directory: Path, domain: str, random_: random.Random) -> None:
+        self.broker = f"mx1.{domain}"
+        self.domain = domain
+        self.journal = f"{random_.getrandbits(64):016x}"
+        self.stream = f"{random_.getrandbits(128):032x}"
+        self.seq = 1
+        self._directory = directory
+        self._most = plan.segment_bytes
+        self._longest = plan.segment_seconds * SECOND
+        self._hash = record.GENESIS
+        self._file: BinaryIO | None = None
+        self._octets = 0
+        self._since = 0
+
+    def write(
+        self,
+        time_us: int,
+        kind: str,
+        count: int,
+        shared: Mapping[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+    ) -> None:
+        """Append a run."""
+        if self._octets >= self._most or time_us - self._since >= self._longest:
+            self.close()
+        if self._file is None:
+            self._open(time_us)
+        self._line(time_us, kind, count, shared, columns)
+
+    def close(self) -> None:
+        """Close the segment under way."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self, time_us: int) -> None:
+        day = datetime.fromtimestamp(time_us / SECOND, UTC).date().isoformat()
+        folder = self._directory / day
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{self.broker}-{self.journal}-{self.seq:020}.jsonl"
+        self._file = (folder / name).open("wb")
+        self._octets = 0
+        self._since = time_us
+        self._line(time_us, Kind.SEGMENT, 1, {"previous": self._hash}, {})
+
+    def _line(
+        self,
+        time_us: int,
+        kind: str,
+        count: int,
+        shared: Mapping[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+    ) -> None:
+        tail = record.tail(
+            kind, self.journal, self.broker, self.domain, self.stream,
+            self.seq, count, time_us, shared, columns,
+        )  # fmt: skip
+        self._hash, line = record.chained(self._hash, tail)
+        assert self._file is not None
+        self._file.write(line)
+        self._octets += len(line)
+        self.seq += count
+
+
+@dataclass(order=True, slots=True)
+class _Run:
+    """A run that waits for its time, which is true time: no clock is wrong yet."""
+
+    time_us: int
+    turn: int
+    kind: str = field(compare=False)
+    node: str = field(compare=False)
+    count: int = field(compare=False)
+    shared: Mapping[str, Any] = field(compare=False)
+    columns: Mapping[str, Sequence[Any]] = field(compare=False)
+
+
+class _Broker:
+    """A broker: numbers entries, and writes its runs in the order of time."""
+
+    def __init__(self, plan: Plan, directory: Path, domain: str, random_: random.Random) -> None:
+        self.segments = _Segments(plan, directory / domain, domain, random_)
+        self.domain = domain
+        self.ahead_us = round(plan.offsets.get(domain, 0.0) * SECOND)
+        self.events = 0
+        self.vanished: set[int] = set()
+        self.returned: dict[str, set[int]] = {}
+        self._next = 1
+        self._runs: list[_Run] = []
+        self._live: dict[str, set[int]] = {}
+
+    @property
+    def stream(self) -> str:
+        """Names its store."""
+        return self.segments.stream
+
+    @property
+    def container(self) -> str:
+        """Its container-id."""
+        return self.segments.broker
+
+    def entries(self, count: int) -> list[int]:
+        """Number so many entries."""
+        self._next += count
+        return list(range(self._next - count, self._next))
+
+    def put(
+        self,
+        time_us: int,
+        kind: str,
+        node: str,
+        count: int,
+        shared: Mapping[str, Any],
+        columns: Mapping[str, Sequence[Any]],
+    ) -> None:
+        """Let a run be written when its time has come; `node` is where its entries are."""
+        if count:
+            turn = len(self._runs)
+            heapq.heappush(self._runs, _Run(time_us, turn, kind, node, count, shared, columns))
+
+    def write_until(self, time_us: int) -> None:
+        """Write what has happened before `time_us`."""
+        while self._runs and self._runs[0].time_us < time_us:
+            self._write(heapq.heappop(self._runs))
+
+    def write_now(self, time_us: int, kind: str, shared: Mapping[str, Any]) -> None:
+        """Write a single record, after all that has happened before `time_us`."""
+        self.write_until(time_us)
+        self.segments.write(time_us + self.ahead_us, kind, 1, shared, {})
+        self.events += 1
+
+    def stock(self, time_us: int) -> None:
+        """Write which entries every node holds."""
+        self.write_until(time_us)
+        for node, live in sorted(self._live.items()):
+            entries = sorted((live - self.vanished) | self.returned.get(node, set()))
+            shared = {"node": node, "ranges": _ranges(entries), "count": len(entries)}
+            self.write_now(time_us, Kind.STOCK, shared)
+
+    def _write(self, run: _Run) -> None:
+        self.segments.write(
+            run.time_us + self.ahead_us, run.kind, run.count, run.shared, run.columns
+        )
+        self.events += run.count
+        if run.kind in record.BEGINS:
+            self._live.setdefault(run.node, set()).update(run.columns["entry"])
+        elif run.kind in record.ENDS and run.node:
+            self._live.setdefault(run.node, set()).difference_update(run.columns["entry"])
+
+
+def _ranges(entries: Sequence[int]) -> str:
+    """Write ids as a stock record does: ``1-5 9 12-20``."""
+    parts = []
+    first = last = None
+    for entry in (*entries, None):
+        if last is not None and entry == last + 1:
+            last = entry
+            continue
+        if first is not None:
+            parts.append(str(first) if first == last else f"{first}-{last}")
+        first = last = entry
+    return " ".join(parts)
+
+
+# -- what happens ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Messages that travel together: what is true of them, and what each is."""
+
+    to: str
+    origin: str
+    id_type: str
+    ids: list[Any]
+    digests: list[str]
+    sizes: list[int]
+
+    def columns(self, places: Sequence[int]) -> dict[str, Sequence[Any]]:
+        """Return what is known of the messages at some places of the batch."""
+        if len(places) == len(self.ids):
+            return {"message_id": self.ids, "size": self.sizes, "digest": self.digests}
+        return {
+            "message_id": [self.ids[i] for i in places],
+            "size": [self.sizes[i] for i in places],
+            "digest": [self.digests[i] for i in places],
+        }
+
+
+_ON_A_HOP: Final = ("lost", "duplicated", "changed", "unknown", "gap")
+_WITHIN: Final = ("vanished", "unexplained", "ended_twice", "came_back")
+
+
+class _Traffic:
+    """The messages of one plan, batch by batch."""
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self._plan = plan
+        self._random = random.Random(plan.seed)  # noqa: S311  # a simulation
+        self._jitter = [self._random.randrange(900) for _ in range(_JITTER + record.LONGEST_RUN)]
+        domains = plan.organizations
+        self._brokers = {
+            domain: _Broker(plan, directory, domain, self._random) for domain in domains
+        }
+        self._planted = Planted({domain: directory / domain for domain in domains})
+        self._tag = hashlib.sha256(str(plan.seed).encode()).hexdigest()[:8]
+        self._count = 0
+        self._connections = 0
+
+    def run(self) -> Planted:
+        """Let everything happen, and return what was planted."""
+        plan = self._plan
+        begin = plan.start * SECOND
+        end = begin + plan.seconds * SECOND
+        for broker in self._brokers.values():
+            broker.write_now(begin, Kind.START, {})
+        lengths = self._lengths()
+        faults = self._places_of_faults(len(lengths))
+        step = max(1, (end - begin - QUIET_SECONDS * SECOND) // max(1, len(lengths)))
+        stocks_at = begin + plan.stock_seconds * SECOND
+        for index, length in enumerate(lengths):
+            now = begin + SECOND + index * step
+            while now >= stocks_at:
+                self._stock(stocks_at)
+                stocks_at += plan.stock_seconds * SECOND
+            for broker in self._brokers.values():
+                broker.write_until(now)
+            self._batch(now, length, faults.get(index, ()))
+        self._stock(end - 120 * SECOND)
+        self._finish(end)
+        return self._planted
+
+    def _finish(self, end: int) -> None:
+        if self._plan.faults.in_flight:
+            self._cut(end - 10 * SECOND)
+        for broker in self._brokers.values():
+            broker.write_until(end)
+            if not self._plan.faults.in_flight:
+                broker.stock(end)
+                broker.write_now(end, Kind.STOP, {})
+            broker.segments.close()
+            self._planted.events += broker.events
+
+    def _stock(self, time_us: int) -> None:
+        for broker in self._brokers.values():
+            broker.stock(time_us)
+
+    def _lengths(self) -> list[int]:
+        """Say how many messages each batch has: many are full, as under load, the rest are not."""
+        lengths = []
+        left = self._plan.transfers
+        while left:
+            full = self._random.random() < 0.7
+            length = record.LONGEST_RUN if full else self._random.randint(1, record.LONGEST_RUN)
+            lengths.append(min(left, length))
+            left -= lengths[-1]
+        return lengths
+
+    def _places_of_faults(self, batches: int) -> dict[int, list[str]]:
+        numbers = _numbers(self._plan.faults)
+        places: dict[int, list[str]] = {}
+        for kind in (*_ON_A_HOP, *_WITHIN):
+            for _ in range(numbers[kind]):
+                places.setdefault(self._random.randrange(batches), []).append(kind)
+        return places
+
+    def _cut(self, now: int) -> None:
+        """Let the journals end between the two records of a hand-over: one has one, one the other.
+
+        A message that the sender has already written off has not reached the receiver's journal,
+        whose last segments are not closed yet; one that the receiver has already taken is still
+        in the sender's queue.
+        """
+        for turn in range(self._plan.faults.in_flight):
+            sender, receiver = self._route(forced=True)
+            batch = self._messages(1, [sender, receiver])
+            entries = self._published(now, [sender, receiver], batch, [0])
+            moment = now + SECOND + turn * 1000
+            if turn % 2:
+                node = f"amqp$out/{receiver.domain}"
+                self._end(
+                    moment, sender, Kind.RELAYED, node, entries,
+                    {"peer": f"peer:{receiver.domain}", "attempt": 1},
+                )  # fmt: skip
+            else:
+                shared = self._handed_over([sender, receiver], 0)
+                columns = {"from_entry": entries}
+                self._receive(moment, receiver, QUEUE, batch, [0], shared, columns)
+            self._fault("in_flight", batch.ids[0], sender, receiver, sender.stream, entries[0])
+
+    # -- one batch -----------------------------------------------------------------------------
+
+    def _batch(self, now: int, length: int, faults: Sequence[str]) -> None:
+        """Let a client publish, and follow the messages to their ends."""
+        route = self._route(forced=bool(faults))
+        batch = self._messages(length, route)
+        places: Sequence[int] = range(length)
+        entries = self._published(now, route, batch, places)
+        places, entries = self._expire(now, route, batch, places, entries)
+        self._forward(now, route, 0, batch, places, entries, faults)
+
+    def _route(self, *, forced: bool) -> list[_Broker]:
+        domains = self._plan.organizations
+        if forced:
+            chosen = self._random.sample(domains[:2], 2)
+        else:
+            over = len(domains) > 2 and self._random.random() < self._plan.rates.two_hops
+            chosen = self._random.sample(domains, 3 if over else 2)
+        return [self._brokers[domain] for domain in chosen]
+
+    def _messages(self, length: int, route: Sequence[_Broker]) -> _Batch:
+        kind = self._random.random()
+        first = self._count
+        self._count += length
+        ids: list[str]
+        if kind < 0.8:
+            id_type = "string"
+            ids = [f"{self._tag}-{n}" for n in range(first, first + length)]
+        elif kind < 0.9:
+            id_type = "ulong"
+            high = int(self._tag, 16) << 32
+            ids = [str(high + n) for n in range(first, first + length)]
+        else:
+            id_type = "uuid"
+            high = int(self._tag, 16) << 96
+            ids = [str(uuid.UUID(int=high + n)) for n in range(first, first + length)]
+        digits = self._random.randbytes(32 * length).hex()
+        digests = [digits[i : i + 64] for i in range(0, 64 * length, 64)]
+        base = int(self._random.lognormvariate(7.0, 1.0))
+        sizes = [base + each for each in self._some_jitter(length)]
+        to = f"{QUEUE}@{route[-1].domain}"
+        return _Batch(to, route[0].domain, id_type, ids, digests, sizes)
+
+    def _some_jitter(self, length: int) -> list[int]:
+        at = self._random.randrange(_JITTER)
+        return self._jitter[at : at + length]
+
+    def _chosen(self, rate: float, places: Sequence[int]) -> set[int]:
+        """Choose some of a batch."""
+        expected = rate * len(places)
+        number = int(expected) + (self._random.random() < expected % 1.0)
+        return set(self._random.sample(places, number)) if number else set()
+
+    def _published(
+        self, now: int, route: Sequence[_Broker], batch: _Batch, places: Sequence[int]
+    ) -> list[int]:
+        self._connections += 1
+        shared = {"sender": "user:ann", "connection": f"c{self._connections}", "link": "publish"}
+        broker, node = route[0], f"amqp$out/{route[1].domain}"
+        return self._receive(now, broker, node, batch, places, shared, {})
+
+    def _receive(
+        self, now: int, broker: _Broker, node: str, batch: _Batch, places: Sequence[int],
+        shared: Mapping[str, Any], columns: Mapping[str, Sequence[Any]],
+    ) -> list[int]:  # fmt: skip
+        entries = broker.entries(len(places))
+        every = {
+            "node": node,
+            "to": batch.to,
+            "origin": batch.origin,
+            "message_id_type": batch.id_type,
+            "durable": True,
+            "priority": 4,
+            "settle_us": 800 + self._random.randrange(4000),
+            **shared,
+        }
+        each = {"entry": entries, **batch.columns(places), **columns}
+        broker.put(now, Kind.RECEIVED, node, len(places), every, each)
+        return entries
+
+    def _expire(
+        self, now: int, route: Sequence[_Broker], batch: _Batch, places: Sequence[int],
+        entries: list[int],
+    ) -> tuple[Sequence[int], list[int]]:  # fmt: skip
+        """Let some come to the end of their time, and tell their sender."""
+        gone = self._chosen(self._plan.rates.expired, range(len(places)))
+        if not gone:
+            return places, entries
+        broker, node = route[0], f"amqp$out/{route[1].domain}"
+        over = [entries[i] for i in sorted(gone)]
+        later = now + 120 * SECOND
+        broker.put(later, Kind.EXPIRED, node, len(over), {"node": node}, {"entry": over})
+        reports = broker.entries(len(over))
+        broker.put(
+            later + 500, Kind.REPORTED, "reports", len(over),
+            {"node": "reports", "condition": "amqproute:expired"},
+            {"entry": reports, "parent": over},
+        )  # fmt: skip
+        self._end(later + SECOND, broker, Kind.DELIVERED, "reports", reports, {"peer": "user:ann"})
+        self._planted.fates["expired"] += len(over)
+        return _without(places, entries, gone)
+
+    def _dead_letter(
+        self, now: int, broker: _Broker, batch: _Batch, places: Sequence[int], entries: list[int]
+    ) -> tuple[Sequence[int], list[int]]:
+        """Let some be refused for good by the last hop, and be kept where they are."""
+        gone = self._chosen(self._plan.rates.dead_lettered, range(len(places)))
+        if not gone:
+            return places, entries
+        domain = batch.to.partition("@")[2]
+        node = f"amqp$out/{domain}"
+        over = [entries[i] for i in sorted(gone)]
+        copies = broker.entries(len(over))
+        later = now + SECOND
+        broker.put(
+            later, Kind.ROUTED, DEAD_LETTERS, len(over), {"node": DEAD_LETTERS},
+            {"entry": copies, "parent": over},
+        )  # fmt: skip
+        shared = {"peer": f"peer:{domain}", "condition": "amqp:not-found", "attempt": 1}
+        self._end(later, broker, Kind.DEAD_LETTERED, node, over, shared)
+        self._planted.fates["dead-lettered"] += len(over)
+        return _without(places, entries, gone)
+
+    def _end(
+        self, now: int, broker: _Broker, kind: str, node: str, entries: Sequence[int],
+        shared: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        each: dict[str, Sequence[Any]] = {"entry": entries}
+        broker.put(now, kind, node, len(entries), {"node": node, **shared}, each)
+
+    # -- one hop -------------------------------------------------------------------------------
+
+    def _forward(
+        self, now: int, route: Sequence[_Broker], hop: int, batch: _Batch, places: Sequence[int],
+        entries: list[int], faults: Sequence[str],
+    ) -> None:  # fmt: skip
+        """Hand over to the next broker, and let it go on; some are later than the others."""
+        sender, rates = route[hop], self._plan.rates
+        if hop == len(route) - 2:
+            places, entries = self._dead_letter(now, sender, batch, places, entries)
+        late = self._chosen(rates.delayed, range(len(places)))
+        put_off = self._chosen(rates.deferred, range(len(places))) - late
+        wait = 500 + int(min(self._random.lognormvariate(8.5, 1.2), 20e6))
+        groups = [(now + wait, 1, _without(places, entries, late | put_off))]
+        if late:
+            delay = int(self._random.uniform(1.0, LONGEST_DELAY / 2) * SECOND)
+            groups.append((now + delay, 1, _only(places, entries, late)))
+        if put_off:
+            back = now + wait + 3000
+            peer = route[hop + 1].domain
+            self._end(
+                back, sender, Kind.DEFERRED, f"amqp$out/{peer}", _only(places, entries, put_off)[1],
+                {"peer": f"peer:{peer}", "attempt": 1, "until": back + 60 * SECOND,
+                 "condition": "amqp:resource-limit-exceeded"},
+            )  # fmt: skip
+            groups.append((back + 60 * SECOND, 2, _only(places, entries, put_off)))
+        for moment, attempt, (some, theirs) in groups:
+            if some:
+                self._hand_over(now, moment, attempt, route, hop, batch, some, theirs, faults)
+                faults = ()
+        if faults:
+            raise ValueError("a fault found no message: plan more transfers")
+
+    def _handed_over(self, route: Sequence[_Broker], hop: int) -> dict[str, Any]:
+        """Say what the next broker writes of a hand-over."""
+        return {
+            "sender": f"peer:{route[hop].domain}",
+            "from_stream": route[hop].stream,
+            "trail": " ".join(broker.container for broker in route[: hop + 1]),
+            "level": "authenticated",
+        }
+
+    def _hand_over(
+        self, since: int, now: int, attempt: int, route: Sequence[_Broker], hop: int,
+        batch: _Batch, places: Sequence[int], entries: list[int], faults: Sequence[str],
+    ) -> None:  # fmt: skip
+        """Let the next hop take messages, with or without faults, and go on with them."""
+        sender, receiver = route[hop], route[hop + 1]
+        wire = 1500 + self._random.randrange(30_000)
+        is_last = hop == len(route) - 2
+        node = QUEUE if is_last else f"amqp$out/{route[hop + 2].domain}"
+        shared = self._handed_over(route, hop)
+        on_hop = [kind for kind in faults if kind in _ON_A_HOP]
+        taken_at = now + wire // 2
+        spoilt = self._spoil(
+            taken_at, sender, receiver, node, batch, places, entries, on_hop, shared
+        )
+        taken = [i for i in range(len(places)) if i not in spoilt] if spoilt else None
+        there = list(places) if taken is None else [places[i] for i in taken]
+        froms = entries if taken is None else [entries[i] for i in taken]
+        theirs = self._receive(
+            taken_at, receiver, node, batch, there, shared, {"from_entry": froms}
+        )
+        again = self._chosen(self._plan.rates.suppressed, froms) if froms else ()
+        receiver.put(
+            taken_at + 2 * SECOND, Kind.DUPLICATE, "", len(again),
+            {"node": node, "sender": shared["sender"], "from_stream": sender.stream},
+            {"from_entry": sorted(again)},
+        )  # fmt: skip
+        queue_us = now - since
+        sender.put(
+            now + wire, Kind.RELAYED, f"amqp$out/{receiver.domain}", len(entries),
+            {"node": f"amqp$out/{receiver.domain}", "peer": f"peer:{receiver.domain}",
+             "attempt": attempt, "wire_us": wire, "settle_us": 900},
+            {"entry": entries, "queue_us": [queue_us + j for j in self._some_jitter(len(entries))]},
+        )  # fmt: skip
+        if is_last:
+            self._deliver(now + wire, receiver, batch, there, theirs, faults)
+        else:
+            self._forward(now + wire, route, hop + 1, batch, there, theirs, ())
+
+    def _spoil(
+        self, taken_at: int, sender: _Broker, receiver: _Broker, node: str, batch: _Batch,
+        places: Sequence[int], entries: list[int], faults: Sequence[str],
+        shared: Mapping[str, Any],
+    ) -> set[int]:  # fmt: skip
+        """Plant faults on a hop; return which messages do not go the ordinary way."""
+        spoilt: set[int] = set()
+        for kind in faults:
+            free = [i for i in range(len(places)) if i not in spoilt]
+            if kind == "unknown":
+                self._plant_unknown(taken_at, sender, receiver, node, shared)
+                continue
+            if not free:
+                raise ValueError("more faults than messages: plan more transfers")
+            i = self._random.choice(free)
+            spoilt.add(i)
+            place, entry = places[i], entries[i]
+            times = {"duplicated": 2, "changed": 1}.get(kind, 0)
+            for turn in range(times):
+                own = self._receive(
+                    taken_at + turn * SECOND, receiver, node, batch, [place], shared,
+                    {"from_entry": [entry], **self._spoilt_digest(kind)},
+                )  # fmt: skip
+                at = taken_at + (turn + 5) * SECOND
+                self._end(at, receiver, Kind.DELIVERED, node, own, {"peer": "user:bob"})
+            if kind == "gap":
+                receiver.put(
+                    taken_at + 1, Kind.GAP, "", 1, {"count": 2, "words": "the disk is full"}, {}
+                )
+            self._fault(kind, batch.ids[place], sender, receiver, sender.stream, entry)
+        return spoilt
+
+    def _spoilt_digest(self, kind: str) -> dict[str, list[str]]:
+        return {"digest": [self._random.randbytes(32).hex()]} if kind == "changed" else {}
+
+    def _plant_unknown(
+        self, taken_at: int, sender: _Broker, receiver: _Broker, node: str,
+        shared: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        batch = self._messages(1, [sender, receiver])
+        [entry] = sender.entries(1)
+        own = self._receive(taken_at, receiver, node, batch, [0], shared, {"from_entry": [entry]})
+        at = taken_at + 5 * SECOND
+        self._end(at, receiver, Kind.DELIVERED, node, own, {"peer": "user:bob"})
+        self._fault("unknown", batch.ids[0], sender, receiver, sender.stream, entry)
+
+    def _fault(
+        self, kind: str, message_id: str | None, sender: _Broker, receiver: _Broker, stream: str,
+        entry: int,
+    ) -> None:  # fmt: skip
+        self._planted.faults.append(
+            Fault(kind, message_id, sender.domain, receiver.domain, stream, entry)
+        )
+
+    # -- the last broker -----------------------------------------------------------------------
+
+    def _deliver(
+        self, now: int, broker: _Broker, batch: _Batch, places: Sequence[int],
+        entries: list[int], faults: Sequence[str],
+    ) -> None:  # fmt: skip
+        refused = self._chosen(self._plan.rates.rejected, range(len(places)))
+        self._end(
+            now + 700, broker, Kind.REJECTED, QUEUE, [entries[i] for i in sorted(refused)],
+            {"peer": "user:bob", "condition": "amqp:not-allowed"},
+        )  # fmt: skip
+        self._planted.fates["rejected"] += len(refused)
+        there, left = _without(places, entries, refused)
+        kept = self._spoil_within(now, broker, batch, there, left, faults)
+        left = [each for each in left if each not in kept] if kept else left
+        wait = 1000 + int(min(self._random.lognormvariate(8.0, 1.0), 20e6))
+        broker.put(
+            now + wait, Kind.DELIVERED, QUEUE, len(left),
+            {"node": QUEUE, "peer": "user:bob", "settle_us": 700, "wire_us": 900},
+            {"entry": left, "queue_us": [wait + j for j in self._some_jitter(len(left))]},
+        )  # fmt: skip
+        self._planted.fates["delivered"] += len(left)
+
+    def _spoil_within(
+        self, now: int, broker: _Broker, batch: _Batch, places: Sequence[int],
+        entries: list[int], faults: Sequence[str],
+    ) -> set[int]:  # fmt: skip
+        """Plant what goes wrong within one broker; return the entries that are not given out."""
+        kept: set[int] = set()
+        used: set[int] = set()
+        for kind in faults:
+            if kind not in _WITHIN:
+                continue
+            if kind == "unexplained":
+                [entry] = broker.entries(1)
+                self._end(now, broker, Kind.DELIVERED, QUEUE, [entry], {"peer": "user:bob"})
+                self._fault(kind, None, broker, broker, broker.stream, entry)
+                continue
+            free = [i for i in range(len(places)) if i not in used]
+            if not free:
+                raise ValueError("more faults than messages: plan more transfers")
+            i = self._random.choice(free)
+            used.add(i)
+            if kind == "vanished":
+                kept.add(entries[i])
+                broker.vanished.add(entries[i])
+            elif kind == "ended_twice":
+                at = now + 30 * SECOND
+                self._end(at, broker, Kind.DELIVERED, QUEUE, [entries[i]], {"peer": "user:eve"})
+            else:
+                broker.returned.setdefault(QUEUE, set()).add(entries[i])
+            self._fault(kind, batch.ids[places[i]], broker, broker, broker.stream, entries[i])
+        return kept
+
+
+def _without(
+    places: Sequence[int], entries: list[int], gone: set[int]
+) -> tuple[Sequence[int], list[int]]:
+    """Leave out some positions of both."""
+    if not gone:
+        return places, entries
+    left = [i for i in range(len(places)) if i not in gone]
+    return [places[i] for i in left], [entries[i] for i in left]
+
+
+def _only(
+    places: Sequence[int], entries: list[int], kept: set[int]
+) -> tuple[Sequence[int], list[int]]:
+    """Keep some positions of both."""
+    chosen = sorted(kept)
+    return [places[i] for i in chosen], [entries[i] for i in chosen]
