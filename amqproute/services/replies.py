@@ -14,7 +14,8 @@ the node that was meant. Neither client needs to know of it.
   link has ended and ``relay.reply-grace`` is over. After a restart of the daemon that time begins
   anew; dynamic nodes have not outlived it.
 * An answer to an alias that has ended is refused: ``amqp:not-found`` with the code reply.gone, and
-  whoever answers has the usual report of that.
+  whoever answers has the usual report of that. A node whose name begins like an alias is refused in
+  the same words to who may not send there: what exists cannot be found out by asking.
 * A dynamic node's address with our domain (``qualify-dynamic``) leads back as it is, and is let in
   by the same right.
 
@@ -185,15 +186,30 @@ class ReplyPaths:
         """Return the node behind an alias; None for a name that never was like one.
 
         Raises:
-            NotFound: it has expired, or never was.
+            NotFound: it has expired, or never was: see `gone`.
         """
         alias = self.aliases.get(name)
         if alias is not None and self._is_alive(alias):
             return alias.node
-        if alias is None and (not name.startswith(REPLY_PREFIX) or self._exists(name)):
+        if alias is None and (not self.looks_like_one(name) or self._exists(name)):
             return None
-        raise NotFound(
-            f"the reply address {name[:100]!r} has expired, or never was",
+        raise self.gone(name)
+
+    @staticmethod
+    def looks_like_one(name: str) -> bool:
+        """Tell whether a name could be an alias."""
+        return name.startswith(REPLY_PREFIX)
+
+    @staticmethod
+    def gone(name: str) -> NotFound:
+        """Return the refusal of an alias that is not there.
+
+        It is that of a node with such a name too for those who may not send there: they would
+        learn from another one that the node exists.
+        """
+        return NotFound(
+            f"the reply address {name[:100]!r} has expired, or never was, and no node of that "
+            "name is open to the sender",
             info={"code": "reply.gone"},
         )
 

@@ -138,6 +138,8 @@ class TransferService:
         else:
             verb = Verb.TRANSFER if origin.is_peer else Verb.PUBLISH
             if not self.rules.allows(origin.principal, verb, node):
+                if self.replies is not None and self.replies.looks_like_one(node):
+                    raise self.replies.gone(node)
                 raise UnauthorizedAccess(f"{origin.principal} may not {verb} to {node!r}")
         self.keep(self._broker.target(node), message, batch, origin)
         if not batch.is_rehearsal:

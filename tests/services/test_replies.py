@@ -179,6 +179,33 @@ class AliasTests(ReplyCase):
         self.assertEqual(codes, ["reply.gone", "reply.gone", None, None])
         self.assertEqual(self.alpha.depth("answers"), 0)
 
+    def test_what_there_is_cannot_be_guessed(self) -> None:
+        """A node named like an alias is refused in the words of one that is not there."""
+        rules = [Rule.of(who=f"peer:{B}", node="reply-desk", allow=["transfer"]), *NO_PEERS]
+        self.alpha = House(
+            self.network, A, node("reply-desk"), node("reply-store"), rules=rules,
+            capabilities=CAPABILITIES,
+        )  # fmt: skip
+        let_reply(self.alpha)
+        peer = self.alpha.client(Principal("peer", B, frozenset({B})))
+        link = peer.sender("amqp$transfer")
+        stranger = self.alpha.client(Principal("peer", G, frozenset({G})))
+        other = stranger.sender("amqp$transfer")
+        self.run_now()
+        peer.send(link, asking(b"x", to="reply-desk", return_to=None))
+        for client, its in ((peer, link), (stranger, other)):
+            for to in ("reply-store", "reply-stare"):
+                client.send(its, asking(b"x", to=to, return_to=None))
+        self.run_now()
+        self.assertOutcomes(peer, "Rejected", "Rejected", "Accepted")
+        for updates in (peer.updates[:2], stranger.updates):
+            told = [
+                (error.condition, str(error.info), error.description.replace("store", "stare"))
+                for error in [state.error for _, state, _ in updates]
+            ]
+            self.assertEqual(told[0], told[1])
+        self.assertEqual(self.alpha.depth("reply-store"), 0)
+
     def test_left_alone(self) -> None:
         """A domain, no node of ours, a node without the right, a footer, a message that stays."""
         rules = [
