@@ -77,7 +77,11 @@ class BackOff:
         self.failures += 1
         was_dead = self.window.is_dead
         self.window.failed(concerned)
-        delay = self._terms.schedule.delay(self.failures, self._random())
+        schedule, random = self._terms.schedule, self._random()
+        if verdict.retry_after:
+            delay = schedule.asked(verdict.retry_after, random)
+        else:
+            delay = schedule.delay(self.failures, random)
         died = self.window.is_dead and not was_dead
         if died or self.failures == 1 or before not in ("", verdict.code):
             (self.log.warn if died else self.log.info)(

@@ -263,6 +263,25 @@ def row_for_code(code: str) -> Row:
     return CODES["peer.failed"]
 
 
+RETRY_AFTER: Final = (
+    "## When the peer says when to come back",
+    "",
+    "An error may have `retry-after`, a number of seconds, in its info, as our own refusals for a",
+    "contract have. From a peer that has proved who it is (`pkix`, `dane` or `pin`) it takes the",
+    "place of the back-off, where the table says that it is tried again:",
+    "",
+    "| where it stands | what waits so long |",
+    "|---|---|",
+    "| a message rejected, action retry or count | that message |",
+    "| the end of a link, session or connection | the destination, once no other host is left |",
+    "",
+    "It is at least `relay.first-retry` and at most `relay.last-retry`, whatever the peer says,",
+    "with up to a fifth more so that not all come at once. The attempt counts as failed as any",
+    "other: a destination that refuses `relay.dead-after` times in a row is dead. A call from the",
+    "peer, or an operator, ends the wait as always.",
+)
+
+
 def render() -> str:
     """Return the table as a page of documentation."""
     lines = [
@@ -296,7 +315,7 @@ def render() -> str:
             f"| `{name}` | {row.scope.value} | {row.action.value} | {row.why} |"
             for name, row in rows.items()
         ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", *RETRY_AFTER]) + "\n"
 
 
 if __name__ == "__main__":

@@ -156,9 +156,13 @@ class Ledger:
             return
         if len(self._retries) > 4 * self._terms.window:
             self._retries.clear()  # of entries that have expired meanwhile, most of them
+        schedule = self._terms.schedule
         for entry in entries:
             tries = self._retries[entry.id] = self._retries.get(entry.id, 0) + 1
-            self._queue.defer([entry], self._terms.schedule.delay(tries, self._random()))
+            delay = schedule.delay(tries, self._random())
+            if verdict.retry_after:
+                delay = schedule.asked(verdict.retry_after, self._random())
+            self._queue.defer([entry], delay)
 
     def tries(self, entry: Entry) -> int:
         """Return how often a message was sent and came back, as far as that is remembered."""

@@ -53,6 +53,8 @@ _CANNOT_RESUME: Final = {
 }
 KEEP_SECONDS: Final = 600
 """For how long a peer without receipts is asked to keep what is unsettled on a lost link."""
+PROVED: Final = SECURITY_LEVELS[2:]
+"""Levels of a connection to somebody who has proved to be the peer."""
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 
 
@@ -326,7 +328,7 @@ class PeerSession:
             return False
         del self._kept[tag]
         link.send((), tag, settled=True, state=state, resume=True)
-        self._outcomes([entry], verdict.for_outcome(state), state)
+        self._outcomes([entry], self._heard(verdict.for_outcome(state)), state)
         return True
 
     def _check_path(self, wanted: object) -> None:
@@ -503,7 +505,7 @@ class PeerSession:
         if self._verdict is None and self._is_lost and event.error is None:
             self._fail("peer.lost", "the connection was lost without a word")
         if self._verdict is None:
-            self._verdict = verdict.for_end(event.error, "link")
+            self._verdict = self._end(event.error, "link")
         self._finish(event.deliveries)
         self.connection.close()
 
@@ -529,13 +531,22 @@ class PeerSession:
         if not self._is_attached:
             self._look_whether_resumes(event.error)
         if self._verdict is None:
-            self._verdict = verdict.for_end(event.error, "session")
+            self._verdict = self._end(event.error, "session")
         self._finish()
         self.connection.close()
 
     def _connection_closed(self, event: ev.ConnectionClosed) -> None:
         if self._verdict is None and event.error is not None:
-            self._verdict = verdict.for_end(event.error, "connection")
+            self._verdict = self._end(event.error, "connection")
+
+    def _end(self, error: spec.Error | None, what: str) -> Verdict:
+        return self._heard(verdict.for_end(error, what))
+
+    def _heard(self, told: Verdict) -> Verdict:
+        """When to come back counts only from somebody who has proved to be the peer."""
+        if told.retry_after and self.level not in PROVED:
+            return replace(told, retry_after=0.0)
+        return told
 
     def _fail(self, code: str, words: str) -> None:
         self._verdict = verdict.for_code(code, words)
@@ -573,7 +584,7 @@ class PeerSession:
         if not event.settled:
             self._answers.append((event.deliveries, state))
         if entries:
-            self._outcomes(entries, verdict.for_outcome(state), state)
+            self._outcomes(entries, self._heard(verdict.for_outcome(state)), state)
         self._large.go()
 
     def _flowed(self, event: object) -> None:

@@ -32,3 +32,16 @@ class Schedule:
         doublings = min(max(failures, 1) - 1, DOUBLINGS)
         delay = min(self.last_seconds, self.first_seconds * 2.0**doublings)
         return delay * (0.8 + 0.4 * random)
+
+    def asked(self, seconds: float, random: float) -> float:
+        """Return the seconds to wait where the peer has said how long.
+
+        Not less than after a first failure, nor longer than after many, whatever it says; and
+        never earlier than it says within that.
+
+        Args:
+            seconds: what it said.
+            random: from 0 to 1; see `delay`.
+        """
+        bounded = min(self.last_seconds, max(self.first_seconds, seconds))
+        return bounded * (1.0 + 0.2 * random)

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from amqproute import conditions
-from amqproute.errors import ConnectError, ResolveError, TlsError
+from amqproute.errors import LONGEST_DESCRIPTION, ConnectError, ResolveError, TlsError
 from amqproute.relay import failures
 from amqproute.relay.failures import Action, Row, Scope
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
 
 __all__ = [
     "ACCEPTED",
@@ -31,6 +32,13 @@ __all__ = [
 ]
 
 
+RETRY_AFTER: Final = Symbol("retry-after")
+"""In an error's info: the seconds after which it is worth trying again, as our own refusals say."""
+LONGEST_RETRY: Final = 365 * 86_400
+"""What is beyond it is no number of seconds that anybody means."""
+LONGEST_CONDITION: Final = 128
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """What to do.
@@ -41,6 +49,8 @@ class Verdict:
         code: a stable code for logs, reports and figures.
         words: the cause, for people; the peer's own words where there are any.
         condition: the AMQP condition behind it, if there is one.
+        retry_after: the seconds after which the peer asks to be tried again; 0 if it says nothing.
+            It counts only from a peer that has proved who it is.
     """
 
     scope: Scope
@@ -48,6 +58,7 @@ class Verdict:
     code: str
     words: str = ""
     condition: str | None = None
+    retry_after: float = 0.0
 
     @property
     def is_fault(self) -> bool:
@@ -55,8 +66,22 @@ class Verdict:
         return self.condition is not None and self.condition not in TEMPORARY
 
 
-def _of(row: Row, code: str, words: str, condition: str | None = None) -> Verdict:
-    return Verdict(row.scope, row.action, code, words, condition)
+def _of(row: Row, code: str, words: str) -> Verdict:
+    return Verdict(row.scope, row.action, code, words)
+
+
+def _of_error(row: Row, code: str, error: spec.Error) -> Verdict:
+    """Whatever the peer says is cut: it goes into the log, the store and reports."""
+    words = (error.description or "")[:LONGEST_DESCRIPTION]
+    condition = str(error.condition)[:LONGEST_CONDITION]
+    return Verdict(row.scope, row.action, code, words, condition, _retry_after(error))
+
+
+def _retry_after(error: spec.Error) -> float:
+    value = (error.info or {}).get(RETRY_AFTER)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    return float(value) if 0 < value < LONGEST_RETRY else 0.0
 
 
 TEMPORARY: Final = frozenset(
@@ -102,7 +127,7 @@ def _rejected(error: spec.Error | None) -> Verdict:
     if error is None:
         return _REJECTED
     row = failures.REFUSALS.get(error.condition, failures.REFUSED_OTHERWISE)
-    return _of(row, "message.rejected", error.description or "", str(error.condition))
+    return _of_error(row, "message.rejected", error)
 
 
 def for_end(error: spec.Error | None, what: str) -> Verdict:
@@ -116,7 +141,7 @@ def for_end(error: spec.Error | None, what: str) -> Verdict:
     if error is None:
         return _of(failures.ENDED_OTHERWISE, code, f"the peer ended the {what}")
     row = failures.ENDS.get(error.condition, failures.ENDED_OTHERWISE)
-    return _of(row, code, error.description or "", str(error.condition))
+    return _of_error(row, code, error)
 
 
 def for_code(code: str, words: str) -> Verdict:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -13,7 +14,7 @@ from amqproute.broker.levels import line_key
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.line import LOAD_MESSAGES
 from amqproute.broker.rate import Rate
-from amqproute.errors import ResolveError
+from amqproute.errors import ResolveError, ResourceLimitExceeded
 from amqproute.frontends.inbound import Inbound
 from amqproute.message import Message
 from amqproute.relay import share
@@ -82,6 +83,79 @@ class SchedulerCase(HouseTestCase):
         """Crash alpha and build it again over its store."""
         self.alpha.crash()
         self.alpha = self.house("alpha.example", node("dead"), store=self.alpha.store, **options)
+
+
+class RetryAfterTests(SchedulerCase):
+    """A peer that says when to come back; its word counts if it has proved who it is."""
+
+    def refusing(self, retry_after: Any, level: str = "authenticated") -> House:
+        """Put a peer on the network that takes no link."""
+        beta = self.beta()
+        self.network.levels[BETA] = level
+
+        def refuse(*_: Any) -> Any:
+            raise ResourceLimitExceeded("enough", info={"retry-after": retry_after})
+
+        beta.shared.termini.target = refuse  # type: ignore[method-assign]
+        return beta
+
+    def attempts_in(self, seconds: int) -> int:
+        before = self.network.connects
+        self.run_for(seconds)
+        return self.network.connects - before
+
+    def test_destination(self) -> None:
+        """The destination waits as long, and not longer, though it has failed before."""
+        self.refusing(20)
+        self.put(b"1")
+        self.assertEqual(self.attempts_in(19), 1)
+        self.assertEqual(self.attempts_in(5), 1)
+        self.assertIn("enough", self.to().last_error)
+        for _ in range(5):
+            self.assertEqual(self.attempts_in(24), 1)
+
+    def test_bounds(self) -> None:
+        """No sooner than after a first failure, no later than after many; junk does not count."""
+        for value, most, fewest in ((0.001, 20, 10), (10**6, 1, 1), (-5, 6, 4), ("20", 6, 4),
+                                    (float("nan"), 6, 4), (True, 6, 4)):  # fmt: skip
+            self.clock = Clock()
+            self.network = Network(self.clock)
+            self.alpha = self.house("alpha.example", node("dead"))
+            self.refusing(value)
+            self.put(b"1")
+            attempts = self.attempts_in(20)
+            self.assertTrue(fewest <= attempts <= most, (value, attempts))
+            self.run_for(72)
+            if value == 10**6:
+                self.assertEqual(self.network.connects, 2)
+
+    def test_unproved(self) -> None:
+        """Whoever has not proved to be the peer does not slow down what waits for it."""
+        self.refusing(60, "tls")
+        self.put(b"1")
+        self.assertGreater(self.attempts_in(30), 3)
+
+    def test_message(self) -> None:
+        """A message that is refused for now waits as long; the others pass."""
+        beta = self.beta()
+        self.network.levels[BETA] = "authenticated"
+        seen: list[float] = []
+        queue = beta.broker.nodes["orders"]
+        put = queue.put
+
+        def taking(message: Message, batch: Any, origin: Any) -> None:
+            if message.body_values()[0] == b"late":
+                seen.append(self.clock.seconds())
+                if len(seen) < 3:
+                    raise ResourceLimitExceeded("not now", info={"retry-after": 20})
+            put(message, batch, origin)
+
+        queue.put = taking  # type: ignore[method-assign]
+        self.put(b"late", b"1", b"2")
+        self.run_for(60)
+        self.assertEqual(beta.bodies("orders"), [b"1", b"2", b"late"])
+        for before, after in pairwise(seen):
+            self.assertTrue(20 <= after - before <= 25, seen)
 
 
 class DeathTests(SchedulerCase):

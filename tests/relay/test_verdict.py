@@ -52,6 +52,14 @@ class VerdictTests(SynchronousTestCase):
         found = verdict.for_outcome(rejected(conditions.NOT_FOUND))
         self.assertEqual((found.condition, found.words), ("amqp:not-found", "words"))
 
+    def test_a_flood_of_words(self) -> None:
+        """What a peer says goes into the log, the store and reports: it is cut."""
+        error = spec.Error(condition="x" * 100_000, description="y" * 100_000)
+        outcome = verdict.for_outcome(spec.Rejected(error=error))
+        for found in (outcome, verdict.for_end(error, "link")):
+            self.assertLessEqual(len(found.words), 1000)
+            self.assertLessEqual(len(found.condition or ""), 128)
+
     def test_ends(self) -> None:
         """How a link, session or connection ended is about the host, or about all hosts."""
         error = spec.Error(condition=conditions.RESOURCE_LIMIT_EXCEEDED, description="full")
