@@ -111,6 +111,7 @@ class Broker:
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
         reporter: tells senders what became of their messages; None without reports.
+        replies_due: requests to services that are being worked on, whose replies follow.
         sparing: keeps what happens with each message of a flood from filling the log.
     """
 
@@ -130,6 +131,7 @@ class Broker:
         self._now_ms = now_ms
         self._new_name = new_name
         self.budget = budget or MemoryBudget()
+        self.replies_due = 0
         self.gate = Floodgate()
         self.sparing = Sparing(clock.seconds)
         self.accounts = Accounts(self.begin)

@@ -33,7 +33,9 @@ async def come_to_rest(reactor: Any, shared: Shared, relay: Relay, patience: flo
 
     def at_rest() -> bool:
         frontends = tuple(shared.frontends)
-        if not relay.is_quiet or not all(frontend.is_idle for frontend in frontends):
+        if not relay.is_quiet or shared.broker.replies_due:
+            return False
+        if not all(frontend.is_idle for frontend in frontends):
             return False
         settled = all(frontend.holds_nothing for frontend in frontends)
         return settled or reactor.seconds() > consumers_until

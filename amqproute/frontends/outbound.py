@@ -140,8 +140,8 @@ class Outbound:
     def _room(self) -> int:
         link = self.link
         frontend = self._frontend
-        if frontend.is_paused or frontend.is_stopping:
-            return 0
+        if frontend.is_paused or (frontend.is_stopping and not self.dynamic):
+            return 0  # what stands on a dynamic node, replies mostly, ends with the daemon
         room = link.sendable
         if room <= 0:
             return 0

@@ -64,6 +64,7 @@ from amqproute.services.management import (
     read_request,
     reply_target,
 )
+from amqproute.services.requests import answering
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 
 DTX_COORDINATOR: Final = "amqp$dtxCoordinator"
@@ -133,6 +134,7 @@ class DtxCoordinator:
         done.addErrback(_broken, request.operation)
         done.addCallback(self._reply, target, asked.reply_to, correlation)
         done.addErrback(_not_told, request.operation)
+        answering(self._broker, done)
 
     def _reply(self, reply: Reply, target: Any, reply_to: str | None, correlation: Any) -> Any:
         batch = self._broker.begin()

@@ -90,6 +90,7 @@ from amqproute.services.requests import (
     Commands,
     Reply,
     Request,
+    answering,
     attribute_names,
     encode_reply,
     read_request,
@@ -239,6 +240,7 @@ class ManagementService:
             reply.addErrback(self._broken, request.operation)
             reply.addCallback(self._follow, target, asked.reply_to, correlation)
             reply.addErrback(self._not_told, request.operation)
+            answering(self._broker, reply)
             return
         changes.join(batch)  # before the reply: who reads it finds done what it says
         answer = encode_reply(reply, asked.reply_to, correlation)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred
+
 from amqproute.address import from_compatibility, is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
@@ -94,6 +96,22 @@ class Reply:
     def of(cls, status: int, description: str, body: Row | None = None, **properties: Any) -> Reply:
         """Make a reply."""
         return cls(status, description, body or {}, properties)
+
+
+def answering(broker: Broker, reply: Deferred[Any]) -> None:
+    """Note that a request is being worked on until its reply is on its node: a stop waits for it.
+
+    Args:
+        broker: which stops.
+        reply: fires when the reply has been committed.
+    """
+    broker.replies_due += 1
+
+    def done(result: Any) -> Any:
+        broker.replies_due -= 1
+        return result
+
+    reply.addBoth(done)
 
 
 def reply_target(broker: Broker, allows: Allows, reply_to: str | None, principal: Principal) -> Any:

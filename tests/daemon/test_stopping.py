@@ -10,17 +10,31 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from amqproute.broker.branch import Xa
 from amqproute.config import loads
 from amqproute.daemon.assembly import House as Daemon
-from amqproute.daemon.resting import MOST_ROUNDS, flush
+from amqproute.daemon.resting import MOST_ROUNDS, come_to_rest, flush
+from amqproute.message import Message
+from amqproute.services import dtx
+from amqproute.services.management import MANAGEMENT, ManagementService, Reply
 from amqproute.store.memory import MemoryStore
 from amqproute.values import ANONYMOUS_PRINCIPAL, NextHop, Origin
+from amqproute.wire.amqp10 import codec, sections, spec
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import message, node
 from tests.support.house import House, Network
 
 ALPHA = "alpha.example"
 BETA = "beta.example"
+
+
+def request(body: Any, reply_to: str, **terms: Any) -> Message:
+    """Return a request to a service."""
+    return Message(
+        codec.encode(spec.Properties(message_id="m1", reply_to=reply_to))
+        + sections.encode_section(spec.SECTION_APPLICATION_PROPERTIES, terms)
+        + sections.encode_section(spec.SECTION_AMQP_VALUE, body)
+    )
 
 
 class RelayTests(HouseTestCase):
@@ -70,6 +84,67 @@ class RelayTests(HouseTestCase):
         self.put()
         self.run_now()
         self.assertEqual((self.network.connects, self.alpha.depth(BETA)), (0, 1))
+
+
+class ReplyTests(HouseTestCase):
+    """Requests to services, the commands of a transaction manager among them."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.house = House(Network(self.clock), ALPHA, node("q"))
+        self.working: Deferred[Any] = Deferred()
+        broker = self.house.broker
+
+        def allows(*_: Any) -> bool:
+            return True
+
+        management = ManagementService(broker, allows, lambda: 0)
+        management.operations["SLOW"] = lambda request: self.working.addCallback(
+            lambda _: Reply.of(200, "done")
+        )
+        broker.services[MANAGEMENT] = management
+        broker.services[dtx.DTX_COORDINATOR] = dtx.DtxCoordinator(broker, self, allows)  # type: ignore[arg-type]
+
+    async def prepare(self, owner: str, xid: Any) -> Xa:
+        """Stand in for the branches."""
+        await self.working
+        return Xa.OK
+
+    def is_told(self, service: str, operation: str, patience: float = 10.0) -> list[Any]:
+        """Ask, begin to stop, end the work after 5 s; return what the client has got."""
+        house = self.house
+        client = house.client()
+        replies = client.receiver(None, 10, source=spec.Source(dynamic=True))
+        asking = client.sender(service)
+        self.run_now()
+        reply_to = replies.remote_attach.source.address
+        client.send(asking, request({"xid": [1, b"g", b"b"]}, reply_to, operation=operation))
+        self.run_now()
+        house.shared.is_stopping = True
+        for frontend in house.shared.frontends:
+            frontend.stop_taking()
+        rested = Deferred.fromCoroutine(
+            come_to_rest(self.clock, house.shared, house.relay, patience)
+        )
+        self.run_for(5, 0.1)
+        if patience > 5:
+            self.assertNoResult(rested)
+        self.working.callback(None)
+        self.run_for(6, 0.1)
+        self.successResultOf(rested)
+        return client.deliveries
+
+    def test_management(self) -> None:
+        self.assertEqual(len(self.is_told(MANAGEMENT, "SLOW")), 1)
+
+    def test_branch(self) -> None:
+        """Whoever asked to prepare hears what became of it."""
+        (reply,) = self.is_told(dtx.DTX_COORDINATOR, "prepare")
+        self.assertEqual(Message(reply.payload).application_properties["xaCode"], 0)
+
+    def test_patience(self) -> None:
+        """It is not waited for for ever."""
+        self.is_told(MANAGEMENT, "SLOW", patience=3.0)
 
 
 class FlushTests(SynchronousTestCase):
