@@ -31,7 +31,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -45,6 +45,7 @@ from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.frames import FrameBuffer, encode_frame, encode_sasl_frame
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.header import ProtocolHeader
+from tests.support.program import Process
 
 PATIENCE = 20.0
 """Seconds after which a condition that should come true at once is given up."""
@@ -131,7 +132,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
 
 
-RUN = (sys.executable, "-m", "amqproute", "serve", "--config")
+RUN = (sys.executable, "-m", "amqproute")
 
 
 class Daemon:
@@ -145,6 +146,8 @@ class Daemon:
         changes: settings, by their keys in the file; they replace those that are set here.
 
     Attributes:
+        is_executed: started as a program, as everybody does. Else it is forked off one that has
+            loaded the program already (`tests.support.program`), which is quick.
         plain: a port with ANONYMOUS and without TLS.
         upgrade: a port where TLS may be asked for; all mechanisms.
         tls: a port with TLS from the first octet; all mechanisms but ANONYMOUS.
@@ -167,7 +170,8 @@ class Daemon:
         self.log_file = self.directory / "log"
         self.socket = str(self.directory / "s")
         self.plain, self.upgrade, self.tls = free_ports(3)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.is_executed = False
+        self.process: subprocess.Popen[bytes] | Process | None = None
         self._notify: socket.socket | None = None
         self._checked = 0
         all_names = [name, *domains]
@@ -238,7 +242,14 @@ class Daemon:
 
     def spawn(self) -> None:
         """Start the process and do not wait."""
-        self._spawn([*RUN, str(self.file)], {}, ())
+        arguments = ["serve", "--config", str(self.file)]
+        if self.is_executed:
+            self._spawn([*RUN, *arguments], {}, ())
+            return
+        with self._output() as log:
+            file = log.fileno()
+            self.process = Process(arguments, environ=self._environ(), stdout=file, stderr=file)
+        _alive.add(self)
 
     def activate(self, sockets: Sequence[socket.socket]) -> Daemon:
         """Start it as systemd does, with listening sockets, and wait until it is ready."""
@@ -253,7 +264,7 @@ class Daemon:
         variables = {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": names}
         command = ["/bin/bash", "-c", f'{script}LISTEN_PID=$$ exec "$@"', "bash"]
         try:
-            self._spawn([*command, *RUN, str(self.file)], variables, copies)
+            self._spawn([*command, *RUN, "serve", "--config", str(self.file)], variables, copies)
         finally:
             for each in copies:
                 os.close(each)
@@ -262,28 +273,31 @@ class Daemon:
     def _spawn(
         self, command: Sequence[str], variables: Mapping[str, str], files: Sequence[int]
     ) -> None:
-        path = self.directory / "notify"
-        path.unlink(missing_ok=True)
-        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._notify.bind(str(path))
-        environ = {
-            **os.environ,
-            "NOTIFY_SOCKET": str(path),
-            "PYTHONPATH": str(Path(amqproute.__file__).parent.parent),
-            **variables,
-        }
-        environ.pop("WATCHDOG_USEC", None)
-        with self.log_file.open("ab") as log:
+        with self._output() as log:
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environ,
+                env={**self._environ(), **variables},
                 pass_fds=tuple(files),
                 preexec_fn=_die_with_parent,
             )
         _alive.add(self)
+
+    def _output(self) -> IO[bytes]:
+        return self.log_file.open("ab")
+
+    def _environ(self) -> dict[str, str]:
+        """Return the environment of a new process, whose notices come to a new socket."""
+        path = self.directory / "notify"
+        path.unlink(missing_ok=True)
+        self._notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notify.bind(str(path))
+        root = str(Path(amqproute.__file__).parent.parent)
+        environ = {**os.environ, "NOTIFY_SOCKET": str(path), "PYTHONPATH": root}
+        environ.pop("WATCHDOG_USEC", None)
+        return environ
 
     def start(self) -> Daemon:
         """Start, and wait until it is ready."""

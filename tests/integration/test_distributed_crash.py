@@ -28,6 +28,7 @@ from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.types import Int
 from tests.integration.support import Daemon, Wire, body_of, message, until
+from tests.support.program import run
 
 ROUNDS = 30 if os.environ.get("AMQPROUTE_CRASH") == "long" else 3
 TOGETHER = 5
@@ -260,11 +261,7 @@ class TwoPhaseTests(CrashCase):
 
     def run_cli(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a command as an operator."""
-        command = [sys.executable, "-m", "amqproute", "transaction", *words]
-        return subprocess.run(
-            [*command, "--config", str(self.daemon.file)],
-            capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
-        )  # fmt: skip
+        return run("transaction", *words, "--config", str(self.daemon.file))
 
     def test_operator(self) -> None:
         """C-08: an operator resolves it by the command line; its manager learns of that."""

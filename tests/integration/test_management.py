@@ -23,6 +23,7 @@ from tests.integration.support import (
     new_directory,
     until,
 )
+from tests.support.program import run
 
 try:
     from proton import Message, symbol
@@ -52,14 +53,7 @@ class ManagementCase(DaemonTestCase):
         self, *args: str, code: int = 0, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as the operator; assert its exit code."""
-        done = subprocess.run(
-            [sys.executable, "-m", "amqproute", *args, "--config", str(self.daemon.file)],
-            capture_output=True,
-            text=True,
-            input=stdin,
-            timeout=30,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        done = run(*args, "--config", str(self.daemon.file), stdin=stdin, seconds=30)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 

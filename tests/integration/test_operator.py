@@ -26,6 +26,7 @@ from tests.integration.support import (
     until,
 )
 from tests.integration.test_federation import annotated
+from tests.support.program import run
 
 ROOT = Path(amqproute.__file__).parent.parent
 
@@ -34,14 +35,7 @@ def command(
     daemon: Daemon, *args: str, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command with the daemon's configuration."""
-    return subprocess.run(
-        [sys.executable, "-m", "amqproute", *args, "--config", str(daemon.file)],
-        capture_output=True,
-        text=True,
-        input=stdin,
-        timeout=60,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )
+    return run(*args, "--config", str(daemon.file), stdin=stdin)
 
 
 class OperatorCase(SynchronousTestCase):

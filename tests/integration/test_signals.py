@@ -42,7 +42,9 @@ class Password:
 
 class StopTests(SynchronousTestCase):
     def setUp(self) -> None:
-        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]}).start()
+        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]})
+        self.daemon.is_executed = True
+        self.daemon.start()
         self.addCleanup(self.daemon.stop)
         self.addCleanup(self.daemon.check)
 

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program in processes of its own, forked off one that has loaded it already.
+
+Most of what a start costs is imports: 0.4 s of processor time for a command, 0.8 s for a daemon.
+The suite starts some hundred of each, and very few tests are about the start itself; those run
+``python -m amqproute`` as everybody does. The others have a process forked off a *template*: this
+module as a program, one for each process of tests, which has imported all that commands and
+daemons need except what acts at import (the reactor), and waits. The fork is a process as any:
+its own id, descriptors, environment, reactor, and the end of an interpreter. It calls the same
+entry point with the same words.
+
+The template ends when the process of tests does, and takes what it has forked with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, NoReturn
+
+import amqproute
+
+ROOT = Path(amqproute.__file__).parent.parent
+
+LOADED = (
+    "amqproute.cli.commands.access",
+    "amqproute.cli.commands.checking",
+    "amqproute.cli.content",
+    "amqproute.cli.main",
+    "amqproute.daemon.assembly",
+    "amqproute.daemon.peertest",
+    "amqproute.relay.decision",
+    "twisted.application.service",
+    "twisted.internet.epollreactor",
+    "twisted.internet.threads",
+)
+"""What the template imports, with all that these import."""
+
+_REQUEST_OCTETS = 1 << 20
+_PATIENCE = 30.0
+
+
+# -- what tests use ----------------------------------------------------------------------------
+
+
+class Process:
+    """A process of the program.
+
+    Args:
+        arguments: as on a command line, behind ``amqproute``.
+        environ: its environment.
+        stdin: a descriptor to read from; nothing comes if None.
+        stdout: a descriptor to print to.
+        stderr: another.
+
+    Attributes:
+        pid: its id.
+        returncode: what it ended with, minus the signal that killed it; None while it runs.
+    """
+
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        *,
+        environ: Mapping[str, str],
+        stdin: int | None = None,
+        stdout: int,
+        stderr: int,
+    ) -> None:
+        reading, writing = os.pipe()
+        request = {"arguments": arguments, "environ": dict(environ), "directory": os.getcwd()}
+        with open(os.devnull) as nothing:
+            files = [nothing.fileno() if stdin is None else stdin, stdout, stderr, writing]
+            socket.send_fds(_template(), [json.dumps(request).encode()], files)
+        os.close(writing)
+        self._status = open(reading, "rb", buffering=0)  # noqa: SIM115 - read over its whole life
+        self.returncode: int | None = None
+        self.pid = int(self._line(_PATIENCE) or self._gone())
+
+    def _line(self, seconds: float | None) -> bytes:
+        """Return the template's next line about it, empty if none comes in time."""
+        if seconds is not None and not select.select([self._status], [], [], seconds)[0]:
+            return b""
+        # A line is written at once, and shorter than what a pipe passes in one piece.
+        return self._status.readline() or self._gone()
+
+    def _gone(self) -> NoReturn:
+        raise AssertionError("the process that others are forked off does not answer")
+
+    def poll(self) -> int | None:
+        """Return what it ended with, None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0)
+        return self.returncode
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait for its end and return the exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: it does not end.
+        """
+        if self.returncode is None:
+            line = self._line(seconds)
+            if not line:
+                raise subprocess.TimeoutExpired(f"process {self.pid}", seconds or 0.0)
+            self.returncode = int(line)
+            self._status.close()
+        return self.returncode
+
+    def kill(self) -> None:
+        """End it without a chance to do anything; nothing happens if it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+
+def run(
+    *arguments: str,
+    environ: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    seconds: float = 60.0,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; return what it printed and its exit code.
+
+    Args:
+        arguments: as on a command line, behind ``amqproute``.
+        environ: what is added to the environment.
+        stdin: what it can read.
+        seconds: after which it is killed.
+
+    Raises:
+        subprocess.TimeoutExpired: it did not end.
+    """
+    with contextlib.ExitStack() as stack:
+        given, out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
+        given.write((stdin or "").encode())
+        given.seek(0)
+        process = Process(
+            arguments,
+            environ={**os.environ, **(environ or {})},
+            stdin=given.fileno(),
+            stdout=out.fileno(),
+            stderr=err.fileno(),
+        )
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+        return subprocess.CompletedProcess(arguments, code, _text(out), _text(err))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode()
+
+
+_lock = threading.Lock()
+
+
+def _template() -> socket.socket:
+    """Return a connection to the template, which is started when it is first needed."""
+    with _lock:
+        return _start_template()
+
+
+@functools.cache
+def _start_template() -> socket.socket:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.support.program", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    return ours
+
+
+# -- the template ------------------------------------------------------------------------------
+
+
+class Template:
+    """Forks for whoever is at the other end of a socket, and says how the forks ended."""
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._running: dict[int, int] = {}  # process id to the descriptor for its end
+
+    def serve(self) -> list[str] | None:
+        """Fork for each request.
+
+        Returns:
+            In a fork the arguments; in the template None, when the other side has gone.
+        """
+        woken, waking = socket.socketpair()
+        for each in (woken, waking):
+            each.setblocking(False)
+        signal.set_wakeup_fd(waking.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        while True:
+            ready, _, _ = select.select([self._requests, woken], [], [])
+            if woken in ready:
+                woken.recv(4096)
+                self._bury()
+            if self._requests in ready:
+                data, files, _, _ = socket.recv_fds(self._requests, _REQUEST_OCTETS, 4)
+                if not data:
+                    return None
+                request = json.loads(data)
+                pid = os.fork()
+                if not pid:
+                    become(request, files)
+                    return list(request["arguments"])
+                *others, status = files
+                for each in others:
+                    os.close(each)
+                self._running[pid] = status
+                _tell(status, pid)
+
+    def _bury(self) -> None:
+        while self._running:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            told = self._running.pop(pid)
+            _tell(told, os.waitstatus_to_exitcode(status))
+            os.close(told)
+
+
+def _tell(file: int, number: int) -> None:
+    with contextlib.suppress(BrokenPipeError):  # nobody wants to know any more
+        os.write(file, b"%d\n" % number)
+
+
+def become(request: Mapping[str, Any], files: Sequence[int]) -> None:
+    """Make a fork a process of its own."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for place, each in enumerate(files[:3]):
+        os.dup2(each, place)
+    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    os.environ.clear()
+    os.environ.update(request["environ"])
+    os.chdir(request["directory"])
+
+
+def main() -> None:
+    """Load the program, and fork off what is asked for."""
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    for module in LOADED:
+        importlib.import_module(module)
+    assert "twisted.internet.reactor" not in sys.modules, "all forks would share its descriptors"
+    assert threading.active_count() == 1, "forks have one thread"
+    gc.collect()
+    gc.freeze()
+    arguments = Template(requests).serve()
+    if arguments is not None:
+        # Not at the top: the module that is being run is not the one that tests import.
+        importlib.import_module("amqproute.cli.main").amqproute.main(
+            arguments, prog_name="amqproute"
+        )
+
+
+if __name__ == "__main__":
+    main()
+
+
+__all__ = ["Process", "run"]
