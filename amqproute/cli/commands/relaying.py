@@ -15,13 +15,7 @@ from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.options import Access, access_options, json_option
-from amqproute.cli.commands.selecting import (
-    MESSAGE_ID,
-    age,
-    bulk_options,
-    carry_out_all,
-    meant,
-)
+from amqproute.cli.commands.selecting import MESSAGE_ID, Selection, age, bulk_command
 from amqproute.cli.refusal import USAGE, Refusal
 from amqproute.config.units import parse_seconds
 
@@ -30,177 +24,62 @@ __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "
 HOLD_COLUMNS: Final = ("HOLD", "TO", "WHERE", "IDS", "BY", "SINCE", "UNTIL", "REASON")
 
 
-@click.command()
-@bulk_options
-@access_options
-@json_option
-def retry(
-    ids: Sequence[int],
-    to: str,
-    where: str,
-    everything: bool,
-    yes: bool,
-    dry_run: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
+@bulk_command()
+def retry(selection: Selection) -> int:
     """Try to send messages now, instead of when their time would come.
 
     Ends the back-off of the domains that they are for, and the waiting of messages that a peer has
     given back. What is held stays held.
     """
-    which = meant(ids, to, where, everything, yes or dry_run)
-    return carry_out_all(
-        Access(url, config, trust),
-        "RETRY-MESSAGES",
-        which,
-        "tried now",
-        is_dry=dry_run,
-        as_json=as_json,
-    )
+    return selection.carry_out("RETRY-MESSAGES", "tried now")
 
 
-@click.command()
-@bulk_options
-@click.option("--reason", default="", help="For their senders, in the report.")
-@access_options
-@json_option
-def expire(
-    ids: Sequence[int],
-    to: str,
-    where: str,
-    everything: bool,
-    yes: bool,
-    dry_run: bool,
-    reason: str,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
+@bulk_command(click.option("--reason", default="", help="For their senders, in the report."))
+def expire(selection: Selection, reason: str) -> int:
     """End the lives of messages: as if their time were over, with reports to their senders.
 
     They are returned, reported and dead-lettered as their senders asked. Messages in flight stay.
     """
-    which = {**meant(ids, to, where, everything, yes or dry_run), "reason": reason}
-    return carry_out_all(
-        Access(url, config, trust),
-        "EXPIRE-MESSAGES",
-        which,
-        "expired",
-        is_dry=dry_run,
-        as_json=as_json,
-    )
+    return selection.carry_out("EXPIRE-MESSAGES", "expired", reason=reason)
 
 
-@click.command()
-@bulk_options
-@click.option("--reason", default="", help="For the log.")
-@access_options
-@json_option
-def delete(
-    ids: Sequence[int],
-    to: str,
-    where: str,
-    everything: bool,
-    yes: bool,
-    dry_run: bool,
-    reason: str,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
+@bulk_command(click.option("--reason", default="", help="For the log."))
+def delete(selection: Selection, reason: str) -> int:
     """Delete messages on their way to other domains.
 
     Only senders that asked for reports are told; what should go back to all of them is for
     `amqproute expire`. Messages in flight stay.
     """
-    which = {**meant(ids, to, where, everything, yes or dry_run), "reason": reason}
-    return carry_out_all(
-        Access(url, config, trust),
-        "DELETE-MESSAGES",
-        which,
-        "deleted",
-        is_dry=dry_run,
-        as_json=as_json,
-    )
+    return selection.carry_out("DELETE-MESSAGES", "deleted", reason=reason)
 
 
-@click.command()
-@bulk_options
-@access_options
-@json_option
-def reroute(
-    ids: Sequence[int],
-    to: str,
-    where: str,
-    everything: bool,
-    yes: bool,
-    dry_run: bool,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
+@bulk_command()
+def reroute(selection: Selection) -> int:
     """Move messages whose addresses lead elsewhere since the configuration was changed.
 
     To the relay queue of another next hop, or to a node of this broker. The others stay; so does
     what is in flight. Reload the configuration first.
     """
-    return carry_out_all(
-        Access(url, config, trust),
-        "REROUTE-MESSAGES",
-        meant(ids, to, where, everything, yes or dry_run),
-        "moved",
-        is_dry=dry_run,
-        as_json=as_json,
-    )
+    return selection.carry_out("REROUTE-MESSAGES", "moved")
 
 
-@click.command()
-@bulk_options
-@click.option("--reason", default="", help="Shown to everybody who asks why.")
-@click.option("--for", "lasts", metavar="TIME", help="For how long, as in --for 2h.")
-@click.option("--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z.")
-@access_options
-@json_option
-def hold(
-    ids: Sequence[int],
-    to: str,
-    where: str,
-    everything: bool,
-    yes: bool,
-    dry_run: bool,
-    reason: str,
-    lasts: str | None,
-    until: str | None,
-    url: str | None,
-    trust: Path | None,
-    config: Path | None,
-    as_json: bool,
-) -> int:
+@bulk_command(
+    click.option("--reason", default="", help="Shown to everybody who asks why."),
+    click.option("--for", "lasts", metavar="TIME", help="For how long, as in --for 2h."),
+    click.option("--until", metavar="TIME", help="Until when, as in --until 2030-01-31T06:00Z."),
+)
+def hold(selection: Selection, reason: str, lasts: str | None, until: str | None) -> int:
     """Let messages wait: those that are there and those that come later, until released.
 
     A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
     stands in `amqproute holds` with who made it and why, and ends with `amqproute release HOLD`
     or when its time is over. Messages that are held expire as all others do.
     """
-    which = meant(ids, to, where, everything, yes or dry_run)
-    access = Access(url, config, trust)
-    if dry_run:
-        done = "held"
-        return carry_out_all(access, "RETRY-MESSAGES", which, done, is_dry=True, as_json=as_json)
-    facts = carry_out(
-        access,
-        "HOLD-MESSAGES",
-        "hold",
-        "",
-        {**which, "reason": reason, "until-ms": _until(lasts, until)},
-    )
-    if as_json:
+    if selection.is_dry:
+        return selection.carry_out("RETRY-MESSAGES", "held")
+    asked = {**selection.which, "reason": reason, "until-ms": _until(lasts, until)}
+    facts = carry_out(selection.access, "HOLD-MESSAGES", "hold", "", asked)
+    if selection.as_json:
         render.json_text(facts)
     else:
         click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))

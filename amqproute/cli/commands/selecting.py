@@ -3,25 +3,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from amqproute.cli import render
 from amqproute.cli.commands.asking import go_through
-from amqproute.cli.commands.options import Access
+from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 
-__all__ = [
-    "MESSAGE_ID",
-    "age",
-    "bulk_options",
-    "carry_out_all",
-    "meant",
-    "message_rows",
-    "message_table",
-]
+__all__ = ["MESSAGE_ID", "Selection", "age", "bulk_command", "message_rows", "message_table"]
 
 MESSAGE_ID: Final = click.IntRange(0, 2**63 - 1)
 """The number of a message in the store."""
@@ -39,31 +34,130 @@ MESSAGE_COLUMNS: Final = (
 )
 
 
-def bulk_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ids, --to, --where, --all, --yes and --dry-run."""
-    for add in (
-        click.option("--dry-run", is_flag=True, help="Only count, and show five of them."),
-        click.option("--yes", is_flag=True, help="With --all: yes, all of them."),
-        click.option("--all", "everything", is_flag=True, help="All messages to all domains."),
-        click.option(
-            "--where",
-            metavar="SQL",
-            default="",
-            help="Those that a selector fits, as in --where \"amqp.subject = 'invoice'\".",
-        ),
-        click.option(
-            "--to",
-            metavar="DOMAIN",
-            default="",
-            help="Those for a domain, or on one relay queue (as `amqproute peer ls` names it).",
-        ),
-        click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID),
-    ):
-        command = add(command)
-    return command
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Messages that an operator means, and where they are.
+
+    Attributes:
+        access: how to get to the daemon.
+        which: what was given, as a request says it.
+        is_dry: nothing is to be done to them; they are only counted.
+        as_json: print JSON.
+    """
+
+    access: Access
+    which: Mapping[str, Any]
+    is_dry: bool
+    as_json: bool
+
+    def carry_out(self, operation: str, done: str, **more: Any) -> int:
+        """Have something done to all of them, and say what was done.
+
+        Args:
+            operation: what.
+            done: what was done, in words: ``deleted``.
+            more: what else the operation takes.
+
+        Returns:
+            The exit code: 1 if there was nothing to do it to, or some were refused.
+        """
+        numbers = ("messages", "bytes", "refused", "waiting")
+        total: dict[str, Any] = {**dict.fromkeys(numbers, 0), "refused-because": ""}
+        samples: list[dict[str, Any]] = []
+        queues: set[str] = set()
+        with render.progress() as progress:
+            task = progress.add_task(done, total=None)
+
+            def told(facts: dict[str, Any]) -> bool:
+                for key in numbers:
+                    total[key] += int(facts.get(key) or 0)
+                total["refused-because"] = facts.get("refused-because") or total["refused-because"]
+                samples.extend(facts.get("samples") or [])
+                queues.update(facts.get("queues") or [])
+                progress.update(task, completed=total["messages"])
+                return True
+
+            dry = {"dry-run": True} if self.is_dry else {}
+            go_through(self.access, operation, {**self.which, **more, **dry}, told)
+        del samples[5:]
+        if self.as_json:
+            facts = {**total, "dry-run": self.is_dry, "queues": sorted(queues), "samples": samples}
+            render.json_text(facts)
+        else:
+            self._tell(total, samples, done)
+        return NEGATIVE if not total["messages"] or total["refused"] else DONE
+
+    def _tell(self, total: Mapping[str, Any], samples: Sequence[Any], done: str) -> None:
+        count = total["messages"]
+        words = f"would be {done}" if self.is_dry else done
+        click.echo(f"{count} messages {words} ({total['bytes']} bytes)")
+        if samples and (self.is_dry or count <= len(samples)):
+            message_table(samples)
+        if total["waiting"]:
+            render.warn(
+                f"the disk is full: {total['waiting']} of them end when it has room for reports"
+            )
+        if total["refused"]:
+            render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
 
 
-def meant(
+def bulk_command(*own: Decorator) -> Callable[[Callable[..., int]], click.Command]:
+    """Make a command of a function that does something to a `Selection`, its first argument.
+
+    Its usage is wrong (`Refusal`) if nothing says which messages are meant, or if they are all
+    without the operator being sure.
+
+    Args:
+        own: further options of the command, and further arguments of the function.
+    """
+
+    def decorate(command: Callable[..., int]) -> click.Command:
+        @functools.wraps(command)
+        def gathered(
+            ids: Sequence[int],
+            to: str,
+            where: str,
+            everything: bool,
+            yes: bool,
+            dry_run: bool,
+            url: str | None,
+            trust: Path | None,
+            config: Path | None,
+            as_json: bool,
+            **more: Any,
+        ) -> int:
+            which = _meant(ids, to, where, everything, yes or dry_run)
+            return command(Selection(Access(url, config, trust), which, dry_run, as_json), **more)
+
+        decorated: Callable[..., int] = gathered
+        for option in reversed((*_OPTIONS, *own, access_options, json_option)):
+            decorated = option(decorated)
+        return click.command()(decorated)
+
+    return decorate
+
+
+_OPTIONS: Final[Sequence[Decorator]] = (
+    click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID),
+    click.option(
+        "--to",
+        metavar="DOMAIN",
+        default="",
+        help="Those for a domain, or on one relay queue (as `amqproute peer ls` names it).",
+    ),
+    click.option(
+        "--where",
+        metavar="SQL",
+        default="",
+        help="Those that a selector fits, as in --where \"amqp.subject = 'invoice'\".",
+    ),
+    click.option("--all", "everything", is_flag=True, help="All messages to all domains."),
+    click.option("--yes", is_flag=True, help="With --all: yes, all of them."),
+    click.option("--dry-run", is_flag=True, help="Only count, and show five of them."),
+)
+
+
+def _meant(
     ids: Sequence[int], to: str, where: str, everything: bool, is_sure: bool
 ) -> dict[str, Any]:
     """Return what was given, as a request says it.
@@ -97,64 +191,6 @@ def meant(
             "queue messages",
         )
     return given
-
-
-def carry_out_all(
-    access: Access,
-    operation: str,
-    which: Mapping[str, Any],
-    done: str,
-    *,
-    is_dry: bool,
-    as_json: bool,
-) -> int:
-    """Have something done to all messages that are meant, and say what was done.
-
-    Args:
-        access: how to get to the daemon.
-        operation: what.
-        which: see `meant`; with whatever else the operation takes.
-        done: what was done, in words: ``deleted``.
-        is_dry: only count.
-        as_json: print JSON.
-
-    Returns:
-        The exit code: 1 if there was nothing to do it to, or some were refused.
-    """
-    numbers = ("messages", "bytes", "refused", "waiting")
-    total: dict[str, Any] = {**dict.fromkeys(numbers, 0), "refused-because": ""}
-    samples: list[dict[str, Any]] = []
-    queues: set[str] = set()
-    with render.progress() as progress:
-        task = progress.add_task(done, total=None)
-
-        def told(facts: dict[str, Any]) -> bool:
-            for key in numbers:
-                total[key] += int(facts.get(key) or 0)
-            total["refused-because"] = facts.get("refused-because") or total["refused-because"]
-            samples.extend(facts.get("samples") or [])
-            queues.update(facts.get("queues") or [])
-            progress.update(task, completed=total["messages"])
-            return True
-
-        go_through(access, operation, {**which, **({"dry-run": True} if is_dry else {})}, told)
-    del samples[5:]
-    if as_json:
-        facts = {**total, "dry-run": is_dry, "queues": sorted(queues), "samples": samples}
-        render.json_text(facts)
-    else:
-        count = total["messages"]
-        words = f"would be {done}" if is_dry else f"{done}"
-        click.echo(f"{count} messages {words} ({total['bytes']} bytes)")
-        if samples and (is_dry or count <= len(samples)):
-            message_table(samples)
-        if total["waiting"]:
-            render.warn(
-                f"the disk is full: {total['waiting']} of them end when it has room for reports"
-            )
-        if total["refused"]:
-            render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
-    return NEGATIVE if not total["messages"] or total["refused"] else DONE
 
 
 def message_table(rows: Sequence[Mapping[str, Any]]) -> None:
