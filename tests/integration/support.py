@@ -221,6 +221,7 @@ class Daemon:
             "resolver": {
                 "nameservers": [f"127.0.0.1:{nameserver or free_ports(1)[0]}"],
                 "timeout": 0.5,
+                "cache-longest": 0.2,  # zones change while tests look on
             },
             # Where nobody answers for the DNS, nobody can be taken by it either.
             **({} if nameserver else {"peers": {"*": {"level": "pkix"}}}),
