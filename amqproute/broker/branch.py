@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
+from amqproute.broker.levels import queue_of_key
 from amqproute.broker.transaction import Transaction
 from amqproute.wire.amqp10.types import Int
 
@@ -210,6 +211,23 @@ class Branch:
         if self.record is not None:
             return len(self.record.postings) + len(self.record.retirements)
         return 0
+
+    def nodes(self) -> set[str]:
+        """Return what it takes from and puts on; of queues the names of their rows."""
+        if self.transaction is not None:
+            return {
+                *(
+                    getattr(each.target, "rows", each.target.name)
+                    for each in self.transaction.postings
+                ),
+                *(queue_of_key(each.entry.line.key) for each in self.transaction.retirements),
+            }
+        if self.record is not None:
+            return {
+                *(each.target for each in self.record.postings),
+                *(queue_of_key(each.line) for each in self.record.retirements),
+            }
+        return set()
 
     @property
     def doom(self) -> Xa | None:

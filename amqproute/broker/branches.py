@@ -151,9 +151,18 @@ class Branches:
                 "command": branch.command,
                 "operations": branch.operations,
                 "age-ms": max(0, now_ms - branch.since_ms),
+                "nodes": sorted(branch.nodes()),
             }
             for branch in sorted(self._known.values(), key=lambda each: each.since_ms)
         ]
+
+    def keeping(self, queue: Queue) -> list[str]:
+        """Return the names of the prepared branches that keep messages or places of a queue."""
+        return sorted(
+            branch.key
+            for branch in self._known.values()
+            if branch.state is State.PREPARED and queue.rows in branch.nodes()
+        )
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
         """Take over what the store holds; the nodes have been declared."""

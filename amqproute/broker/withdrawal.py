@@ -10,6 +10,7 @@ disk, a page at a time. What consumers hold comes back when their links have gon
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -19,7 +20,10 @@ from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import EMPTYING_SECONDS, Topic
 
-__all__ = ["Withdrawal"]
+__all__ = ["TOLD_ROUNDS", "Withdrawal"]
+
+TOLD_ROUNDS: Final = 100
+"""How often a deleted node is looked at again before the log tells that something is held."""
 
 
 class Withdrawal:
@@ -39,6 +43,7 @@ class Withdrawal:
         self.node = node
         self.bindings = dict(bindings)
         self._clock = clock
+        self._rounds = 0
 
     def __repr__(self) -> str:
         return f"<Withdrawal of {self.node!r}>"
@@ -66,10 +71,26 @@ class Withdrawal:
 
     def _purged(self, _: object, queue: Queue, done: Callable[[], None]) -> None:
         if _holds(queue):
+            self._tell_waiting(queue)
             self._clock.callLater(EMPTYING_SECONDS, self.finish, done)
             return
         queue.delete()
         done()
+
+    def _tell_waiting(self, queue: Queue) -> None:
+        """Say once that a deleted node is not gone yet, and why."""
+        self._rounds += 1
+        if self._rounds != TOLD_ROUNDS:
+            return
+        self.log.warn(
+            "{node} is deleted, and {count} messages and {places} places of it are held still: by "
+            "consumers that have not gone, or by prepared branches of distributed transactions, "
+            "which `amqproute transaction ls` shows, and `amqproute transaction roll-back` and "
+            "`commit` resolve",
+            node=queue.name,
+            count=queue.depth,
+            places=queue.holds.places,
+        )
 
     def _failed(self, failure: Failure) -> None:
         self.log.failure("{node} could not be emptied", failure, node=self.node.name)

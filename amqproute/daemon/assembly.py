@@ -323,6 +323,8 @@ class House:
             now_ms,
             branches,
         )
+        if self.branches is not None:
+            self.inventory.keeping = self.branches.keeping
         self.shared.suspended.recovered(recovery.notes.get(TAKEN_NOTES, {}))
         self._forget_old_receipts()
         for listen in config.listen:

@@ -103,6 +103,7 @@ class Inventory:
         links: bindings, by name.
         aliases: by name.
         configured: what the configuration declares.
+        keeping: gives the names of the prepared branches that keep something of a queue.
         when_gone: called when nodes have gone, or the aliases that it is given, to detach the links
             that they had.
     """
@@ -122,6 +123,7 @@ class Inventory:
         self.links: dict[str, Made] = {}
         self.aliases: dict[str, Made] = {}
         self.configured = Configured()
+        self.keeping: Callable[[Any], Sequence[str]] = lambda _: ()
         self.when_gone: Callable[[set[str]], None] = lambda _: None
         self.most_nodes = most_nodes
         self._describe = describe
@@ -461,7 +463,9 @@ class Inventory:
             withdrawal.finish(lambda: self._forget_rows(made.rows) if made.rows else None)
 
         changes.did(f"{command} with {held} messages", undo, done)
-        return Result(GONE, "deleted", {"name": name, "messages": held, "links": list(links_gone)})
+        keeping = list(self.keeping(node)) if isinstance(node, Queue) else []
+        facts = {"name": name, "messages": held, "links": list(links_gone), "kept-by": keeping}
+        return Result(GONE, f"deleted{_kept(keeping)}", facts)
 
     def _delete_dormant(self, command: Command, changes: Changes) -> Result:
         """Delete a node that could not be made again."""
@@ -730,3 +734,14 @@ class Inventory:
 
         changes.did(str(command), undo, lambda: self.when_gone({name}))
         return Result(GONE, "deleted", {"name": name})
+
+
+def _kept(branches: Sequence[str]) -> str:
+    """Say what keeps something of a node that is deleted, and how to get rid of it."""
+    if not branches:
+        return ""
+    others = f" and {len(branches) - 1} more" if len(branches) > 1 else ""
+    return (
+        f"; what the prepared branch {branches[0]}{others} holds of it goes when that is resolved, "
+        "by its transaction manager or with `amqproute transaction roll-back` or `commit`"
+    )

@@ -47,6 +47,20 @@ class OutcomeTests(BranchCase):
         self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 0))
         self.assertEqual(sorted(link.ended), ["restored", "withdrawn"])
 
+    def test_whose_nodes(self) -> None:
+        """An operator sees what a branch keeps, before a restart and after it."""
+        self.prepared()
+        q, r = self.broker.nodes["q"], self.broker.nodes["r"]
+        name = self.branches.rows()[0]["name"]
+        self.assertEqual(self.branches.rows()[0]["nodes"], ["q", "r"])
+        self.assertEqual((self.branches.keeping(q), self.branches.keeping(r)), ([name], [name]))
+        self.restart(node("q"), node("r"), node("s"))
+        nodes = self.broker.nodes
+        kept = [self.branches.keeping(nodes[each]) for each in ("q", "r", "s")]
+        self.assertEqual(kept, [[name], [name], []])
+        self.assertEqual(self.do("rollback"), "OK")
+        self.assertEqual(self.branches.keeping(nodes["q"]), [])
+
     def test_read_only(self) -> None:
         """A branch without work is over when it is prepared."""
         self.open()

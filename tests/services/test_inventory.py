@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -14,6 +15,8 @@ from amqproute.auth.policy import Verb
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.broker import Broker
 from amqproute.broker.subscription import Definition
+from amqproute.broker.topic import EMPTYING_SECONDS
+from amqproute.broker.withdrawal import TOLD_ROUNDS, Withdrawal
 from amqproute.config import Config
 from amqproute.config.load import read_node
 from amqproute.daemon.declarations import described
@@ -333,6 +336,24 @@ class CommandTests(InventoryCase):
         queue.release(taker.entries)
         queue.detach(taker)
         self.assertEqual(self.stored(), 0)
+        self.assertEqual(self.notes(), {})
+
+    def test_delete_of_what_a_branch_keeps(self) -> None:
+        """The answer names the branch and what to do; the log says so if it lasts."""
+        self.do("create queue a")
+        queue = self.broker.nodes["a"]
+        queue.holds.reserve(1)
+        self.inventory.keeping = lambda node: ["user:ann/0:6a:6b"] if node is queue else []
+        row = self.run_text("delete queue a")[1]["results"][0]
+        self.assertEqual(row["attributes"]["kept-by"], ["user:ann/0:6a:6b"])
+        self.assertIn("the prepared branch user:ann/0:6a:6b", row["description"])
+        self.assertIn("`amqproute transaction roll-back`", row["description"])
+        told: list[str] = []
+        self.patch(Withdrawal, "log", SimpleNamespace(warn=lambda text, **of: told.append(text)))
+        self.clock.pump([EMPTYING_SECONDS] * 3 * TOLD_ROUNDS)
+        self.assertEqual(len(told), 1)
+        queue.holds.reserve(-1)
+        self.clock.pump([EMPTYING_SECONDS] * 3)
         self.assertEqual(self.notes(), {})
 
     def test_delete_and_crash(self) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -218,6 +219,14 @@ def delete(
     given = {key: True for key, value in conditions.items() if value}
     facts = carry_out(Access(url, config, trust), "DELETE", "queue", name, given)
     _tell(facts, as_json, f"{name}: deleted with {facts.get('messages', 0)} messages")
+    branches = facts.get("kept-by") or []
+    if branches:
+        render.warn(
+            f"{len(branches)} prepared branches hold messages or places of it; these go when the "
+            "branches are resolved, by their transaction manager, or with:"
+        )
+        for branch in branches:
+            render.warn(f"  amqproute transaction roll-back {shlex.quote(branch)}   (or commit)")
 
 
 @queue.command("purge")

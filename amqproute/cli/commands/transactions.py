@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -21,6 +21,7 @@ COLUMNS: Final = (
     ("name", "BRANCH"),
     ("state", "STATE"),
     ("operations", "OPERATIONS"),
+    ("nodes", "NODES"),
     ("age-ms", "SINCE"),
 )
 BRANCH_TYPE: Final = "branch"
@@ -50,8 +51,8 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     """List the branches, the longest waiting first.
 
     The name is that of the principal whose it is, and the XID: format, global id and branch
-    qualifier, the latter two in hexadecimal. SINCE is for how long the branch has been there, or
-    prepared, or resolved by an operator.
+    qualifier, the latter two in hexadecimal. NODES are those that it takes from and puts on. SINCE
+    is for how long the branch has been there, or prepared, or resolved by an operator.
     """
 
     rows = entities(Access(url, config, trust), BRANCH_TYPE)
@@ -60,12 +61,15 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
         return
     render.table(
         [heading for _, heading in COLUMNS],
-        (
-            [age(row[key]) if key == "age-ms" else row.get(key) for key, _ in COLUMNS]
-            for row in rows
-        ),
+        ([_cell(key, row.get(key)) for key, _ in COLUMNS] for row in rows),
         right="OPERATIONS SINCE",
     )
+
+
+def _cell(key: str, value: Any) -> Any:
+    if key == "age-ms":
+        return age(value)
+    return ", ".join(map(str, value or ())) if key == "nodes" else value
 
 
 @transaction.command("commit")
