@@ -12,11 +12,12 @@ from amqproute.wire.amqp10.types import Symbol
 
 # What two amqproute brokers have agreed on; both ends of a relay link read it here.
 STREAM: Final = Symbol("amqproute:stream")
-"""Link property: names the store that numbers the sender's entries (T-36)."""
+"""Link property: names the store that numbers the sender's entries (T-36). Desired capability of
+a consumer or browser of a queue: it wants the entries' ids for delivery-tags, and this property."""
 FLOOR: Final = Symbol("amqproute:floor")
 """Link property: the lowest entry id that the sender may still send."""
 TAG_OCTETS: Final = 8
-"""A relaying peer's delivery-tag: the entry's id, big-endian."""
+"""A delivery-tag that is the entry's id, big-endian."""
 TRANSFER_CAPABILITY: Final = "AMQPROUTE:TRANSFER"
 """What a broker offers in its open that keeps receipts."""
 REPORT_CAPABILITY: Final = "AMQPROUTE:REPORT"

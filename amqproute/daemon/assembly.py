@@ -309,6 +309,7 @@ class House:
             serves=self._serves,
             when_peer=self.relay.peer_called,
             contracts=self.contracts,
+            stream=self._stream,
             when_seen=self.probes.note,
         )
         self.watermarks = watch_room(

@@ -259,9 +259,14 @@ class Attaching:
         suspended.expire(key)  # whatever another link of the name has left behind
         if found.dynamic:
             self._links.adopt(found.node, link)
+        by_entry = STREAM in attach.desired_capabilities and isinstance(found.node, Queue)
+        properties = {ERROR_MODE: error_mode(link), **found.properties}
+        if by_entry:
+            properties[STREAM] = self._shared.stream
         link.accept(
             source=found.terminus,
-            properties={ERROR_MODE: error_mode(link), **found.properties},
+            offered_capabilities=(STREAM,) if by_entry else (),
+            properties=properties,
             unsettled=dict.fromkeys(parked.entries) if parked is not None else None,
         )
         outbound = Outbound(
@@ -272,6 +277,7 @@ class Attaching:
             found.settled,
             found.dynamic,
             found.copies,
+            by_entry,
         )
         outbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
         link.context = outbound

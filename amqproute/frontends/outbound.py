@@ -32,6 +32,7 @@ from amqproute.frontends.refusal import error_of
 from amqproute.frontends.resumption import OUTCOMES, Again, by_outcome, compare
 from amqproute.frontends.suspended import Parked, Retention, told
 from amqproute.interfaces import IConsumer
+from amqproute.values import TAG_OCTETS
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
@@ -59,6 +60,8 @@ class Outbound:
         settled: the receiver asked for settled deliveries (snd-settle-mode settled).
         dynamic: the source was made for this link and goes with it.
         copies: the link browses: it holds nothing, and its outcomes are its own affair.
+        by_entry: the receiver wants the entries' ids for delivery-tags, which stay the same however
+            often and to whomever an entry is sent.
 
     Attributes:
         retention: how long what it holds outlives the link; None: it goes with it.
@@ -71,6 +74,7 @@ class Outbound:
         "_again",
         "_agreed",
         "_behind",
+        "_by_entry",
         "_bytes",
         "_ending",
         "_frontend",
@@ -99,8 +103,10 @@ class Outbound:
         settled: bool,
         dynamic: bool,
         copies: bool = False,
+        by_entry: bool = False,
     ) -> None:
         self._frontend = frontend
+        self._by_entry = by_entry
         self.link = link
         self.source = source
         self.default_outcome = default_outcome
@@ -161,9 +167,7 @@ class Outbound:
         now_ms = self._frontend.now_ms()
         send = link.send
         settled = self.settled
-        unsettled = link.unsettled
         sent = []
-        tag = self._tags
         transaction = self._acquiring_now()
         state: Any = self._presumed
         if transaction is not None:
@@ -173,14 +177,12 @@ class Outbound:
             parts = message.for_delivery(
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
             )
-            tag = (tag + 1) & 0xFFFFFFFF
-            while _TAG(tag) in unsettled:  # once around, or the receiver's choice
-                tag = (tag + 1) & 0xFFFFFFFF
+            tag = self._tag_for(entry)
             try:
                 if message.rest is not None:
-                    delivery = self._begin_pour(entry, parts, _TAG(tag), state)
+                    delivery = self._begin_pour(entry, parts, tag, state)
                 else:
-                    delivery = send(parts, _TAG(tag), settled=settled, state=state, context=entry)
+                    delivery = send(parts, tag, settled=settled, state=state, context=entry)
             except MessageSizeExceeded:
                 self._too_large(entry)
                 continue
@@ -197,11 +199,19 @@ class Outbound:
             if self._pour is not None:
                 self._behind = list(entries[entries.index(entry) + 1 :])
                 break
-        self._tags = tag
         if settled and sent:
             self._bytes = 0
             self._frontend.settle(self, sent, ACCEPTED)
         self._frontend.flush()
+
+    def _tag_for(self, entry: Entry) -> bytes:
+        """Return the delivery-tag under which an entry is sent anew."""
+        if self._by_entry:
+            return entry.id.to_bytes(TAG_OCTETS, "big")
+        self._tags = (self._tags + 1) & 0xFFFFFFFF
+        while _TAG(self._tags) in self.link.unsettled:  # once around, or the receiver's choice
+            self._tags = (self._tags + 1) & 0xFFFFFFFF
+        return _TAG(self._tags)
 
     # -- very large messages -------------------------------------------------------------------
 
@@ -362,8 +372,7 @@ class Outbound:
                 held[again.tag] = again.entry
         held.update(self._left)
         for entry in self._behind:
-            self._tags = (self._tags + 1) & 0xFFFFFFFF
-            held[_TAG(self._tags)] = entry
+            held[self._tag_for(entry)] = entry
         self._behind = []
         if self._pour is not None and self.settled:
             held[self._pour.outgoing.delivery.tag] = self._pour.entry

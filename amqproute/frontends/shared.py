@@ -49,6 +49,7 @@ class Shared:
         memory: octets of messages on their way in, of all connections.
         outgoing: octets of messages that receivers hold, and how much each of them may.
         contracts: what each peer and user may ask of us; None: nobody has any.
+        stream: the name of our store, by which it numbers its entries.
         when_peer: called with the domains a peer has proved, when it opens.
         when_seen: called with (step, remote, who, code, words, probe) for probes that open, and
             for whoever is refused; see `services.probes`.
@@ -68,6 +69,7 @@ class Shared:
     when_peer: Callable[[Principal], None] = lambda _: None
     when_seen: Callable[[str, str, str, str, str, str], None] = lambda *_: None
     contracts: Contracts | None = None
+    stream: str = ""
     is_stopping: bool = False
     memory: HeldMemory = field(init=False)
     outgoing: OutgoingMemory = field(init=False)

@@ -697,6 +697,48 @@ class ExactlyOnceTests(PublisherCase):
         self.assertEqual(self.house.depth(), 1)
 
 
+class EntryTests(ResumeCase):
+    """Who wants to know which entry is which gets their ids for delivery-tags."""
+
+    CAPABILITIES = [Symbol("amqproute:stream")]
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.house.shared.stream = "store-1"
+        self.client.fill([b"1", b"2"])
+
+    def tags(self, **fields: Any) -> tuple[spec.Attach, dict[bytes, bytes]]:
+        """Attach, and return the answer, and the tags with the bodies; then close the link."""
+        answer = self.client.receiver(
+            name="x", credit=9, desired_capabilities=self.CAPABILITIES, **fields
+        )
+        found = self.client.payloads(spec.Transfer)
+        self.client.send(spec.Detach(handle=0, closed=True))
+        self.client.all(spec.Detach)
+        return answer, {each.delivery_tag: body_of(payload) for each, payload in found}
+
+    def test_same(self) -> None:
+        """They are the same for browsers and consumers, however often; the answer names the
+        store."""
+        browsed = spec.Source(address="q", distribution_mode="copy")
+        answer, shown = self.tags(source=browsed)
+        self.assertEqual(answer.properties[Symbol("amqproute:stream")], "store-1")
+        self.assertEqual(tuple(answer.offered_capabilities), tuple(self.CAPABILITIES))
+        self.assertEqual(list(shown.values()), [b"1", b"2"])
+        first, second = (int.from_bytes(tag, "big") for tag in shown)
+        self.assertEqual({len(tag) for tag in shown}, {8})
+        self.assertLess(first, second)
+        for _ in range(2):
+            self.assertEqual(self.tags()[1], shown)
+
+    def test_others(self) -> None:
+        """Who does not ask gets neither."""
+        answer = self.client.receiver(name="x", credit=9)
+        self.assertEqual(tuple(answer.offered_capabilities or ()), ())
+        self.assertNotIn(Symbol("amqproute:stream"), answer.properties)
+        self.assertEqual({len(t.delivery_tag) for t in self.client.all(spec.Transfer)}, {4})
+
+
 class SizeTests(ResumeCase):
     """What every hop reads has a bound of its own."""
 
