@@ -44,9 +44,10 @@ from amqproute import conditions
 from amqproute.cli.refusal import NEGATIVE, UNREACHABLE, ClientError, by_condition
 from amqproute.errors import AuthenticationFailed as SaslError
 from amqproute.errors import ConnectError, LocalProtocolError, MessageSizeExceeded, TlsError
-from amqproute.net.connector import Connector, Pace, Url
+from amqproute.net.connector import Connector, Pace
 from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
+from amqproute.url import Url
 from amqproute.wire import mechanisms
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings

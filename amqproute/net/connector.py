@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
-from urllib.parse import unquote, urlsplit
 
 from twisted.internet import error as twisted_error
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail, succeed
@@ -48,11 +47,11 @@ from amqproute.net import identity
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
+from amqproute.url import Url
 from amqproute.values import Candidate, TlsaAnswer, TransportSecurity
 
-__all__ = ["Connector", "Pace", "Url", "parse_url"]
+__all__ = ["Connector", "Pace"]
 
-_PORTS: Final = {"amqp": 5672, "amqps": 5671}
 _CONNECT_CODES: Final = ("connect.refused", "connect.timeout", "connect.unreachable")
 _MakeProtocol = Callable[[Deferred[EngineProtocol]], EngineProtocol]
 
@@ -78,56 +77,6 @@ class Pace:
     stagger_seconds: float = 0.25
     connect_seconds: float = 10.0
     total_seconds: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class Url:
-    """Where a command line client connects to.
-
-    Attributes:
-        scheme: ``amqp``, ``amqps`` or ``unix``.
-        host: a name or an IP address; empty for ``unix``.
-        port: the TCP port; 0 for ``unix``.
-        path: of the socket; empty for TCP.
-        user: the user name, or None.
-        password: the password, or None.
-    """
-
-    scheme: str
-    host: str = ""
-    port: int = 0
-    path: str = ""
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-
-
-def parse_url(url: str) -> Url:
-    """Take ``amqp://[user[:password]@]host[:port]``, ``amqps://…`` or ``unix:PATH`` apart.
-
-    Raises:
-        ValueError: it is none of these; the words never show the password.
-    """
-    scheme, colon, rest = url.partition(":")
-    if scheme == "unix" and rest:
-        return Url("unix", path=rest)
-    if scheme not in _PORTS or not colon:
-        raise ValueError("a URL is amqp://host[:port], amqps://host[:port] or unix:PATH")
-    parts = urlsplit(url)
-    try:
-        port = parts.port
-    except ValueError:
-        raise ValueError("the port in the URL is not a number up to 65535") from None
-    if not parts.hostname:
-        raise ValueError("the URL names no host")
-    if parts.path not in ("", "/") or parts.query or parts.fragment:
-        raise ValueError("a URL ends after the port; the node is an argument of its own")
-    return Url(
-        scheme,
-        host=parts.hostname,
-        port=_PORTS[scheme] if port is None else port,
-        user=None if parts.username is None else unquote(parts.username),
-        password=None if parts.password is None else unquote(parts.password),
-    )
 
 
 class Connector:

@@ -21,8 +21,8 @@ from amqproute.cli.commands.asking import query
 from amqproute.cli.commands.messages import Report, consume, publish
 from amqproute.cli.content import Draft
 from amqproute.message import Message
-from amqproute.net.connector import Url, parse_url
 from amqproute.net.pump import EngineProtocol, TransportFacts
+from amqproute.url import Url, parse_url
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.events import (

@@ -22,10 +22,11 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from amqproute.errors import ConnectError, ListenError, TlsError
-from amqproute.net.connector import Connector, parse_url
+from amqproute.net.connector import Connector
 from amqproute.net.listener import Listener
 from amqproute.net.pump import EngineProtocol, Limits
 from amqproute.net.tls import TlsContexts
+from amqproute.url import parse_url
 from amqproute.values import Candidate, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.events import OpenReceived

@@ -12,8 +12,9 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ConnectError
-from amqproute.net.connector import Connector, Url, parse_url
+from amqproute.net.connector import Connector
 from amqproute.net.pump import EngineProtocol
+from amqproute.url import Url, parse_url
 from amqproute.values import Candidate, TransportSecurity
 from tests.net.wires import Side, Wire, WireEnd, contexts_in, settle
 

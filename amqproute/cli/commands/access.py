@@ -12,8 +12,8 @@ from amqproute.cli.refusal import USAGE, Refusal
 from amqproute.config import Config, load
 from amqproute.config.load import find
 from amqproute.errors import ConfigError
-from amqproute.net.connector import Url, parse_url
 from amqproute.net.tls import TlsContexts
+from amqproute.url import Url, parse_url
 
 __all__ = ["local_url", "open_client"]
 
