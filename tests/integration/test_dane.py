@@ -63,6 +63,7 @@ class DaneTests(SynchronousTestCase):
                 "validate": "self",
                 "anchors": str(self.anchors),
                 "timeout": 2,
+                "cache-longest": 0.2,
             },
         }
         daemon = Daemon(name, issued=issued, changes=changes)
