@@ -42,12 +42,11 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute import conditions
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch import Xa, XaError, Xid
 from amqproute.broker.branches import Branches
 from amqproute.broker.broker import Broker
-from amqproute.errors import AmqpError, AmqprouteError, DecodeError
+from amqproute.errors import AmqprouteError
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.services.management import (
@@ -60,12 +59,9 @@ from amqproute.services.management import (
     ManagementService,
     Reply,
     Request,
-    encode_reply,
-    read_request,
-    reply_target,
 )
-from amqproute.services.requests import answering
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.services.requests import ReplyTo, accept, answering
+from amqproute.values import Origin
 
 DTX_COORDINATOR: Final = "amqp$dtxCoordinator"
 LONGEST_TIMEOUT: Final = 86_400
@@ -123,22 +119,16 @@ class DtxCoordinator:
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Begin with a command; its reply follows. See `ITarget.put`."""
-        try:
-            asked = message.properties
-            request = read_request(message, origin.principal)
-        except DecodeError as error:
-            raise AmqpError(error.description, condition=conditions.DECODE_ERROR) from None
-        target = reply_target(self._broker, self._allows, asked.reply_to, origin.principal)
-        correlation = asked.message_id if asked.message_id is not None else asked.correlation_id
+        request, reply_to = accept(message, origin, self._broker, self._allows)
         done = Deferred.fromCoroutine(self.answer(request))
         done.addErrback(_broken, request.operation)
-        done.addCallback(self._reply, target, asked.reply_to, correlation)
+        done.addCallback(self._reply, reply_to)
         done.addErrback(_not_told, request.operation)
         answering(self._broker, done)
 
-    def _reply(self, reply: Reply, target: Any, reply_to: str | None, correlation: Any) -> Any:
+    def _reply(self, reply: Reply, reply_to: ReplyTo) -> Deferred[None]:
         batch = self._broker.begin()
-        target.put(encode_reply(reply, reply_to, correlation), batch, Origin(ANONYMOUS_PRINCIPAL))
+        reply_to.put(reply, batch)
         return batch.commit()
 
     async def answer(self, request: Request) -> Reply:

@@ -54,18 +54,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from amqproute import conditions
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
-from amqproute.errors import AmqpError, DecodeError
+from amqproute.errors import AmqpError
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.services.commands import (
@@ -89,16 +88,15 @@ from amqproute.services.requests import (
     Allows,
     Commands,
     Reply,
+    ReplyTo,
     Request,
+    accept,
     answering,
     attribute_names,
-    encode_reply,
-    read_request,
-    reply_target,
     result_row,
     whole,
 )
-from amqproute.values import ANONYMOUS_PRINCIPAL, RELAY_PREFIX, Origin, Principal
+from amqproute.values import RELAY_PREFIX, Origin, Principal
 
 __all__ = [
     "BAD_REQUEST",
@@ -113,9 +111,6 @@ __all__ = [
     "ManagementService",
     "Reply",
     "Request",
-    "encode_reply",
-    "read_request",
-    "reply_target",
 ]
 
 MANAGEMENT: Final = "$management"
@@ -226,34 +221,26 @@ class ManagementService:
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Answer one request within the batch. See `ITarget.put`."""
-        try:
-            asked = message.properties
-            request = read_request(message, origin.principal)
-        except DecodeError as error:
-            # The class itself would end the session, see `frontends.inbound`; G-21 asks for less.
-            raise AmqpError(error.description, condition=conditions.DECODE_ERROR) from None
-        target = reply_target(self._broker, self._allows, asked.reply_to, origin.principal)
+        request, reply_to = accept(message, origin, self._broker, self._allows)
         changes = Changes(str(origin.principal), batch.now_ms)
         reply = self.answer(request, changes)
-        correlation = asked.message_id if asked.message_id is not None else asked.correlation_id
         if isinstance(reply, Deferred):
             reply.addErrback(self._broken, request.operation)
-            reply.addCallback(self._follow, target, asked.reply_to, correlation)
+            reply.addCallback(self._follow, reply_to)
             reply.addErrback(self._not_told, request.operation)
             answering(self._broker, reply)
             return
         changes.join(batch)  # before the reply: who reads it finds done what it says
-        answer = encode_reply(reply, asked.reply_to, correlation)
         try:
-            target.put(answer, batch, Origin(ANONYMOUS_PRINCIPAL))
+            reply_to.put(reply, batch)
         except AmqpError:
             changes.leave(batch)  # nothing is done of which nobody is told
             raise
         changes.put(batch)
 
-    def _follow(self, reply: Reply, target: Any, reply_to: Any, correlation: Any) -> Deferred[None]:
+    def _follow(self, reply: Reply, reply_to: ReplyTo) -> Deferred[None]:
         batch = self._broker.begin()
-        target.put(encode_reply(reply, reply_to, correlation), batch, Origin(ANONYMOUS_PRINCIPAL))
+        reply_to.put(reply, batch)
         return batch.commit()
 
     def _broken(self, failure: Failure, operation: str) -> Reply:

@@ -9,10 +9,13 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
+from amqproute import conditions
 from amqproute.address import from_compatibility, is_reserved
 from amqproute.auth.policy import Verb
+from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
-from amqproute.errors import DecodeError, InvalidField, NotFound, PreconditionFailed
+from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, PreconditionFailed
+from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.services.commands import (
     BAD_REQUEST,
@@ -24,18 +27,17 @@ from amqproute.services.commands import (
 )
 from amqproute.services.inventory import Result
 from amqproute.services.overview import Row
-from amqproute.values import Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Int
 
 __all__ = [
     "Allows",
     "Reply",
+    "ReplyTo",
     "Request",
+    "accept",
     "attribute_names",
-    "encode_reply",
-    "read_request",
-    "reply_target",
     "result_row",
     "whole",
 ]
@@ -114,14 +116,54 @@ def answering(broker: Broker, reply: Deferred[Any]) -> None:
     reply.addBoth(done)
 
 
-def reply_target(broker: Broker, allows: Allows, reply_to: str | None, principal: Principal) -> Any:
-    """Return the node that a reply goes to.
+@dataclass(frozen=True, slots=True)
+class ReplyTo:
+    """Where the reply to a request goes, and what it refers to.
+
+    Attributes:
+        target: the node.
+        address: as the request says it.
+        correlation: the correlation-id of the reply.
+    """
+
+    target: ITarget
+    address: str
+    correlation: Any
+
+    def put(self, reply: Reply, batch: Batch) -> None:
+        """Put a reply on its node, as part of a batch.
+
+        Raises:
+            AmqpError: the node does not take it.
+        """
+        encoded = _encode_reply(reply, self.address, self.correlation)
+        self.target.put(encoded, batch, Origin(ANONYMOUS_PRINCIPAL))
+
+
+def accept(
+    message: Message, origin: Origin, broker: Broker, allows: Allows
+) -> tuple[Request, ReplyTo]:
+    """Read a request and find out where its reply goes, before anything is done.
 
     Raises:
-        PreconditionFailed: there is none, or the asker has no right to it.
+        PreconditionFailed: it has no reply-to, or the asker has no right to it.
+        AmqpError: ``amqp:decode-error``, it is malformed.
     """
+    try:
+        asked = message.properties
+        request = _read_request(message, origin.principal)
+    except DecodeError as error:
+        # The class itself would end the session, see `frontends.inbound`; G-21 asks for less.
+        raise AmqpError(error.description, condition=conditions.DECODE_ERROR) from None
+    reply_to = asked.reply_to
     if not reply_to:
         raise PreconditionFailed("the request has no reply-to: the answer has nowhere to go")
+    correlation = asked.message_id if asked.message_id is not None else asked.correlation_id
+    target = _reply_target(broker, allows, reply_to, origin.principal)
+    return request, ReplyTo(target, reply_to, correlation)
+
+
+def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Principal) -> Any:
     reply_to = _plain(reply_to)
     if is_reserved(reply_to):
         raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
@@ -144,12 +186,7 @@ def _plain(reply_to: str) -> str:
         raise PreconditionFailed(f"reply-to: {error.description}") from None
 
 
-def read_request(message: Message, principal: Principal) -> Request:
-    """Take a request apart.
-
-    Raises:
-        DecodeError: it is malformed.
-    """
+def _read_request(message: Message, principal: Principal) -> Request:
     properties = message.application_properties
     body = _read_body(message)
     operation = properties.get("operation")
@@ -246,8 +283,7 @@ def result_row(index: int, result: Result) -> dict[str, Any]:
     }
 
 
-def encode_reply(reply: Reply, reply_to: str | None, correlation: Any) -> Message:
-    """Return a reply as it is put on its node."""
+def _encode_reply(reply: Reply, reply_to: str, correlation: Any) -> Message:
     properties: dict[str, Any] = {
         "statusCode": Int(reply.status),
         "statusDescription": reply.description,
