@@ -918,6 +918,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "D-17": (
         "tests.broker.test_topic.DurableTests.test_one_body",
         "tests.store.test_files.BodyTests.test_shared",
+        "tests.store.test_shared.FiledTests.test_file_goes_with_the_last",
+        "tests.store.test_shared.SqliteTests.test_one_body",
     ),
     "E-01": (
         "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone_by_an_alias",

@@ -36,11 +36,19 @@ _CHECKS: Final = (
     ),
     (
         2,
-        _NOW,
+        5,
         "entry {}: {} bytes noted, {} bytes in payload {}",
         "SELECT e.id, e.size, length(p.encoded), p.id FROM entry AS e INDEXED BY entry_payload"
         " JOIN payload AS p ON p.id = e.payload"
         " WHERE e.payload IS NOT NULL AND e.size <> length(p.encoded)",
+    ),
+    (
+        6,
+        _NOW,
+        "entry {}: {} bytes noted, {} bytes in payload {}",
+        "SELECT e.id, e.size, ifnull(p.body_length, length(p.encoded)), p.id"
+        " FROM entry AS e INDEXED BY entry_payload JOIN payload AS p ON p.id = e.payload"
+        " WHERE e.payload IS NOT NULL AND e.size <> ifnull(p.body_length, length(p.encoded))",
     ),
     (
         2,
@@ -69,13 +77,15 @@ _CHECKS: Final = (
 
 WITH_FILES: Final = 3
 """The first schema version that knows files of bodies."""
+WITH_SHARED_FILES: Final = 6
+"""The first schema version that has shared payloads in them, too."""
 
 
-def _check_files(connection: sqlite3.Connection, path: str) -> list[str]:
+def _check_files(connection: sqlite3.Connection, path: str, version: int) -> list[str]:
     directory = Directory.of(path)
     there = directory.look()
     findings = []
-    for number, wanted, _, count in named_files(connection):
+    for number, wanted, _, count in named_files(connection, version >= WITH_SHARED_FILES):
         size = there.pop(number, None)
         if size is None:
             findings.append(f"{directory.name(number)} is missing: {count} entries are in it")
@@ -122,7 +132,7 @@ def check(path: str, limit: int = 100) -> list[str]:
                 found = connection.execute(f"{statement} LIMIT ?", (limit,))
                 findings += [words.format(*row) for row in found]
         if version >= WITH_FILES:
-            findings += _check_files(connection, path)[:limit]
+            findings += _check_files(connection, path, version)[:limit]
     except sqlite3.DatabaseError as error:
         return [str(schema.in_words(error, path))]
     finally:

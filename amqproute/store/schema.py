@@ -18,7 +18,8 @@ The tables:
   The index ``entry_account`` holds entries that stand in somebody's account (flags from bit 8 on,
   `amqproute.entry.ACCOUNT_SHIFT`): what each account holds is summed up at the start without
   touching a body. Traffic without accounts does not pay for it.
-* ``payload``: bodies that several entries share, by id.
+* ``payload``: bodies that several entries share, by id. Where ``segment`` is not NULL, ``encoded``
+  is empty and the body stands in that file, ``body_length`` octets from ``body_start`` on.
 * ``queue``: number and name, so that rows carry a small integer.
 * ``receipt``: one row per batch of received ids; ``steps`` is a JSON list of the gaps, empty
   for a run without gaps. It has no rowid and no index, so that a commit with receipts changes one
@@ -79,6 +80,12 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         " FROM receipt ORDER BY number",
         "DROP TABLE receipt",
         "ALTER TABLE received RENAME TO receipt",
+    ),
+    (
+        "ALTER TABLE payload ADD COLUMN segment INTEGER",
+        "ALTER TABLE payload ADD COLUMN body_start INTEGER",
+        "ALTER TABLE payload ADD COLUMN body_length INTEGER",
+        "CREATE INDEX payload_segment ON payload (segment) WHERE segment IS NOT NULL",
     ),
 )
 """Step n leads from version n to version n + 1."""

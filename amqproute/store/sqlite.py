@@ -95,7 +95,7 @@ class SqliteStore:
         self._numbers = QueueNumbers()
         self._file_bytes = file_bytes
         directory = Directory.of(self.path)
-        self._files = Files(directory, max_bytes, segment_bytes)
+        self._files = Files(directory, max_bytes, segment_bytes, file_bytes)
         self._bodies = Bodies(directory, reactor, max_bytes)
         self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
         self._mark = Mark(f"{self.path}.mark")

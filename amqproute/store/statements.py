@@ -72,6 +72,9 @@ INSERT = Bulk(
     "(?,?,?,?,?,?,?,?)",
 )
 SHARE = Bulk("INSERT INTO payload (id, encoded) VALUES ", "(?,?)")
+SHARE_FILED = Bulk(
+    "INSERT INTO payload (id, encoded, segment, body_start, body_length) VALUES ", "(?,x'',?,?,?)"
+)
 INSERT_SHARED = Bulk(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload) VALUES ",
     "(?,?,?,?,?,0,?,x'',?)",
@@ -82,11 +85,16 @@ INSERT_FILED = Bulk(
     "(?,?,?,?,?,0,?,?,?,?,?)",
 )
 PRESENT = Bulk("SELECT count(*) FROM payload WHERE id IN (", "?", ")")
-SWEEP = Bulk(
-    "DELETE FROM payload WHERE id IN (",
+_UNHELD = (
+    " AND NOT EXISTS"
+    " (SELECT 1 FROM entry INDEXED BY entry_payload WHERE entry.payload = payload.id)"
+)
+SWEEP = Bulk("DELETE FROM payload WHERE id IN (", "?", f"){_UNHELD}")
+SWEPT = Bulk(
+    "SELECT json_group_array(json_array(segment, given)) FROM (SELECT segment,"
+    " sum(body_length) AS given FROM payload NOT INDEXED WHERE id IN (",
     "?",
-    ") AND NOT EXISTS"
-    " (SELECT 1 FROM entry INDEXED BY entry_payload WHERE entry.payload = payload.id)",
+    f") AND segment IS NOT NULL{_UNHELD} GROUP BY segment)",
 )
 DELETE = Bulk("DELETE FROM entry WHERE id IN (", "?", ")")
 DELETE_PLAIN = Bulk("DELETE FROM entry WHERE id IN (", "?", ") AND payload IS NULL")
@@ -122,6 +130,11 @@ MOVE = Bulk(
     "(?,?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
+PLACE_PAYLOAD = Bulk(
+    "UPDATE payload SET segment = v.column2, body_start = v.column3 FROM (VALUES ",
+    "(?,?,?)",
+    ") AS v WHERE payload.id = v.column1",
+)
 PLACE = Bulk(
     "UPDATE entry SET payload = v.column2, body_start = v.column3 FROM (VALUES ",
     "(?,?,?)",
@@ -155,8 +168,13 @@ def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage], files:
 
 
 def _let_go(connection: sqlite3.Connection, touched: Touched, files: Files) -> None:
-    SWEEP.run(connection, sorted(payload for payload in touched if payload > 0))
-    files.left({-payload: given for payload, given in touched.items() if payload < 0})
+    left = {-payload: given for payload, given in touched.items() if payload < 0}
+    payloads = sorted(payload for payload in touched if payload > 0)
+    for found in SWEPT.ask(connection, payloads):
+        for number, given in json.loads(found):
+            left[number] = left.get(number, 0) + given
+    SWEEP.run(connection, payloads)
+    files.left(left)
 
 
 def _write_stage(
@@ -165,7 +183,7 @@ def _write_stage(
     if stage.rows:
         INSERT.run(connection, stage.rows)
     if stage.shared is not None:
-        _insert_shared(connection, stage.shared)
+        _insert_shared(connection, stage.shared, files)
         if stage.shared.filed:
             INSERT_FILED.run(connection, files.place(stage.shared.filed))
         touched.update(dict.fromkeys([-number for number in stage.shared.unborn], 0))
@@ -189,13 +207,22 @@ def _write_stage(
         _delete(connection, sorted(stage.dequeued), touched)
 
 
-def _insert_shared(connection: sqlite3.Connection, shared: Shared) -> None:
+def _insert_shared(connection: sqlite3.Connection, shared: Shared, files: Files) -> None:
     # Not a foreign key: SQLite would look for each entry's payload, and only the payloads of
     # earlier transactions can be missing.
     known = shared.references() - shared.payloads.keys()
     if known and sum(PRESENT.ask(connection, sorted(known))) < len(known):
         raise StoreError(f"an entry refers to a payload that is gone (one of {sorted(known)[:9]})")
-    SHARE.run(connection, list(chain.from_iterable(shared.payloads.items())))
+    bound = files.file_bytes
+    small = [(one, encoded) for one, encoded in shared.payloads.items() if len(encoded) < bound]
+    SHARE.run(connection, list(chain.from_iterable(small)))
+    if len(small) < len(shared.payloads):
+        large = [(one, body) for one, body in shared.payloads.items() if len(body) >= bound]
+        places = files.append([body for _, body in large])
+        rows = zip(large, places, strict=True)
+        SHARE_FILED.run(
+            connection, [each for (one, body), place in rows for each in (one, *place, len(body))]
+        )
     INSERT_SHARED.run(connection, shared.rows)
 
 
@@ -259,8 +286,18 @@ def tidy(connection: sqlite3.Connection, files: Files) -> None:
     for entry_id, queue, arrived, expires, flags, start, length in rows:
         body = files.read(number, start, length)
         moved.append((entry_id, queue, arrived, expires, flags, body, None))
+    shared = connection.execute(
+        "SELECT id, body_start, body_length FROM payload INDEXED BY payload_segment"
+        " WHERE segment = ?",
+        (number,),
+    ).fetchall()
+    payloads = [files.read(number, start, length) for _, start, length in shared]
     connection.execute("BEGIN")
     placed = files.place(moved)
+    places = zip(shared, files.append(payloads), strict=True)
+    PLACE_PAYLOAD.run(
+        connection, [one for (payload_id, *_), place in places for one in (payload_id, *place)]
+    )
     PLACE.run(
         connection,
         [
@@ -269,7 +306,7 @@ def tidy(connection: sqlite3.Connection, files: Files) -> None:
             for one in (placed[at], *placed[at + 7 : at + 9])
         ],
     )
-    files.left({number: sum(row[-1] for row in rows)})
+    files.left({number: sum(row[-1] for row in (*rows, *shared))})
     files.sync()
     files.look(connection)
     connection.execute("COMMIT")
@@ -367,8 +404,8 @@ EXPIRED: Final = _PAGE.format(
     " AND expires <= ? AND id > ? ORDER BY id LIMIT ?"
 )
 _PAYLOADS: Final = (
-    "SELECT json_group_array(json_array(id, length(encoded))),"
-    " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT id, encoded FROM payload"
+    "SELECT json_group_array(json_array(id, length(encoded), segment, body_start, body_length)),"
+    " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT * FROM payload"
     " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id)"
 )
 
@@ -406,7 +443,7 @@ def read_page(
     if start != len(bodies):
         raise StoreError(f"sizes add up to {start} bytes, bodies to {len(bodies)}")
     if shared:
-        payloads = _read_payloads(connection, {entry.payload_id for entry in shared})
+        payloads = _read_payloads(connection, {entry.payload_id for entry in shared}, files)
         for entry in shared:
             if entry.payload_id not in payloads:
                 raise StoreError(f"payload {entry.payload_id} of entry {entry.id} is not there")
@@ -414,11 +451,15 @@ def read_page(
     return entries
 
 
-def _read_payloads(connection: sqlite3.Connection, ids: set[int]) -> dict[int, bytes]:
+def _read_payloads(connection: sqlite3.Connection, ids: set[int], files: Files) -> dict[int, bytes]:
     columns, bodies = connection.execute(_PAYLOADS, (json.dumps(list(ids)),)).fetchone()
     payloads: dict[int, bytes] = {}
     start = 0
-    for payload_id, size in json.loads(columns):
+    bodies = bodies or b""
+    for payload_id, size, *place in json.loads(columns):
+        if place[0] is not None:
+            payloads[payload_id] = files.read(*place)
+            continue
         payloads[payload_id] = bodies[start : start + size]
         start += size
     return payloads

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
+from collections.abc import Mapping
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -14,6 +16,7 @@ from zope.interface.verify import verifyObject
 
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IStore, IStoreTransaction
+from amqproute.store import files
 from amqproute.store import sqlite as sqlite_store
 from amqproute.store.fsck import check
 from amqproute.store.memory import MemoryStore
@@ -231,12 +234,14 @@ class MemoryTests(SharedFacts, SynchronousTestCase):
 class SqliteTests(SharedFacts, SynchronousTestCase):
     """SqliteStore, and what becomes of payloads on its disk."""
 
+    OPTIONS: Mapping[str, Any] = {}
+
     def setUp(self) -> None:
         self.path = os.path.join(self.mktemp(), "queues.db")
         self.begin()
 
     def begin(self) -> Any:
-        self.house = House(self.path)
+        self.house = House(self.path, **self.OPTIONS)
         recovery = self.house.open()
         self.store: SqliteStore = self.house.store
         return recovery
@@ -254,6 +259,11 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         connection.close()
         return found
 
+    def in_files(self) -> int:
+        """Octets of the files of bodies."""
+        directory = self.path[:-3] + ".bodies"
+        return sum(os.stat(f"{directory}/{name}").st_size for name in os.listdir(directory))
+
     def edit(self, *statements: str) -> None:
         connection = sqlite3.connect(self.path)
         for statement in statements:
@@ -265,7 +275,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         """A large body on many queues takes its room once."""
         self.publish(os.urandom(100_000), *[f"q{n}" for n in range(500)])
         self.house.close()
-        self.assertLess(os.path.getsize(self.path), 400_000)
+        self.assertLess(os.path.getsize(self.path) + self.in_files(), 400_000)
         self.assertEqual(self.begin().queues["q7"].bytes, 100_000)
 
     def test_restart(self) -> None:
@@ -308,7 +318,9 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         """The offline check tells of payloads and entries that have lost each other."""
         payload, (one, two) = self.publish(b"body", "a", "b")
         self.house.close()
-        self.edit("INSERT INTO payload VALUES (77, x'0000')", "UPDATE entry SET size = 9")
+        self.edit(
+            "INSERT INTO payload (id, encoded) VALUES (77, x'0000')", "UPDATE entry SET size = 9"
+        )
         self.assertEqual(
             check(self.path),
             [
@@ -351,3 +363,113 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         self.begin()
         self.assertEqual(self.load("q"), kept[1:])
         self.assertEqual(self.payloads(), set())
+
+
+class FiledTests(SqliteTests):
+    """The same where every shared payload stands in a file."""
+
+    OPTIONS = {"file_bytes": 0, "segment_bytes": 5_000}
+
+    def test_upgrade(self) -> None:
+        """A database of the first version holds no files; what is shared from then on does."""
+        super().test_upgrade()
+        self.publish(b"x" * 1000, "q", "r")
+        self.assertGreaterEqual(self.in_files(), 1000)
+
+    def test_fsck(self) -> None:
+        """The offline check tells of payloads that have lost their file, or part of it."""
+        payload, (one, two) = self.publish(b"body" * 10, "a", "b")
+        self.house.close()
+        self.edit("UPDATE entry SET size = 9")
+        self.assertEqual(
+            check(self.path),
+            [
+                f"entry {one}: 9 bytes noted, 40 bytes in payload {payload}",
+                f"entry {two}: 9 bytes noted, 40 bytes in payload {payload}",
+            ],
+        )
+        self.edit("UPDATE entry SET size = 40", "UPDATE payload SET body_start = 3")
+        (finding,) = check(self.path)
+        self.assertIn("has 40 bytes, entries need 43", finding)
+        self.edit("UPDATE payload SET body_start = 0")
+        self.begin()
+
+    def test_missing(self) -> None:
+        """Without its file the store does not open; what it tells to do gives the messages up."""
+        self.publish(b"x" * 1000, "a", "b")
+        self.house.close()
+        (name,) = os.listdir(self.path[:-3] + ".bodies")
+        os.remove(f"{self.path[:-3]}.bodies/{name}")
+        error = self.assertRaises(StoreError, House(self.path).open)
+        self.assertIn("is missing", str(error))
+        command = str(error).split("'")[1]
+        self.edit(*command.split(";"))
+        self.assertEqual(check(self.path), [])
+        self.assertEqual(self.begin().queues, {})
+
+    def test_file_goes_with_the_last(self) -> None:
+        """A segment stays while one entry of many refers to it, and goes with it."""
+        payload, ids = self.publish(b"x" * 4000, *"abc")
+        self.publish(b"y" * 4000, "d")  # in the next segment, so that the first is full
+        self.assertEqual(self.in_files(), 8000)
+        self.do(("dequeue", ids[:2]))
+        self.assertEqual([each.encoded for each in self.load("c")], [b"x" * 4000])
+        self.assertEqual((self.payloads() >= {payload}, self.in_files()), (True, 8000))
+        self.do(("dequeue", ids[2:]))
+        self.settle()
+        self.assertEqual((payload in self.payloads(), self.in_files()), (False, 4000))
+
+    def test_moved_and_changed(self) -> None:
+        """One that moves still shares; one that gets another body leaves the file to the rest."""
+        payload, (a, b, c) = self.publish(b"x" * 4000, *"abc")
+        self.publish(b"y" * 4000, "d")
+        moved = self.store.next_id()
+        self.do(("move", a, "dead", moved), ("update", b, 1, b"own"))
+        self.do(("dequeue", [c]))
+        self.assertEqual(self.load("dead"), [StoredEntry(moved, b"x" * 4000, 1, 0, 0, 0, payload)])
+        self.assertEqual([each.encoded for each in self.load("b")], [b"own"])
+        self.do(("dequeue", [moved]))
+        self.settle()
+        self.assertEqual(self.payloads() & {payload}, set())
+
+    def test_tidy(self) -> None:
+        """What stays for long does not keep what has gone: it is written anew, still shared."""
+        self.patch(files, "WASTE", 20_000)
+        kept = []
+        for number in range(20):
+            payload, ids = self.publish(bytes([number]) * 1500, "a", "b")
+            kept.append((payload, ids))
+            _, gone = self.publish(b"x" * 3000, "a", "b")
+            self.do(("dequeue", gone))
+        self.settle()
+        self.assertLess(self.in_files(), 2 * 20 * 1500 + 20_000 + 5_000)
+        for place, queue in enumerate("ab"):
+            expected = [
+                StoredEntry(ids[place], bytes([n]) * 1500, 1, 0, 0, 0, payload)
+                for n, (payload, ids) in enumerate(kept)
+            ]
+            self.assertEqual(self.load(queue), expected)
+        self.house.close()
+        self.begin()
+        self.assertEqual(len(self.load("a")), 20)
+
+    def test_no_room(self) -> None:
+        """A full disk fails what needs room, and what makes room goes through."""
+        _, ids = self.publish(b"x" * 2000, "a", "b")
+        write = os.pwritev
+
+        def full(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(os, "pwritev", full)
+        error = self.assertRaises(StoreError, self.publish, b"y" * 2000, "a", "b")
+        self.assertIn("no room", str(error))
+        self.do(("dequeue", ids))
+        self.patch(os, "pwritev", write)
+        self.publish(b"z" * 2000, "a", "b")
+        self.assertEqual([each.encoded for each in self.load("b")], [b"z" * 2000])
+
+    def settle(self) -> None:
+        """Let files go that are to be removed."""
+        self.load("nothing")
+        self.wait(self.store._bodies.writing.run(lambda: None))

@@ -30,6 +30,7 @@ class StoreCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.path = os.path.join(self.mktemp(), "state", "queues.db")
         self.houses: list[House] = []
+        self.patch(Faulty, "faults", {})
 
     def house(self, **options: Any) -> House:
         house = House(self.path, **options)
@@ -549,8 +550,7 @@ class Faulty(sqlite3.Connection):
 
 
 def faulty(path: str) -> sqlite3.Connection:
-    """Connect as the store does, with faults."""
-    Faulty.faults = {}
+    """Connect as the store does, with faults. The checkpointer does, too, at any moment."""
     return sqlite3.connect(path, isolation_level=None, cached_statements=512, factory=Faulty)
 
 
