@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from amqproute.broker.floodgate import DISK, MEMORY, STORE
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
@@ -84,6 +86,24 @@ class FullTests(InboundCase):
         self.link = self.client.sender("q")
         self.run_now()
 
+    def settle_when_full(self, count: int, outcome: Any, settled: bool, *, stays: bytes) -> None:
+        """Settle messages while the disk is full: one stays, until there is room for all."""
+        link = self.client.receiver("q", count, name=f"in-{settled}")
+        self.run_now()
+        self.house.store.is_full = True
+        self.client.settle(self.client.deliveries[-count:], outcome, settled=settled)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [stays])
+        self.gate.open(STORE)
+        self.run_now()
+        self.house.store.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [])
+        link.detach(True)
+        self.client.flush()
+        self.run_now()
+
     def test_waits(self) -> None:
         """Nothing is said to the sender, and in the end all is there, once and in order."""
         self.house.store.is_full = True
@@ -154,21 +174,7 @@ class FullTests(InboundCase):
         self.house.broker.nodes["q"].dead_letter_name = "dead"
         for settled in (True, False):
             self.client.send(self.link, message(b"bad"))
-            link = self.client.receiver("q", 1, name=f"in-{settled}")
-            self.run_now()
-            self.house.store.is_full = True
-            self.client.settle(self.client.deliveries[-1:], spec.Rejected(), settled=settled)
-            self.run_now()
-            self.assertEqual(self.house.bodies("q"), [b"bad"])
-            self.gate.open(STORE)
-            self.run_now()
-            self.house.store.is_full = False
-            self.gate.open(STORE)
-            self.run_now()
-            self.assertEqual(self.house.bodies("q"), [])
-            link.detach(True)
-            self.client.flush()
-            self.run_now()
+            self.settle_when_full(1, spec.Rejected(), settled, stays=b"bad")
         self.assertEqual(self.house.bodies("dead"), [b"bad", b"bad"])
         self.assertEqual(self.house.depth("dead"), 2)
 
@@ -252,20 +258,6 @@ class FullTests(InboundCase):
         let_report(self.house)
         for settled in (True, False):
             self.client.send(self.link, asking(b"1", "delivered"), asking(b"2", "failure"))
-            link = self.client.receiver("q", 2, name=f"in-{settled}")
-            self.run_now()
-            self.house.store.is_full = True
-            self.client.settle(self.client.deliveries[-2:], spec.Accepted(), settled=settled)
-            self.run_now()
-            self.assertEqual(self.house.bodies("q"), [b"1"])
-            self.gate.open(STORE)
-            self.run_now()
-            self.house.store.is_full = False
-            self.gate.open(STORE)
-            self.run_now()
-            self.assertEqual(self.house.bodies("q"), [])
-            link.detach(True)
-            self.client.flush()
-            self.run_now()
+            self.settle_when_full(2, spec.Accepted(), settled, stays=b"1")
         told = [report["code"] for report in reports_on(self.house)]
         self.assertEqual(told, ["done.delivered", "done.delivered"])

@@ -298,18 +298,22 @@ class RestartTests(InboundCase):
         self.client.wire.cut()  # type: ignore[attr-defined]
         self.run_now()
 
-    def notes(self) -> dict[str, bytes]:
-        """Return what stands in the store."""
-        return dict(self.house.store.recovery().notes.get(NOTES, {}))
-
-    def test_restart(self) -> None:
-        """The sender learns from the new process what the old one has taken; then it is gone."""
+    def break_off(self) -> None:
+        """A message is taken; its sender has not confirmed that when the connection breaks."""
         link = self.client.sender("q", properties=EXACTLY_ONCE)
         self.run_now()
         self.hush()
         self.client.send(link, message(b"1"))
         self.run_now()
         self.lose()
+
+    def notes(self) -> dict[str, bytes]:
+        """Return what stands in the store."""
+        return dict(self.house.store.recovery().notes.get(NOTES, {}))
+
+    def test_restart(self) -> None:
+        """The sender learns from the new process what the old one has taken; then it is gone."""
+        self.break_off()
         self.assertEqual(len(self.notes()), 1)
         self.build(store=self.house.store)
         link = self.client.sender("q", properties=EXACTLY_ONCE, unsettled={b"0": None, b"1": None})
@@ -333,12 +337,7 @@ class RestartTests(InboundCase):
 
     def test_downgraded(self) -> None:
         """What stands in the store goes with its settlement, also of a link that asks for less."""
-        link = self.client.sender("q", properties=EXACTLY_ONCE)
-        self.run_now()
-        self.hush()
-        self.client.send(link, message(b"1"))
-        self.run_now()
-        self.lose()
+        self.break_off()
         self.client = self.house.client()
         self.run_now()
         link = self.client.sender("q", unsettled={b"0": None})
@@ -363,12 +362,7 @@ class RestartTests(InboundCase):
 
     def test_expired(self) -> None:
         """After the longest time nobody asks any more, also after a restart."""
-        link = self.client.sender("q", properties=EXACTLY_ONCE)
-        self.run_now()
-        self.hush()
-        self.client.send(link, message(b"1"))
-        self.run_now()
-        self.lose()
+        self.break_off()
         self.build(store=self.house.store)
         self.clock.advance(FrontendLimits().suspended_seconds + 2)
         self.run_now()
