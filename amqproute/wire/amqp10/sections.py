@@ -279,25 +279,10 @@ def find_to(encoded: bytes, offsets: Offsets) -> str | None:
     Raises:
         DecodeError: the properties are broken before or in this field.
     """
-    pos = offsets.properties_start
-    end = offsets.properties_end
-    if pos == end:
-        return None
-    pos = pos + 3 if encoded[pos + 1] == 0x53 else _skip(encoded, pos + 1, end, MAX_DEPTH)
     try:
-        code = encoded[pos]
-        if code == 0xC0:
-            count = encoded[pos + 2]
-            pos += 3
-        elif code == 0xD0:
-            count = _U32(encoded, pos + 5)[0]
-            pos += 9
-        else:
+        pos = _find(encoded, offsets, 2)
+        if not pos:
             return None
-        if count < 3:
-            return None
-        pos = pos + 1 if encoded[pos] == 0x40 else _skip(encoded, pos, end, MAX_DEPTH)
-        pos = pos + 1 if encoded[pos] == 0x40 else _skip(encoded, pos, end, MAX_DEPTH)
         code = encoded[pos]
         if code == 0xA1:
             start = pos + 2
@@ -305,11 +290,9 @@ def find_to(encoded: bytes, offsets: Offsets) -> str | None:
         elif code == 0xB1:
             start = pos + 5
             pos = start + _U32(encoded, pos + 1)[0]
-        elif code == 0x40:
-            return None
         else:
             raise DecodeError("amqp:properties:list: to is no string")
-        if pos > end:
+        if pos > offsets.properties_end:
             raise DecodeError("amqp:properties:list: to is cut short")
         return encoded[start:pos].decode()
     except (IndexError, struct.error):
@@ -332,31 +315,35 @@ def find_property(encoded: bytes, offsets: Offsets, index: int) -> Any:
     Raises:
         DecodeError: the properties are broken before or in this field.
     """
+    try:
+        pos = _find(encoded, offsets, index)
+    except (IndexError, struct.error):
+        raise DecodeError("amqp:properties:list is cut short") from None
+    return codec.decode(encoded, pos, offsets.properties_end)[0] if pos else None
+
+
+def _find(encoded: bytes, offsets: Offsets, index: int) -> int:
+    """Return where a field of the properties is; 0 where there is none, or null."""
     pos = offsets.properties_start
     end = offsets.properties_end
     if pos == end:
-        return None
+        return 0
     pos = pos + 3 if encoded[pos + 1] == 0x53 else _skip(encoded, pos + 1, end, MAX_DEPTH)
-    try:
-        code = encoded[pos]
-        if code == 0xC0:
-            count = encoded[pos + 2]
-            pos += 3
-        elif code == 0xD0:
-            count = _U32(encoded, pos + 5)[0]
-            pos += 9
-        else:
-            return None
-        if count <= index:
-            return None
-        while index:
-            index -= 1
-            pos = pos + 1 if encoded[pos] == 0x40 else _skip(encoded, pos, end, MAX_DEPTH)
-        if encoded[pos] == 0x40:
-            return None
-    except (IndexError, struct.error):
-        raise DecodeError("amqp:properties:list is cut short") from None
-    return codec.decode(encoded, pos, end)[0]
+    code = encoded[pos]
+    if code == 0xC0:
+        count = encoded[pos + 2]
+        pos += 3
+    elif code == 0xD0:
+        count = _U32(encoded, pos + 5)[0]
+        pos += 9
+    else:
+        return 0
+    if count <= index:
+        return 0
+    while index:
+        index -= 1
+        pos = pos + 1 if encoded[pos] == 0x40 else _skip(encoded, pos, end, MAX_DEPTH)
+    return 0 if encoded[pos] == 0x40 else pos
 
 
 def decode_section(encoded: bytes, start: int, end: int) -> Any:
