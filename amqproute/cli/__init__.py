@@ -7,9 +7,9 @@ Theory of operation
 code. `commands` has a module for each concern, and the table of them all. A command that talks
 AMQP hands a coroutine to `runner.run`, which gives it the reactor, turns it until the coroutine is
 done, and cancels it on Ctrl-C. `client` is the AMQP client: the same engine and the same transport
-code as the daemon's, in the client's role. `content` makes messages of what was typed and shows
-what came. `render` prints: tables and colors on a terminal (`terminal`), plain lines in a pipe,
-JSON where it is asked for.
+code as the daemon's, in the client's role; `links` are its senders and receivers. `content` makes
+messages of what was typed and shows what came. `render` prints: tables and colors on a terminal
+(`terminal`), plain lines in a pipe, JSON where it is asked for.
 
 Exit codes: 0 done, 1 a negative answer, 2 wrong usage or configuration, 3 the daemon cannot be
 reached. A refusal goes to stderr in three parts: a stable code (a condition of the standard, or

@@ -16,10 +16,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import conditions
 from amqproute.cli import content, render
-from amqproute.cli.client import Client, ClientError, Patience, is_private
+from amqproute.cli.client import Client, Patience, is_private
 from amqproute.cli.commands.asking import query
 from amqproute.cli.commands.messages import Report, consume, publish
 from amqproute.cli.content import Draft
+from amqproute.cli.refusal import ClientError
 from amqproute.message import Message
 from amqproute.net.pump import EngineProtocol, TransportFacts
 from amqproute.url import Url, parse_url

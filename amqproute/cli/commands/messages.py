@@ -20,10 +20,11 @@ from twisted.python.failure import Failure
 
 from amqproute.address import parse
 from amqproute.cli import content, render, runner
-from amqproute.cli.client import Client, Receiver, Sender
+from amqproute.cli.client import Client
 from amqproute.cli.commands.access import open_client
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.content import Draft
+from amqproute.cli.links import Receiver, Sender
 from amqproute.cli.octets import DataOctets, data_header
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 from amqproute.errors import DecodeError, InvalidField
