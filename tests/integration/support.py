@@ -132,7 +132,7 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
 
 
-RUN = (sys.executable, "-m", "amqproute")
+RUN = (sys.executable, "-m", "amqproute", "serve", "--config")
 
 
 class Daemon:
@@ -243,10 +243,10 @@ class Daemon:
 
     def spawn(self) -> None:
         """Start the process and do not wait."""
-        arguments = ["serve", "--config", str(self.file)]
         if self.is_executed:
-            self._spawn([*RUN, *arguments], {}, ())
+            self._spawn([*RUN, str(self.file)], {}, ())
             return
+        arguments = ["serve", "--config", str(self.file)]
         with self._output() as log:
             file = log.fileno()
             self.process = Process(arguments, environ=self._environ(), stdout=file, stderr=file)
@@ -265,7 +265,7 @@ class Daemon:
         variables = {"LISTEN_FDS": str(len(sockets)), "LISTEN_FDNAMES": names}
         command = ["/bin/bash", "-c", f'{script}LISTEN_PID=$$ exec "$@"', "bash"]
         try:
-            self._spawn([*command, *RUN, "serve", "--config", str(self.file)], variables, copies)
+            self._spawn([*command, *RUN, str(self.file)], variables, copies)
         finally:
             for each in copies:
                 os.close(each)
