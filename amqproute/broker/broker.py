@@ -476,7 +476,7 @@ class Broker:
             left = self._left.pop(line_key(queue.rows, level), None)
             if left is None:
                 continue
-            queue.recovered(left.count, left.bytes, level)
+            queue.recovered(left.count, left.bytes, level, left.first_arrived_ms)
             held = self._held.pop(line_key(queue.rows, level), None)
             if held:
                 queue.holds.hold(held, level)

@@ -123,7 +123,7 @@ class Levels:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest available entry in memory arrived, or None without one."""
+        """When the oldest available entry arrived, or None without one; see `Line.oldest_ms`."""
         return min((ms for line in self.lines if (ms := line.oldest_ms) is not None), default=None)
 
     def entries(self) -> Iterator[Entry]:

@@ -58,6 +58,7 @@ class Line:
         paged: entries that stand in the store only.
         paged_bytes: their bytes.
         tail: the highest id that stands, or stood, in the store only.
+        paged_since_ms: a lower bound of when the first of them arrived, in the order of arrival.
         paged_expiry_ms: a lower bound of when the first of them expires; 0 for never.
         cursor: the highest id that is or was in memory, once the line pages.
         is_paging: new entries go to the store only.
@@ -83,6 +84,7 @@ class Line:
         "paged",
         "paged_bytes",
         "paged_expiry_ms",
+        "paged_since_ms",
         "pending",
         "resident",
         "resident_bytes",
@@ -102,6 +104,7 @@ class Line:
         self.paged = 0
         self.paged_bytes = 0
         self.paged_expiry_ms = 0
+        self.paged_since_ms = 0
         self.cursor = 0
         self.tail = 0
         self.is_paging = False
@@ -144,9 +147,15 @@ class Line:
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest entry in memory arrived, or None without one."""
+        """When the oldest available entry arrived, or None without one.
+
+        If none of them is in memory, as after a restart, it is when the last one arrived that
+        was, or the first that was found in the store.
+        """
         heads = [*self.returned[:1], *self._heads()]
-        return min(entry.arrived_ms for entry in heads) if heads else None
+        if heads:
+            return min(entry.arrived_ms for entry in heads)
+        return self.paged_since_ms if self.paged else None
 
     def _heads(self) -> list[Entry]:
         head = next((entry for entry in self.resident if not entry.taken), None)
@@ -159,11 +168,12 @@ class Line:
             if not entry.taken:
                 yield entry
 
-    def recovered(self, count: int, size_bytes: int) -> None:
+    def recovered(self, count: int, size_bytes: int, first_arrived_ms: int = 0) -> None:
         """Take over what an earlier run of the daemon left in the store."""
         self.paged = count
         self.paged_bytes = size_bytes
         self.is_paging = count > 0
+        self.paged_since_ms = first_arrived_ms
         self.paged_expiry_ms = 1 if count else 0
         self.tail = self._store.next_id() if count else 0
 
@@ -219,6 +229,8 @@ class Line:
             insort(self.returned, entry)
             self.remember(size)
             return True
+        if not self.paged:
+            self.paged_since_ms = entry.arrived_ms
         self.paged += 1
         self.paged_bytes += size
         self.tail = entry.id
@@ -371,6 +383,7 @@ class Line:
         entries = [self.entry(row) for row in rows if row.id not in self._plucked]
         if rows:
             self.cursor = rows[-1].id
+            self.paged_since_ms = rows[-1].arrived_ms
             size = sum([len(entry.message.encoded) for entry in entries])
             self.resident.extend(entries)
             self._unpage(len(entries), size)
@@ -401,6 +414,7 @@ class Line:
             entry.taken = True
         if rows:
             self.cursor = rows[-1].id
+            self.paged_since_ms = rows[-1].arrived_ms
             self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
         return entries
 

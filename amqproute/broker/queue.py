@@ -321,7 +321,7 @@ class Queue:
 
     @property
     def oldest_arrival_ms(self) -> int | None:
-        """When the oldest resident available entry arrived, or None without one."""
+        """When the oldest available entry arrived, or None without one; see `Line.oldest_ms`."""
         return self._levels.oldest_ms
 
     def arrivals_ms(self) -> list[int]:
@@ -336,10 +336,12 @@ class Queue:
 
     # -- recovery and end ----------------------------------------------------------------------
 
-    def recovered(self, count: int, size_bytes: int, level: int = USUAL_PRIORITY) -> None:
+    def recovered(
+        self, count: int, size_bytes: int, level: int = USUAL_PRIORITY, first_arrived_ms: int = 0
+    ) -> None:
         """Take over what an earlier run of the daemon left in the store, of one priority."""
         line = self._levels.line(level)
-        line.recovered(count, size_bytes)
+        line.recovered(count, size_bytes, first_arrived_ms)
         if not count:
             return
         self._expiry.watch(0)

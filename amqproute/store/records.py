@@ -42,12 +42,14 @@ class StoredEntry:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """What a queue holds: entries, bytes of encoded messages, the ids at both ends."""
+    """What a queue holds: entries, bytes of encoded messages, the ids at both ends, and by the
+    wall clock when the first of them arrived."""
 
     count: int
     bytes: int
     first_id: int
     last_id: int
+    first_arrived_ms: int
 
 
 @dataclass(slots=True)

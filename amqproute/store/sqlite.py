@@ -331,8 +331,9 @@ class SqliteStore:
         recovery = Recovery()
         names: dict[int, str] = dict(connection.execute("SELECT number, name FROM queue"))
         for number, *summary in connection.execute(
-            "SELECT queue, count(*), sum(size), min(id), max(id)"
-            " FROM entry INDEXED BY entry_queue GROUP BY queue"
+            "SELECT *, (SELECT arrived FROM entry WHERE id = first) FROM"
+            " (SELECT queue, count(*), sum(size), min(id) AS first, max(id)"
+            " FROM entry INDEXED BY entry_queue GROUP BY queue)"
         ):
             if number not in names:
                 raise StoreError(schema.damaged(self.path, f"queue {number} has no name"))

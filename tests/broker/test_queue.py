@@ -662,6 +662,32 @@ class LifeTests(QueueCase):
         self.turn()
         self.assertEqual((self.queue.depth, self.dead.depth), (0, 2))
 
+    def test_age_after_a_restart(self) -> None:
+        """How old the oldest is, is known before anything is read: also of another priority."""
+        self.assertIsNone(self.queue.oldest_arrival_ms)
+        self.put(b"1")
+        begun = self.queue.oldest_arrival_ms
+        self.clock.advance(20)
+        self.put(b"2", b"3", priority=7)
+        self.broker.stop()
+        self.clock.advance(50)
+        self.make(resident_messages=1)
+        self.assertEqual(self.queue.oldest_arrival_ms, begun)
+        self.assertEqual(len(self.bodies(self.queue)), 3)
+        self.assertIsNone(self.queue.oldest_arrival_ms)
+
+    def test_age_of_what_stands_in_the_store(self) -> None:
+        """A consumer has all that is in memory: what is paged is not older than it says."""
+        self.make(resident_messages=1)
+        for number in range(3):
+            self.put(b"%d" % number)
+            self.clock.advance(10)
+        first = self.queue.oldest_arrival_ms
+        assert first is not None
+        taker = Taker(self.queue)
+        taker.take(1)
+        self.assertEqual(self.queue.oldest_arrival_ms, first + 10_000)
+
     def test_deferred(self) -> None:
         """Waiting for another attempt does not lengthen a life."""
         self.put(b"1", ttl=1000)

@@ -15,6 +15,8 @@ from unittest import skipUnless
 import yaml
 
 import amqproute
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import UInt
 from tests.integration.support import (
     Daemon,
     DaemonTestCase,
@@ -199,6 +201,23 @@ class QueueCommandTests(ManagementCase):
             error = wire.wait(lambda each: getattr(each, "link", None) is link).error
             self.assertEqual(error.condition, "amqp:link:detach-forced")
         self.amqproute("link", "close", "nobody", code=1)
+
+    def kinds(self) -> list[str]:
+        return [each["kind"] for each in self.shown("link", "ls")["links"]]
+
+    def test_suspended(self) -> None:
+        """A link whose client has left it: for how long it may come back."""
+        with Wire(self.daemon.plain, container="client.example") as wire:
+            for name, policy in (("soon", spec.EXPIRE_LINK_DETACH), ("kept", spec.EXPIRE_NEVER)):
+                target = spec.Target(address="orders", expiry_policy=policy, timeout=UInt(200))
+                link = wire.attach("sender", "orders", name=name, target=target)
+                link.detach(closed=False)
+                wire.flush()
+            until(lambda: self.kinds().count("suspended") == 2, "both are suspended")
+            lines = self.amqproute("link", "ls").stdout.splitlines()
+        expires = {line.split("\t")[0]: line.split("\t")[-1] for line in lines}
+        self.assertEqual(expires["LINK"], "EXPIRES")
+        self.assertEqual((expires["soon"], expires["kept"]), ("3m", "not yet"))
 
     def test_unreachable(self) -> None:
         """No daemon: exit code 3."""

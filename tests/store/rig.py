@@ -167,7 +167,9 @@ class Model:
         for name in {queue for queue, _ in self.entries.values()}:
             held = self.queue(name)
             size = sum(len(entry.encoded) for entry in held)
-            recovery.queues[name] = QueueSummary(len(held), size, held[0].id, held[-1].id)
+            recovery.queues[name] = QueueSummary(
+                len(held), size, held[0].id, held[-1].id, held[0].arrived_ms
+            )
         recovery.received = {name: sorted(ids) for name, ids in self.received.items() if ids}
         recovery.notes = {kind: dict(notes) for kind, notes in self.notes.items() if notes}
         return recovery

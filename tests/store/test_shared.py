@@ -288,7 +288,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         self.do(("enqueue", "a", self.store.next_id(), b"plain", 1, 0, TRANSIENT))
         self.assertEqual(self.payloads(), {gone, kept})
         self.house.close()
-        self.assertEqual(self.begin().queues, {"a": QueueSummary(1, 4, one, one)})
+        self.assertEqual(self.begin().queues, {"a": QueueSummary(1, 4, one, one, 1)})
         self.assertEqual(self.payloads(), {kept})
         self.assertEqual(self.load("a"), [StoredEntry(one, b"kept", 1, 0, 0, 0, kept)])
 
@@ -348,7 +348,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         connection.close()
         self.assertEqual(check(self.path), [])
         recovery = self.begin()
-        self.assertEqual(recovery.queues, {"q": QueueSummary(2, 40003, 11, 13)})
+        self.assertEqual(recovery.queues, {"q": QueueSummary(2, 40003, 11, 13, 5)})
         self.assertEqual(recovery.received, {"s": [1, 2, 4]})
         self.assertEqual(recovery.notes, {"k": {"key": b"\0"}})
         kept = [

@@ -206,7 +206,7 @@ class WorkTests(StoreCase):
         house.close()
         house = self.house()
         size = sum(map(len, bodies))
-        summary = QueueSummary(len(bodies), size, ids[0], ids[-1])
+        summary = QueueSummary(len(bodies), size, ids[0], ids[-1], house.now_ms)
         self.assertEqual(house.open().queues, {"q": summary})
         self.assertEqual(house.load("q"), expected)
 
@@ -283,7 +283,7 @@ class WorkTests(StoreCase):
         self.assertEqual(len(house.load("q")), 31)
         house.close()
         house = self.house()
-        self.assertEqual(house.open().queues, {"q": QueueSummary(1, 1, kept, kept)})
+        self.assertEqual(house.open().queues, {"q": QueueSummary(1, 1, kept, kept, house.now_ms)})
 
     def test_many_rows(self) -> None:
         """Every number of rows finds its statements, contiguous ids or not."""

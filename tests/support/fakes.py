@@ -89,7 +89,9 @@ class KeptStore(MemoryStore):
             left = self.rows(name)
             if left:
                 size = sum(len(row.encoded) for row in left)
-                queues[name] = QueueSummary(len(left), size, left[0].id, left[-1].id)
+                queues[name] = QueueSummary(
+                    len(left), size, left[0].id, left[-1].id, left[0].arrived_ms
+                )
         received = {stream: sorted(ids) for stream, ids in self.received.items() if ids}
         notes = {kind: dict(each) for kind, each in self.notes.items()}
         return Recovery(queues, received=received, notes=notes)

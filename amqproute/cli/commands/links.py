@@ -37,6 +37,7 @@ LINK_COLUMNS: Final = (
     ("credit", "CREDIT"),
     ("unsettled", "UNSETTLED"),
     ("deliveries", "DELIVERIES"),
+    ("expires-in", "EXPIRES"),
 )
 
 
@@ -83,7 +84,9 @@ def links(
 
     A consumer that gets nothing: does it have CREDIT? One with many UNSETTLED deliveries does not
     settle what it gets. A producer without CREDIT waits for room on a full queue. Bindings are
-    shown as `binding` with their source and target.
+    shown as `binding` with their source and target. A link with EXPIRES is suspended: its client
+    has left it and may come back to it for so long; `not yet` is while that time does not run, for
+    the session or connection that it hangs on stands.
     """
     rows = entities(Access(url, config, trust), "link")
     if node is not None:
@@ -95,7 +98,7 @@ def links(
     render.table(
         [heading for _, heading in LINK_COLUMNS],
         ([_cell(key, _with_binding(row).get(key)) for key, _ in LINK_COLUMNS] for row in rows),
-        right="CREDIT UNSETTLED DELIVERIES",
+        right="CREDIT UNSETTLED DELIVERIES EXPIRES",
     )
 
 
@@ -122,4 +125,6 @@ def _with_binding(row: dict[str, Any]) -> dict[str, Any]:
 def _cell(key: str, value: Any) -> Any:
     if key == "age-ms" and value is not None:
         return age(value)
+    if key == "expires-in" and value is not None:
+        return "not yet" if value < 0 else age(int(1000 * value))
     return value if value != "" else None
