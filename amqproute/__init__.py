@@ -63,7 +63,9 @@ recurse.
 
 Why so: Speed comes from work per batch: per read, per commit, per disposition range, per write.
 Durability comes from one rule: what has been answered is on the disk. Where the two meet is the
-`broker.batch.Batch`.
+`broker.batch.Batch`. Latency comes from not waiting for two disks in turn: where nothing waits
+before it, a message of a plain publisher is handed on while its commit is under way, and only the
+answer waits (`broker.ahead`).
 """
 
 __all__ = ["__version__"]

@@ -273,7 +273,11 @@ class ISource(INode):
 
 
 class IConsumer(Interface):
-    """Whoever takes entries: a client's link, a destination, later a binding."""
+    """Whoever takes entries: a client's link, a destination, a binding."""
+
+    takes_ahead = Attribute(
+        "It may be handed entries whose commit is still under way (`amqproute.broker.ahead`)."
+    )
 
     def capacity() -> int:
         """Return how many entries it can take now: its credit, less what holds it back."""

@@ -87,6 +87,8 @@ class House:
 class Consumer:
     """Takes up to its room."""
 
+    takes_ahead = False
+
     def __init__(self, house: House, room: int, number: int | None = None) -> None:
         self.room = room
         self.taken = 0

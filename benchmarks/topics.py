@@ -57,6 +57,8 @@ def encoded() -> bytes:
 class Link:
     """A consumer that accepts at once what it gets; within the broker's batch of that moment."""
 
+    takes_ahead = False
+
     def __init__(self, broker: Broker, source: Any, is_open: bool = True) -> None:
         self.broker = broker
         self.source = source

@@ -14,6 +14,10 @@ commits once. The batch is what ties a queue to the store:
     arrived  the queue lines the entries up and dispatches to its consumers; only then is the
              sender told `accepted` (part 2 §2.6.12, requirement T-20)
 
+Where nothing waits before them, and consumers have room, a plain publisher's messages are handed
+out while the commit is under way (`ahead`); `arrived` then finds them gone from the line. What the
+sender is told, and when, is the same.
+
 Ids grow in the order of `put`, commits fire in the order in which they were asked for; so the
 order of ids *is* the order of arrival, in memory, on the disk and after a restart.
 
@@ -50,7 +54,8 @@ priority, `line` is one of them; `consumers` deals them out, with a `feed` for e
 selects or browses; `backlog` is what stands in the store only; `expiry`, `deferral` and
 `unreachable` take entries off the lines, `settlement` puts them back, and `removal` takes them
 off the queue for good; `once` keeps repetitions off, `admission` what its options forbid;
-`publishers` and `waiters` share out free space, `floodgate` is the brake for all publishers,
+`ahead` hands out what is being committed; `publishers` and `waiters` share out free space,
+`floodgate` is the brake for all publishers,
 `outgoing` the one for all receivers;
 `anew` settles once more what a full disk did not take; `accounts` count what each sender's messages
 occupy, on whatever queue.

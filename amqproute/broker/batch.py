@@ -34,6 +34,9 @@ class Batch:
         leaving: entries that its transaction ends, by queue: they do not count against capacity.
         is_rehearsal: it will be abandoned; what is put is not to be counted.
         gate: of the broker.
+        goes_ahead: its messages may be handed out while the commit is under way: whoever answers
+            for them can leave their sender in doubt (`broker.ahead`).
+        is_ahead: some of them have been.
         redo: what is to be done anew, in another batch, if the store could not take this one (see
             `broker.anew`): ids of entries which end here while others come in their place, dead
             letters and reports, and a function that puts these and ends those.
@@ -43,6 +46,8 @@ class Batch:
         "_receipts",
         "arrivals",
         "gate",
+        "goes_ahead",
+        "is_ahead",
         "is_rehearsal",
         "is_transactional",
         "leaving",
@@ -56,6 +61,8 @@ class Batch:
         self.now_ms = now_ms
         self.gate = gate
         self.arrivals: dict[Queue, list[Entry]] = {}
+        self.goes_ahead = False
+        self.is_ahead = False
         self.is_rehearsal = False
         self.is_transactional = False
         self.leaving: Mapping[Queue, int] = _NOTHING
@@ -92,7 +99,16 @@ class Batch:
             stream.trim(self.transaction)
         done: Deferred[None] = self.transaction.commit(patient)
         done.addCallbacks(self._committed, self._failed)
+        if self.goes_ahead and self.gate.is_open:
+            for queue, entries in self.arrivals.items():
+                if entries and queue.go_ahead(entries, self):
+                    self.is_ahead = True
         return done
+
+    @property
+    def is_plain(self) -> bool:
+        """Its senders remember nothing that would keep a message from coming a second time."""
+        return not self._receipts
 
     def abandon(self) -> None:
         """Give it up instead of committing it: nothing of it happens.

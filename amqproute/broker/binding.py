@@ -116,6 +116,7 @@ class Binding:
         words: why the last one was refused, or why the binding pauses.
     """
 
+    takes_ahead = False
     log = Logger()
 
     def __init__(

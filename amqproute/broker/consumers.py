@@ -179,6 +179,29 @@ class Consumers:
                 self._rotation.rotate(-self._rotation.index(last) - 1)
         return [(share.consumer, share.entries) for share in shares if share.entries]
 
+    def deal_out(self, entries: Sequence[Entry]) -> list[tuple[Any, list[Entry]]]:
+        """Deal entries that stand on no line yet, in shares as fair as those of `deal`.
+
+        Returns:
+            Who gets what; what nobody has room for is in no share.
+        """
+        shares = [
+            _Share(consumer, room)
+            for consumer in self._rotation
+            if (room := consumer.capacity()) > 0
+        ]
+        if len(shares) == 1:
+            shares[0].entries = list(entries[: shares[0].left])
+            self.acquired += len(shares[0].entries)
+        elif shares:
+            turn = 0
+            for entry in entries[: sum([share.left for share in shares])]:
+                turn = _give(shares, turn, entry)
+                self.acquired += 1
+            last = shares[(turn - 1) % len(shares)].consumer
+            self._rotation.rotate(-self._rotation.index(last) - 1)
+        return [(share.consumer, share.entries) for share in shares if share.entries]
+
     def _deal_line(self, line: Line, shares: list[_Share], turn: int) -> int:
         if line.returned:
             turn = self._deal_returned(line, shares, turn)

@@ -239,6 +239,11 @@ class Line:
             self.paged_expiry_ms = expires_ms
         return False
 
+    def passed(self, size: int) -> None:
+        """Note that an entry is committed, or will not be, which has been handed out already."""
+        self.pending -= 1
+        self._pending_bytes -= size
+
     def not_arrived(self, entry: Entry, size: int) -> None:
         """Forget an entry that could not be committed."""
         self.pending -= 1

@@ -5,6 +5,7 @@
 
     levels       the lines of entries, one for each priority in use
     consumers    who takes, and how entries are dealt to them
+    ahead        what is handed out while its commit is under way
     backlog      what stands in the store only: refilled, scanned, purged
     expiry       entries whose time is over
     deferral     entries that wait for their next attempt
@@ -31,6 +32,7 @@ from zope.interface import implementer
 
 from amqproute.broker import admission
 from amqproute.broker.accounts import Accounts
+from amqproute.broker.ahead import Ahead
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch_holds import BranchHolds
@@ -99,6 +101,7 @@ class Queue:
         lifetime: when it goes, if it is dynamic; None for ever.
         is_exclusive: links of its owner only may be attached to it (N-17).
         owner: the session that a dynamic queue was made on; else None.
+        is_relay: what it hands out goes to another broker.
         when_unused: called, once, when its lifetime is over.
         when_taken: called with (queue, entries, batch, consumer) before entries that a consumer
             has accepted are archived in that batch.
@@ -148,6 +151,7 @@ class Queue:
             lambda failure, line: self._backlog.failed(failure, line),
         )
         self._consumers = Consumers(self._levels, self._expiry, now_ms)
+        self._ahead = Ahead(self._levels, self._consumers)
         self._backlog = Backlog(
             self._levels,
             self._consumers,
@@ -197,6 +201,7 @@ class Queue:
         self.lifetime: Lifetime | None = None
         self.is_exclusive = False
         self.owner: object = None
+        self.is_relay = False
         self.when_unused: Callable[[], None] | None = None
         self.when_taken: Taken | None = None
         self.when_dropped: Dropped | None = None
@@ -463,6 +468,26 @@ class Queue:
         except KeyError:
             batch.arrivals[self] = [entry]
 
+    def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> bool:
+        """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`).
+
+        Returns:
+            Some of them are out of our hands.
+        """
+        if (
+            self._deleted
+            or self._once is not None
+            or self._dispatching
+            or not self._consumers.active
+            or (self.is_relay and not batch.is_plain)
+            or self._options.archive_unreachable
+        ):
+            return False
+        dealt = self._ahead.deal(entries, batch.now_ms)
+        for consumer, share in dealt:
+            consumer.deliver(share)
+        return bool(dealt)
+
     def arrived(self, entries: list[Entry]) -> None:
         """Line up entries whose batch has been committed."""
         if self._deleted:
@@ -471,6 +496,8 @@ class Queue:
         if self._once is not None:
             entries = self._without_duplicates(entries, self._once)
         self.tally.enqueued += len(entries)
+        if self._ahead.entries:
+            entries = self._ahead.arrived(entries)
         earliest = 0
         feeds = self._consumers.feeds
         fleeting: list[Entry] = []
@@ -510,6 +537,8 @@ class Queue:
 
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
+        if self._ahead.entries:
+            entries = self._ahead.not_arrived(entries)
         if self._once is not None:
             self._once.not_arrived(entries)
         if self._accounts:

@@ -533,6 +533,8 @@ class DurableSubscription:
 class _Sieve:
     """Looks at what waited from before the filter changed, and drops what it does not select."""
 
+    takes_ahead = False
+
     def __init__(self, subscription: DurableSubscription, consumer: Any) -> None:
         self._subscription = subscription
         self._consumer = consumer

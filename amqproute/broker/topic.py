@@ -344,6 +344,10 @@ class Topic:
             self._last.store(keeps, sharing)
         sharing.close()
 
+    def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> bool:
+        """Do nothing: what many share is handed out when it is safe."""
+        return False
+
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Give out what has been committed to subscribers in memory."""
         if self._deleted:

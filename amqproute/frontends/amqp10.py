@@ -228,9 +228,15 @@ class Frontend:
         self._answers = []
         self._uncommitted += 1
         size = 0
-        for _, deliveries in taken:
+        goes_ahead = True
+        for inbound, deliveries in taken:
+            if inbound.taken.is_durable:
+                goes_ahead = False
             for delivery in deliveries:
                 size += len(delivery.payload)
+                if delivery.settled:
+                    goes_ahead = False  # its sender cannot be left in doubt
+        batch.goes_ahead = goes_ahead
         self.hold(size)
         # A consumer that has settled waits for nothing; a publisher does.
         batch.commit(patient=not (taken or answers)).addCallbacks(
@@ -300,7 +306,7 @@ class Frontend:
             count=sum(len(deliveries) for _, deliveries in taken),
         )
         for inbound, deliveries in taken:
-            inbound.failed(deliveries, failure)
+            inbound.failed(deliveries, failure, batch.is_ahead)
         self.flush()
 
     def _not_now(
@@ -313,7 +319,10 @@ class Frontend:
         """The disk takes nothing for now: what came waits for it, and nothing more comes."""
         gate = self.shared.broker.gate
         for inbound, deliveries in taken:
-            inbound.wait_for(gate, deliveries)
+            if batch.is_ahead:
+                inbound.failed(deliveries, failure, in_doubt=True)
+            else:
+                inbound.wait_for(gate, deliveries)
         gate.close(STORE, str(failure.value))
         if answers or batch.redo or batch.transaction.ended():
             settled = settle_anew(failure, batch, self.shared.broker.begin)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
+_NOT_TAKEN = "the messages were not taken"
 
 
 class Inbound:
@@ -324,8 +325,14 @@ class Inbound:
         if self._is_gone:
             self._look_if_all_known()
 
-    def failed(self, deliveries: list[Delivery], failure: Failure) -> None:
-        """Nothing of these was stored: release what can be released, so that it is sent again."""
+    def failed(self, deliveries: list[Delivery], failure: Failure, in_doubt: bool = False) -> None:
+        """Nothing of these was stored: end the link, so that they have no outcome.
+
+        Args:
+            deliveries: which.
+            failure: of the store.
+            in_doubt: some of them have been handed on before (`amqproute.broker.ahead`).
+        """
         self._uncommitted -= len(deliveries)
         self._drop(deliveries)
         self.taken.unnote([delivery.tag for delivery in deliveries])
@@ -335,7 +342,8 @@ class Inbound:
             self.link,
             spec.Error(
                 condition=conditions.INTERNAL_ERROR,
-                description="the message store failed; the messages were not taken",
+                description="the message store failed; "
+                + ("messages without an outcome are in doubt" if in_doubt else _NOT_TAKEN),
             ),
         )
         self._frontend.flush()

@@ -139,6 +139,11 @@ class Outbound:
 
     # -- IConsumer -----------------------------------------------------------------------------
 
+    @property
+    def takes_ahead(self) -> bool:
+        """See `IConsumer.takes_ahead`; what a transaction acquires is there for certain."""
+        return self._acquiring is None
+
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""
         return 0 if self._again or self._behind else self._room()

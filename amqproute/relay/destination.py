@@ -184,6 +184,11 @@ class Destination:
 
     # -- IConsumer -------------------------------------------------------------------------------
 
+    @property
+    def takes_ahead(self) -> bool:
+        """See `IConsumer.takes_ahead`: without a session messages may be given up."""
+        return self._session is not None
+
     def capacity(self) -> int:
         """See `IConsumer.capacity`. Asked only when there are entries: the time to connect."""
         session = self._session

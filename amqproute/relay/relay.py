@@ -192,6 +192,7 @@ class Relay:
             if len(self.destinations) >= self._trim_at:
                 self._trim()
             queue = self._broker.make_internal(RELAY_PREFIX + hop.key, self._limits)
+            queue.is_relay = True
             queue.dead_letter_name = self.dead_letter_name
             destination = self.destinations[hop.key] = Destination(
                 hop,

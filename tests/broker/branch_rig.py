@@ -33,6 +33,8 @@ class Link:
 
     copies = False
 
+    takes_ahead = False
+
     def __init__(self, queue: Any, selects: Any = None) -> None:
         self.queue = queue
         self.entries: list[Entry] = []

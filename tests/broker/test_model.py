@@ -74,9 +74,13 @@ class QueueMachine(RuleBasedStateMachine):
             st.tuples(st.booleans(), st.sampled_from([None, None, 1, 30])), min_size=1, max_size=6
         ),
         fails=st.sampled_from([False, False, False, True]),
+        ahead=st.booleans(),
+        early=st.sampled_from([None, "accepted", "released", "failed"]),
     )
-    def publish(self, kinds: list[tuple[bool, int | None]], fails: bool) -> None:
-        """Put a batch of messages; the store may refuse it."""
+    def publish(
+        self, kinds: list[tuple[bool, int | None]], fails: bool, ahead: bool, early: str | None
+    ) -> None:
+        """Put a batch of messages; the store may refuse it, and they may be ahead of it."""
         made = []
         for durable, life in kinds:
             self.numbers += 1
@@ -94,13 +98,43 @@ class QueueMachine(RuleBasedStateMachine):
                 )
                 for item, (_, life) in zip(made, kinds, strict=True)
             ),
+            ahead=ahead,
         )
         done.addErrback(lambda _: None)
+        dealt = self.came_ahead(made)
+        assert ahead or not dealt
+        if early and dealt and not (fails and early == "accepted"):
+            self.settle_early(dealt, early)
+            if early == "accepted":
+                made = [item for item in made if item.number not in dealt]
+            elif early == "failed":
+                for item in made:
+                    item.count += item.number in dealt
         # Settlements of expired entries, which come later, must not fail with it.
         self.clock.advance(0)
         self.store.is_failing = False
-        if not fails:
-            self.line.extend(made)
+        if fails:
+            # What has been handed out lives on, but not through a restart.
+            made = [item for item in made if item.number in dealt]
+            for item in made:
+                item.durable = False
+        self.line.extend(made)
+
+    def came_ahead(self, made: list[Item]) -> set[int]:
+        """Return the numbers of those that are in hands before their commit."""
+        numbers = {item.number for item in made}
+        held = [int(body_of(entry)) for taker in self.takers for entry in taker.held]
+        return numbers & set(held)
+
+    def settle_early(self, numbers: set[int], outcome: str) -> None:
+        """Have consumers settle what is not committed yet."""
+        held = [
+            (taker, [entry for entry in taker.held if int(body_of(entry)) in numbers])
+            for taker in self.takers
+        ]
+        for taker, entries in held:
+            if entries:
+                taker.settle(self.broker, entries, OUTCOMES[outcome]).addErrback(lambda _: None)
 
     @rule(which=st.integers(0, 1), room=st.integers(1, 8))
     def grant(self, which: int, room: int) -> None:

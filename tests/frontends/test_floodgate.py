@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amqproute import conditions
 from amqproute.broker.floodgate import DISK, MEMORY, STORE
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
@@ -121,6 +122,28 @@ class FullTests(InboundCase):
         self.assertEqual(self.house.bodies("q"), [b"1", b"2", b"3"])
         self.assertGreater(self.link.credit, 5)
         self.assertEqual(self.house.shared.memory.used_bytes, 0)
+
+    def test_handed_out(self) -> None:
+        """What a consumer had before the disk failed is in doubt, and is not put again."""
+        consumer = self.house.client()
+        self.run_now()
+        consumer.receiver("q", credit=5)
+        self.run_now()
+        self.house.store.is_full = True
+        self.client.send(self.link, message(b"1"))
+        self.run_now()
+        self.assertEqual(consumer.bodies(), [b"1"])
+        self.assertEqual(list(self.gate.reasons), [STORE])
+        error = self.assertDetached(self.client, self.link, conditions.INTERNAL_ERROR)
+        self.assertIn("in doubt", error.description)
+        self.assertOutcomes(self.client)
+        self.house.store.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertEqual(consumer.bodies(), [b"1"])
+        consumer.settle(consumer.deliveries, spec.Accepted())
+        self.run_now()
+        self.assertEqual((self.house.depth("q"), self.house.shared.memory.used_bytes), (0, 0))
 
     def test_again_and_again(self) -> None:
         """It may fail more than once."""

@@ -70,6 +70,8 @@ class PatientStore(KeptStore):
 class Taker:
     """A consumer that keeps what it is handed."""
 
+    takes_ahead = False
+
     def __init__(self, capacity: int = 100) -> None:
         self.entries: list[Any] = []
         self._capacity = capacity

@@ -33,6 +33,8 @@ ANN = Principal("user", "ann")
 class Taker:
     """A consumer that keeps what it is handed."""
 
+    takes_ahead = False
+
     def __init__(self) -> None:
         self.entries: list[Any] = []
 

@@ -176,6 +176,8 @@ class Taker:
         exhaustions: how often it was told that there is nothing for it.
     """
 
+    takes_ahead = True
+
     def __init__(
         self, queue: Queue, room: int = 0, *, selects: Any = None, copies: bool = False
     ) -> None:
@@ -222,9 +224,12 @@ class Taker:
         return batch.commit()
 
 
-def put(broker: Broker, queue: Any, *messages: Message, origin: Origin = ORIGIN) -> Any:
+def put(
+    broker: Broker, queue: Any, *messages: Message, origin: Origin = ORIGIN, ahead: bool = False
+) -> Any:
     """Put messages on a node in one batch; return the Deferred of its commit."""
     batch = broker.begin()
+    batch.goes_ahead = ahead
     for each in messages:
         queue.put(each, batch, origin)
     return batch.commit()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Entries that are handed out while their commit is under way.
+
+A lone message would wait for the disk of each broker in turn: it is sent on, or given to a
+consumer, at the same time as it is written instead. Its sender still hears nothing before it is on
+the disk. What is different is only who is ahead of whom when the disk fails, or the process dies:
+
+* *The process dies before the commit.* Nobody was told that the message was taken, so its sender is
+  in doubt and may send it again, as after any lost connection. So this is done for plain publishers
+  only. Where the sender will ask, and is owed an answer (a relaying peer with receipts, a link that
+  resumes), nothing is relayed before it is safe; consumers here may have it, since a crash can
+  always make them see a message twice.
+* *The commit fails.* What was handed out is out of our hands: such entries live on, in memory only,
+  until they are settled. The sender's link ends with an error, without an outcome for these: in
+  doubt is what it is. Nothing goes ahead while the floodgate is closed, so this takes a disk that
+  fails with room left.
+
+Order is kept: entries go ahead only where nothing waits before them, neither on the lines nor in
+another batch. What nobody has room for waits for the commit, and whatever comes behind it too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from amqproute.broker.consumers import Consumers
+from amqproute.broker.levels import Levels
+from amqproute.entry import Entry
+
+__all__ = ["Ahead"]
+
+
+class Ahead:
+    """What one queue has handed out before its commit.
+
+    Args:
+        levels: the queue's lines.
+        consumers: who takes.
+
+    Attributes:
+        entries: those whose commit is still under way.
+    """
+
+    __slots__ = ("_consumers", "_levels", "entries")
+
+    def __init__(self, levels: Levels, consumers: Consumers) -> None:
+        self._levels = levels
+        self._consumers = consumers
+        self.entries: set[Entry] = set()
+
+    def deal(self, entries: Sequence[Entry], now_ms: int) -> list[tuple[Any, list[Entry]]]:
+        """Take what may go ahead and has somebody to go to; return who gets what."""
+        consumers = self._consumers
+        levels = self._levels
+        if (
+            consumers.feeds
+            or levels.available
+            or levels.pending != len(entries) + len(self.entries)
+            or not all(consumer.takes_ahead for consumer in consumers)
+        ):
+            return []
+        line = entries[0].line
+        for entry in entries:
+            # Behind what is paged, in another order than it came, or over by now.
+            if entry.taken or entry.line is not line or 0 < entry.expires_ms <= now_ms:
+                return []
+        dealt = consumers.deal_out(entries)
+        for _, share in dealt:
+            for entry in share:
+                entry.taken = True
+                self.entries.add(entry)
+        return dealt
+
+    def arrived(self, entries: list[Entry]) -> list[Entry]:
+        """Note that entries are safe; return those that did not go ahead."""
+        rest = []
+        for entry in entries:
+            if entry in self.entries:
+                self.entries.remove(entry)
+                entry.line.passed(len(entry.message.encoded))
+            else:
+                rest.append(entry)
+        return rest
+
+    def not_arrived(self, entries: list[Entry]) -> list[Entry]:
+        """Let those that went ahead live on in memory; return the others."""
+        for entry in entries:
+            if entry in self.entries:
+                entry.durable = entry.stored = False
+        return self.arrived(entries)
