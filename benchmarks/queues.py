@@ -203,18 +203,24 @@ def one_by_one(backlog: int, consumers: int, count: int = 2_000) -> tuple[float,
 
 
 def measure_selectors(sizes: Sequence[int], counts: Sequence[int]) -> None:
-    """Print a table of what selective consumers cost."""
-    print()
-    print("                            until all is found      then      with a credit of one")
-    print("  entries  selectors   us/entry  rows read  us/arrival   us/message  rows/message")
+    """Print tables of what selective consumers cost, and how that grows with the selectors."""
+    print("\n                  until all is found                                  then")
+    print("  entries  selectors   us/entry  rows/entry  us/entry/selector  us/arrival", flush=True)
     for backlog in sizes:
         for consumers in counts:
             found, rows, arrival = selective(backlog, consumers)
-            each, read = one_by_one(backlog, consumers)
             print(
-                f"{backlog:9,}  {consumers:9}  {found:9.2f}  {rows:9.2f}  {arrival:10.2f}  "
-                f"{each:11.2f}  {read:12.1f}"
+                f"{backlog:9,}  {consumers:9}  {found:9.2f}  {rows:10.2f}  "
+                f"{found / consumers:17.2f}  {arrival:10.2f}",
+                flush=True,
             )
+    print(
+        "\n                  with a credit of one\n  entries  selectors  us/message  rows/message"
+    )
+    for backlog in sizes:
+        for consumers in counts:
+            each, read = one_by_one(backlog, consumers)
+            print(f"{backlog:9,}  {consumers:9}  {each:10.2f}  {read:12.1f}", flush=True)
 
 
 def main(arguments: Any = None) -> None:
@@ -236,7 +242,7 @@ def main(arguments: Any = None) -> None:
         print(f"put and take, {consumers:3} consumers           {cost:8.2f} us per message")
     cost = put_and_take(1, Duplicates.GLOBAL_IDS)
     print(f"the same with duplicate-policy global-ids {cost:8.2f} us per message")
-    measure_selectors(sizes, SELECTORS if given.long else SELECTORS[:2])
+    measure_selectors(sizes, SELECTORS)
 
 
 if __name__ == "__main__":

@@ -367,7 +367,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_queues.OptionTests.test_first_message_date",
         "tests.frontends.test_topics.AttachTests.test_dates",
     ),
-    "L-16": ("tests.broker.test_topic.DurableTests.test_other_date",),
+    "L-16": (
+        "tests.broker.test_topic.DurableTests.test_other_date",
+        "tests.frontends.test_topics.DurableTests.test_only_new_again",
+    ),
     "L-17": (
         "tests.conformance.test_link.RefusalTests.test_selector",
         "tests.filters.test_registry.FilterSetTests.test_descriptors",
@@ -1168,7 +1171,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "C-10": ("tests.conformance.test_distributed.BridgeTests.test_capability",),
     "X-01": ("tests.frontends.test_transactions.PostingTests.test_order",),
-    "X-02": "superseded (K-11): each delivery names its transaction, no session is fixed to a mode",
+    "X-02": ("tests.frontends.test_transactions.PostingTests.test_mixed",),
     "X-03": ("tests.frontends.test_transactions.CoordinatorTests.test_declare",),
     "X-04": (
         "tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",
@@ -1265,16 +1268,59 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.TableTests.test_transactional_outcome",
         "tests.conformance.test_errors.TableTests.test_transactional_transfer",
     ),
+    "K-01": (
+        "tests.conformance.test_addresses.AliasTests.test_services",
+        "tests.conformance.test_addresses.AliasTests.test_attach",
+    ),
+    "K-02": (
+        "tests.conformance.test_addresses.AliasTests.test_equal_to",
+        "tests.conformance.test_addresses.AliasTests.test_missing_to",
+        "tests.conformance.test_addresses.AliasTests.test_other_to",
+        "tests.services.test_transfer.AliasTests.test_agrees",
+        "tests.services.test_transfer.AliasTests.test_differs",
+    ),
+    "K-03": (
+        "tests.conformance.test_addresses.RelayTests.test_static_route",
+        "tests.integration.test_federation.FederationTests.test_static_route",
+        "tests.routing.test_table.RouterTests.test_dns",
+    ),
+    "K-04": (
+        "tests.conformance.test_link.RefusalTests.test_selector",
+        "tests.conformance.test_link.RefusalTests.test_unknown_filter",
+        "tests.filters.test_registry.FilterSetTests.test_unknown_kinds",
+        "tests.frontends.test_queues.OptionTests.test_unsupported_filter",
+        "tests.filters.test_selector.SelectorTests.test_empty_selects_everything",
+    ),
     "K-05": (
         "tests.broker.test_topic.DirectoryTests.test_became",
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
     ),
     "K-06": ("tests.broker.test_options.DuplicateTests.test_policies",),
+    "K-07": (
+        "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
+        "tests.integration.test_proton.OutcomeTests.test_reject",
+    ),
+    "K-08": (
+        "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
+        "tests.conformance.test_link.DetachTests.test_default_outcome_of_an_orphan",
+    ),
+    "K-09": (
+        "tests.conformance.test_link.AttachTests.test_source_without_outcomes",
+        "tests.conformance.test_link.AttachTests.test_null_target_of_a_receiver",
+    ),
+    "K-10": (
+        "tests.conformance.test_messages.ToleranceTests.test_format_code",
+        "tests.conformance.test_messages.ToleranceTests.test_header_twice",
+        "tests.conformance.test_messages.ToleranceTests.test_mixed_bodies",
+        "tests.conformance.test_messages.ToleranceTests.test_order",
+    ),
     "K-11": (
         "tests.frontends.test_transactions.CoordinatorTests.test_many_transactions",
+        "tests.frontends.test_transactions.PostingTests.test_mixed",
         "tests.frontends.test_transactions.PostingTests.test_several_links",
     ),
     "K-12": ("tests.broker.test_options.LifeTests.test_not_archived",),
+    "K-13": ("tests.conformance.test_addresses.RelayTests.test_identity",),
     "K-14": ("tests.frontends.test_queues.OptionTests.test_first_message_date",),
     "K-15": (
         "tests.broker.test_options.DurabilityTests.test_durable_on_transient",
@@ -1291,6 +1337,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_transactions.AcquisitionTests.test_accepted_in_it_and_rolled_back",
         "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
     ),
+    "K-18": (
+        "tests.conformance.test_link.AttachTests.test_receiver",
+        "tests.integration.test_proton_examples.ExampleTests.test_w11_consuming",
+    ),
+    "K-19": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
     "K-20": (
         "tests.broker.test_topic.DurableTests.test_outcomes",
         "tests.broker.test_topic.SubscriberTests.test_outcomes",
@@ -1303,6 +1354,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.frontends.test_queues.DynamicTests.test_no_links_or_messages",
         "tests.frontends.test_queues.DynamicTests.test_no_messages",
     ),
+    "K-22": (
+        "tests.conformance.test_link.DetachTests.test_frames_behind_our_detach",
+        "tests.conformance.test_link.RefusalTests.test_pipelined_transfers_to_a_refused_link",
+        "tests.conformance.test_session.SessionTests.test_discarding",
+    ),
     "K-23": (
         "tests.conformance.test_resume.ExactlyOnceTests.test_answer",
         "tests.conformance.test_resume.ExactlyOnceTests.test_refused",
@@ -1314,6 +1370,47 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "K-25": (
         "tests.integration.test_large.LargeTests.test_two_hops",
         "tests.wire.amqp10.test_parts.Incoming.test_too_large",
+    ),
+    "K-26": (
+        "tests.conformance.test_transfer.SettlementTests.test_accepted_after_the_commit",
+        "tests.store.test_crash.KillTests.test_kill",
+    ),
+    "K-27": (
+        "tests.broker.test_model.QueueModelTests.test_shared",
+        "tests.broker.test_queue.OrderTests.test_first_in_first_out",
+        "tests.broker.test_queue.OrderTests.test_released_goes_back_to_its_place",
+    ),
+    "K-28": (
+        "tests.broker.test_queue.OutcomeTests.test_return_to",
+        "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
+    ),
+    "K-29": (
+        "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
+        "tests.frontends.test_transactions.PostingTests.test_management",
+        "tests.services.test_inventory.CommandTests.test_create_queue",
+    ),
+    "K-30": (
+        "tests.conformance.test_addresses.RelayTests.test_peer_is_down",
+        "tests.conformance.test_transfer.SettlementTests.test_accepted_after_the_commit",
+        "tests.conformance.test_addresses.RelayTests.test_unsettled",
+    ),
+    "K-31": (
+        "tests.services.test_inventory.CommandTests.test_or_assert",
+        "tests.services.test_inventory.CommandTests.test_assert",
+    ),
+    "K-32": (
+        "tests.conformance.test_addresses.RelayTests.test_wrong_name",
+        "tests.net.test_tls.HandshakeTests.test_mutual",
+        "tests.net.test_tls.HandshakeTests.test_plain_text",
+    ),
+    "K-33": (
+        "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+        "tests.frontends.test_topics.RestOfHouseTests.test_browsing_a_queue",
+    ),
+    "K-34": (
+        "tests.conformance.test_messages.SectionsTests.test_first_acquirer",
+        "tests.conformance.test_outcomes.OutcomeTests.test_acquired",
+        "tests.broker.test_model.QueueModelTests.test_shared",
     ),
     "G-01": (
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
@@ -1561,7 +1658,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "Q-12": ("tests.frontends.test_queues.DynamicTests.test_close",),
     "Q-13": ("tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",),
-    "Q-14": "there is no such flag: a node is dynamic or declared, and nothing makes one the other",
+    "Q-14": (
+        "tests.frontends.test_queues.DynamicTests.test_unchanged",
+        "tests.services.test_inventory.CommandTests.test_temporary",
+    ),
     "Q-15": (
         "tests.broker.test_branches.CapacityTests.test_freed_within",
         "tests.frontends.test_inbound.CreditTests.test_full",

@@ -459,7 +459,8 @@ class Topic:
             raise NotAllowed(f"the subscription {definition.name!r} belongs to somebody else")
         if definition.since_ms is not None and definition.since_ms != old.since_ms:
             raise PreconditionFailed(
-                f"the subscription {definition.name!r} has another first-message-date"
+                f"the subscription {definition.name!r} has another first-message-date: attach "
+                "without one, or close it to begin anew"
             )
         if old.is_shared != definition.is_shared:
             raise PreconditionFailed(

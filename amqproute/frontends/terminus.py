@@ -162,6 +162,7 @@ class Termini:
             node, kind = self._transfer(principal), QUEUE
         else:
             node = self._target_node(target.address, principal)
+            _check_unchanged(target, node)
             if target.address == PROBE_NODE:
                 mode = {**mode, SEEN_AS: str(principal)}
             kind = TOPIC if isinstance(node, Topic) else QUEUE
@@ -287,6 +288,7 @@ class Termini:
             if source.address is None:
                 raise InvalidField("the source has no address")
             node, address = self._source_node(source.address, principal, copies), source.address
+            _check_unchanged(source, node)
         if isinstance(node, Topic):
             return self._subscriber(
                 node, address, attach, principal, container, filters, properties
@@ -347,11 +349,13 @@ class Termini:
         is_durable = source.durable != spec.DURABLE_NONE and source.expiry_policy == "never"
         is_shared = SHARED in source.capabilities
         is_global = is_shared and EVERY_CONTAINER in source.capabilities
-        since_ms = None if FIRST_DATE not in properties else int(properties[FIRST_DATE])
         key = (
             GLOBAL if is_global else container,
             attach.name.partition("|")[0] if is_shared else attach.name,
         )
+        if is_durable and FIRST_DATE in properties:
+            self._keep_date(attach, key, properties)
+        since_ms = None if FIRST_DATE not in properties else int(properties[FIRST_DATE])
         answer = spec.Source(
             address=address,
             durable=source.durable if is_durable else spec.DURABLE_NONE,
@@ -388,6 +392,17 @@ class Termini:
             keeps=is_durable and not is_shared,
             ready=ready,
         )
+
+    def _keep_date(
+        self, attach: spec.Attach, key: tuple[str, str], properties: dict[str, Any]
+    ) -> None:
+        """Let "only new messages" stand for the date that a subscription has (L-15, L-16)."""
+        known = self._broker.subscription(*key)
+        asked = (attach.properties or {})[FIRST_DATE]
+        if known is not None and asked > self._now_ms():
+            del properties[FIRST_DATE]
+            if known.definition.since_ms is not None:
+                properties[FIRST_DATE] = Timestamp(known.definition.since_ms)
 
     def _durable(
         self,
@@ -530,6 +545,21 @@ class Termini:
         return Found(node, answer, True)
 
 
+def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
+    """Refuse properties for a node that is there: what it is was said when it was made (Q-14)."""
+    properties = terminus.dynamic_node_properties
+    if not properties:
+        return
+    lifetime = getattr(node, "lifetime", None)
+    asked = properties.get("lifetime-policy")
+    if len(properties) == 1 and asked is not None and read_lifetime(asked) is lifetime:
+        return
+    raise PreconditionFailed(
+        f"{terminus.address!r} is there already, and neither its options nor its lifetime change "
+        "by attaching: leave dynamic-node-properties out, or ask for a new node with dynamic=true"
+    )
+
+
 def _check_topic(properties: Mapping[Any, Any]) -> None:
     """Refuse what a dynamic topic cannot be: it has no properties but those it cannot change."""
     for key, value in properties.items():
@@ -600,10 +630,27 @@ def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str,
     modes = (AT_MOST_ONCE, AT_LEAST_ONCE, *(EXACTLY_ONCE,) * may_be_exact)
     if demanded is not None:
         if demanded not in modes:
-            raise NotImplementedHere(f"delivery-mode {demanded!s:.40} is not offered")
+            raise NotImplementedHere(_why_not_offered(demanded, attach))
         return {DELIVERY_MODE: Symbol(demanded)}
     is_known = wished in modes
     return {DELIVERY_MODE: Symbol(wished) if is_known else AT_LEAST_ONCE}
+
+
+def _why_not_offered(mode: Any, attach: spec.Attach) -> str:
+    """Say why a delivery mode is not to be had, and what is."""
+    if mode != EXACTLY_ONCE:
+        known = ", ".join((AT_MOST_ONCE, AT_LEAST_ONCE, EXACTLY_ONCE))
+        return f"delivery-mode {mode!s:.40} is not known; there are {known}"
+    if attach.role:  # the other side receives
+        return (
+            "delivery-mode exactly-once is offered to producers only; what a consumer has not "
+            "settled comes again after a restart: ask for at-least-once, or state it as "
+            f"{WISHED_MODE}"
+        )
+    return (
+        "delivery-mode exactly-once takes messages that are sent unsettled, to a node that is not "
+        "dynamic: attach with the snd-settle-mode unsettled or mixed, and with an address"
+    )
 
 
 def _selection(filters: FilterSet, since_ms: int) -> Selection | None:

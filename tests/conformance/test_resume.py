@@ -680,8 +680,10 @@ class ExactlyOnceTests(PublisherCase):
         ):  # fmt: skip
             self.client.send(request)
             self.client.one(spec.Attach)
-            found = condition(self.client.one(spec.Detach))
-            self.assertEqual(found, "amqp:not-implemented", handle)
+            detach = self.client.one(spec.Detach)
+            self.assertEqual(condition(detach), "amqp:not-implemented", handle)
+            words = "ask for at-least-once" if handle == 1 else "attach with the snd-settle-mode"
+            self.assertIn(words, detach.error.description)
 
     def test_once(self) -> None:
         """Lost at any point and sent again under resumption, it is on the queue once."""

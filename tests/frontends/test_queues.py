@@ -527,6 +527,38 @@ class DynamicTests(QueueCase):
         self.assertDetached(self.client, refused, conditions.PRECONDITION_FAILED)
         self.assertEqual(self.names, set())
 
+    def test_unchanged(self) -> None:
+        """Q-14, E-01: neither a declared node nor a dynamic one becomes something else."""
+        policy = Symbol("lifetime-policy")
+        link, address = self.make(lifetime_policy=spec.DeleteOnNoLinks())
+        for number, (node, properties) in enumerate(
+            (
+                ("q", {policy: spec.DeleteOnClose()}),
+                ("q", {Symbol("capacity"): 5}),
+                (address, {policy: spec.DeleteOnClose()}),
+                (address, {policy: spec.DeleteOnNoLinks(), Symbol("capacity"): 5}),
+            )
+        ):
+            target = spec.Target(address=node, dynamic_node_properties=properties)
+            for refused in (
+                self.receive(
+                    0, name=f"r{number}", address=node, dynamic_node_properties=properties
+                ),
+                self.client.sender(None, f"s{number}", target=target),
+            ):
+                self.run_now()
+                self.assertDetached(self.client, refused, conditions.PRECONDITION_FAILED)
+        same = self.receive(
+            0, name="same", address=address,
+            dynamic_node_properties={policy: spec.DeleteOnNoLinks()},
+        )  # fmt: skip
+        self.assertEqual(same.source.address, address)
+        self.let_go(link)
+        self.assertEqual(self.names, {address})
+        self.let_go(same)
+        self.assertEqual(self.names, set())
+        self.assertIn("q", self.house.broker.nodes)
+
     def test_encoded(self) -> None:
         """The policies as they come over the wire."""
         for policy in (

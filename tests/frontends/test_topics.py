@@ -265,6 +265,22 @@ class DurableTests(TopicCase):
         self.durable()
         self.assertEqual(self.client.bodies(), [b"1", b"2"])
 
+    def test_only_new_again(self) -> None:
+        """L-15, L-16: who asks for new messages only says the same each time it comes back."""
+        key = Symbol("first-message-date")
+        future = {key: Timestamp((1 << 63) - 1)}
+        link = self.durable(properties=future)
+        since = link.remote_attach.properties[key]
+        self.leave(link, closed=False)
+        self.publish(message(b"meanwhile"))
+        self.clock.advance(5)
+        again = self.durable(properties=future)
+        self.assertEqual(again.remote_attach.properties[key], since)
+        self.assertEqual(self.client.bodies(), [b"meanwhile"])
+        self.leave(again, closed=False)
+        other = self.durable(properties={key: Timestamp(since - 1)})
+        self.assertDetached(self.client, other, conditions.PRECONDITION_FAILED)
+
     def test_resumed(self) -> None:
         """What was not acknowledged is resumed by a client that still knows it (§2.6.13)."""
         self.durable()

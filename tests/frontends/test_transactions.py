@@ -314,6 +314,22 @@ class PostingTests(TransactionCase):
         self.assertEqual(consumer.run().bodies(), [b"1"])
         self.assertEqual(consumer.run(1000).bodies(), [])
 
+    def test_mixed(self) -> None:
+        """X-01, X-02, K-11: one link carries both; no session is fixed to a mode."""
+        consumer = self.consumer()
+        self.post(self.txn_id, b"within")
+        self.client.publish(self.number(), message(b"without"), 0)
+        self.assertEqual(consumer.run().bodies(), [b"without"])
+        self.client.all(spec.Disposition)
+        other = self.declare()
+        self.post(other, b"rolled back")
+        self.client.publish(self.number(), message(b"again without"), 0)
+        self.client.all(spec.Disposition)
+        self.roll_back(other)
+        self.assertEqual(consumer.run().bodies(), [b"again without"])
+        self.commit(self.txn_id)
+        self.assertEqual(consumer.run().bodies(), [b"within"])
+
     def test_provisional(self) -> None:
         """X-14, X-15: every posting gets a provisional outcome, which settles nothing."""
         numbers = [self.number() for _ in range(3)]

@@ -408,6 +408,22 @@ class CommandTests(InventoryCase):
         self.restart()
         self.assertEqual(self.broker.topics["t"].durable, {})
 
+    def test_temporary(self) -> None:
+        """Q-14: no node becomes temporary, and no dynamic one becomes permanent."""
+        self.do("create queue a")
+        dynamic = self.broker.create_dynamic()
+        for option in ("temporary=true", "lifetime-policy=delete-on-close"):
+            self.assertEqual(self.statuses(f"update queue a with {option}"), [400], option)
+        for command in (
+            f"update queue {dynamic.name} with capacity=5",
+            f"rename queue {dynamic.name} kept",
+            f"create queue {dynamic.name}",
+        ):
+            self.assertEqual(self.statuses(command), [409], command)
+        self.restart()
+        self.assertIn("a", self.broker.nodes)
+        self.assertNotIn(dynamic.name, self.broker.nodes)
+
     def test_purge(self) -> None:
         """What waits goes, what consumers hold stays; first one may ask how many."""
         self.fill("orders", 5)
