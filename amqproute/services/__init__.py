@@ -5,8 +5,9 @@
 ``to``, asks the router, and puts the message on a local node or on the relay queue of the next
 hop. `transfer.AliasTarget` is what ``x@y`` and ``@y`` resolve to: the transfer service with the
 domain fixed when the link is made. `management.ManagementService` is ``$management``: it shows what
-there is (`overview`) and has it changed (`commands` is the grammar, `inventory` does it, keeps it
-over restarts, and makes each batch all or nothing; `moving` takes messages from node to node).
+there is (`overview`) and has it changed (`commands` is the grammar; `inventory`, with `links` and
+`aliases`, does it, keeps it over restarts, and makes each batch all or nothing; `moving` takes
+messages from node to node).
 `relay_operations` and `relay_messages` are what operators do to relay queues through it: as a
 whole, or to messages by id, domain or selector, in parts that nobody else notices.
 `probes.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.

@@ -65,16 +65,12 @@ from amqproute.services.commands import (
     Refused,
 )
 from amqproute.services.options import (
-    check_link_name,
-    check_name,
     is_busy,
     leads_back,
     link_of,
-    link_options,
     messages_on,
     new_name_of,
     node_options,
-    shown,
     switch,
     with_rows,
 )
@@ -262,7 +258,12 @@ class Inventory:
             return {}
         return dict(self._describe({**made.options, "name": name}).options)
 
-    def _node(self, name: str) -> Queue | Topic:
+    def node(self, name: str) -> Queue | Topic:
+        """Return a queue or topic.
+
+        Raises:
+            Refused: there is none.
+        """
         broker = self.broker
         node = broker.nodes.get(name) or broker.topics.get(name)
         if node is None:
@@ -272,12 +273,13 @@ class Inventory:
             raise Refused(NOT_FOUND, f"there is no queue or topic {name[:256]!r}")
         return node
 
-    def _require_free(self, name: str) -> None:
+    def require_free(self, name: str) -> None:
+        """Refuse a name that a node or alias has."""
         broker = self.broker
         if name in broker.aliases:
-            raise Refused(CONFLICT, f"{name!r} is an alias{self._where(name)}")
+            raise Refused(CONFLICT, f"{name!r} is an alias{self.where(name)}")
         if name in broker.nodes or name in broker.topics:
-            raise Refused(CONFLICT, f"there is a node {name!r} already{self._where(name)}")
+            raise Refused(CONFLICT, f"there is a node {name!r} already{self.where(name)}")
         if name in self.nodes or name in self.aliases:
             raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
         if name in broker.unclaimed:
@@ -288,11 +290,13 @@ class Inventory:
                 "configuration to get at them",
             )
 
-    def _where(self, name: str) -> str:
+    def where(self, name: str) -> str:
+        """Say where the configuration declares something; empty if it does not."""
         place = self.configured.places.get(name)
         return f", declared at {place}" if place else ""
 
-    def _require_own(self, name: str, where: Mapping[str, Made]) -> Made:
+    def require_own(self, name: str, where: Mapping[str, Made]) -> Made:
+        """Return what was made at runtime; refuse what is the configuration's, or a client's."""
         place = self.configured.places.get(name)
         if place is not None:
             raise Refused(
@@ -314,7 +318,7 @@ class Inventory:
         broker = self.broker
         if command.or_assert and (name in broker.nodes or name in broker.topics):
             return self.assert_node(command)
-        self._require_free(name)
+        self.require_free(name)
         options = node_options(command)
         described = self._described(name, options)
         self._check_dead_letter(name, described.declaration)
@@ -337,7 +341,7 @@ class Inventory:
 
     def assert_node(self, command: Command) -> Result:
         """Compare a node with options (G-08); nothing changes."""
-        node = self._node(command.name)
+        node = self.node(command.name)
         kind = "topic" if isinstance(node, Topic) else "queue"
         wanted = node_options(command)
         there = {"type": kind, **self.options(command.name)}
@@ -359,8 +363,8 @@ class Inventory:
     def update_node(self, command: Command, changes: Changes) -> Result:
         """Change options of a node (G-09); null takes one back to its default."""
         name = command.name
-        node = self._node(name)
-        made = self._require_own(name, self.nodes)
+        node = self.node(name)
+        made = self.require_own(name, self.nodes)
         kind = "topic" if isinstance(node, Topic) else "queue"
         asked = node_options(command)
         if asked.get("type", kind) != kind:
@@ -385,9 +389,9 @@ class Inventory:
     def rename_node(self, command: Command, changes: Changes) -> Result:
         """Give a node another name (G-10)."""
         name, new_name = command.name, new_name_of(command)
-        node = self._node(name)
-        made = self._require_own(name, self.nodes)
-        self._require_free(new_name)
+        node = self.node(name)
+        made = self.require_own(name, self.nodes)
+        self.require_free(new_name)
         self._described(new_name, made.options)
         if isinstance(node, Topic) and node.durable:
             raise Refused(
@@ -428,8 +432,8 @@ class Inventory:
         name = command.name
         if name in self.nodes and name not in (*self.broker.nodes, *self.broker.topics):
             return self._delete_dormant(command, changes)
-        node = self._node(name)
-        made = self._require_own(name, self.nodes)
+        node = self.node(name)
+        made = self.require_own(name, self.nodes)
         held = messages_on(node)
         if switch(command, "if-empty") and (held or is_busy(node)):
             raise Refused(CONFLICT, f"{name!r} holds {held} messages", {"messages": held})
@@ -470,7 +474,7 @@ class Inventory:
     def _delete_dormant(self, command: Command, changes: Changes) -> Result:
         """Delete a node that could not be made again."""
         name = command.name
-        made = self._require_own(name, self.nodes)
+        made = self.require_own(name, self.nodes)
         del self.nodes[name]
         changes.note(NODE, name, None)
 
@@ -496,7 +500,7 @@ class Inventory:
 
     def purge_node(self, command: Command, changes: Changes) -> Result:
         """Delete the messages of a queue; those in consumers' hands stay (G-22)."""
-        node = self._node(command.name)
+        node = self.node(command.name)
         if isinstance(node, Topic):
             raise Refused(BAD_REQUEST, f"{command.name!r} is a topic and holds nothing to purge")
         count = node.available + node.deferred
@@ -529,211 +533,6 @@ class Inventory:
             raise Refused(BAD_REQUEST, "dead-letter: is the node itself")
         if target not in self.broker.nodes and target not in self.broker.topics:
             raise Refused(BAD_REQUEST, f"dead-letter: there is no node {wanted!r}")
-
-    # -- bindings ----------------------------------------------------------------------------------
-
-    def create_link(self, command: Command, changes: Changes) -> Result:
-        """Make a binding (G-12)."""
-        name = command.name
-        if self._binding(name) is not None:
-            if command.or_assert:
-                return self.assert_link(command)
-            raise Refused(CONFLICT, f"there is a link {name!r} already{self._where(name)}")
-        if name in self.links:
-            raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
-        options = link_options(command)
-        made = Made(options, changes.by, changes.now_ms)
-        link = self._bind(name, options)
-        self.links[name] = made
-        changes.note(LINK, name, made.encode())
-
-        def undo() -> None:
-            del self.links[name]
-            self.broker.unbind(link)
-
-        changes.did(f"{command}: {link.source} to {link.target}", undo, lambda: self._start(link))
-        return Result(CREATED, "created", {"name": name, **options})
-
-    def _bind(self, name: str, options: Mapping[str, Any]) -> BindingDeclaration:
-        for end in ("source", "target"):
-            node = str(options[end])
-            if end == "source" or "@" not in node:
-                known = self.broker.resolve(node)
-                if known not in self.broker.nodes and known not in self.broker.topics:
-                    raise Refused(NOT_FOUND, f"{end}: there is no node {node[:256]!r}")
-        link = link_of(name, options)
-        try:
-            self.broker.bind(link, starts=False)
-        except ConfigError:
-            raise Refused(CONFLICT, "messages would go in a circle") from None
-        except AmqpError as error:
-            raise Refused(BAD_REQUEST, error.description) from None
-        return link
-
-    def _start(self, link: BindingDeclaration) -> None:
-        binding = self.broker.bindings.get(link)
-        if binding is not None:
-            binding.start()
-
-    def _binding(self, name: str) -> BindingDeclaration | None:
-        return next((each for each in self.broker.bindings if each.name == name), None)
-
-    def assert_link(self, command: Command) -> Result:
-        """Compare a binding with options (G-14)."""
-        link = self._binding(command.name)
-        if link is None:
-            raise Refused(NOT_FOUND, f"there is no link {command.name[:256]!r}")
-        there = shown(link)
-        asked = link_options(command, must_have=())
-        different = {
-            key: {"is": there.get(key), "asked": value}
-            for key, value in asked.items()
-            if there.get(key) != value
-        }
-        if different:
-            words = "; ".join(
-                f"{key} is {facts['is']}, not {facts['asked']}" for key, facts in different.items()
-            )
-            raise Refused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
-        return Result(OK, "as it should be", there)
-
-    def update_link(self, command: Command, changes: Changes) -> Result:
-        """Change the filter of a binding (G-15)."""
-        name = command.name
-        old = self._own_link(name)
-        made = self._require_own(name, self.links)
-        asked = link_options(command, must_have=())
-        fixed = {key for key in ("source", "target", "mode") if key in asked}
-        if fixed:
-            raise Refused(CONFLICT, f"{min(fixed)} of a link cannot change; only its filter can")
-        merged = {**made.options, **asked}
-        options = {key: value for key, value in merged.items() if value is not None}
-        was_active = self.broker.unbind(old)
-        try:
-            link = self._bind(name, options)
-        except Refused:
-            self.broker.bind(old, was_active)
-            raise
-        changed = replace(made, options=options)
-        self.links[name] = changed
-        changes.note(LINK, name, changed.encode())
-
-        def undo() -> None:
-            self.links[name] = made
-            self.broker.unbind(link)
-            self.broker.bind(old, was_active)
-
-        changes.did(str(command), undo, lambda: self._start(link))
-        return Result(OK, "changed", {"name": name, **options})
-
-    def rename_link(self, command: Command, changes: Changes) -> Result:
-        """Give a binding another name (G-16)."""
-        name, new_name = command.name, new_name_of(command)
-        old = self._own_link(name)
-        self._require_own(name, self.links)
-        if self._binding(new_name) is not None or new_name in self.links:
-            raise Refused(CONFLICT, f"there is a link {new_name!r} already")
-        check_link_name(new_name)
-        self._label(old, new_name)
-        changes.note(LINK, name, None)
-        changes.note(LINK, new_name, self.links[new_name].encode())
-        changes.did(
-            f"{command} to {new_name}", lambda: self._label(replace(old, label=new_name), name)
-        )
-        return Result(OK, "renamed", {"name": new_name})
-
-    def _label(self, link: BindingDeclaration, label: str) -> None:
-        binding = self.broker.bindings.pop(link)
-        binding.declaration = replace(link, label=label)
-        self.broker.bindings[binding.declaration] = binding
-        self.links[label] = self.links.pop(link.label)
-
-    def delete_link(self, command: Command, changes: Changes) -> Result:
-        """End a binding (G-13)."""
-        name = command.name
-        link = self._binding(name)
-        if link is None and name not in self.links:
-            raise Refused(NOT_FOUND, f"there is no link {name[:256]!r}")
-        made = self._require_own(name, self.links)
-        was_active = link is not None and self.broker.unbind(link)
-        del self.links[name]
-        changes.note(LINK, name, None)
-
-        def undo() -> None:
-            self.links[name] = made
-            if link is not None:
-                self.broker.bind(link, was_active)
-
-        changes.did(str(command), undo)
-        return Result(GONE, "deleted", {"name": name})
-
-    def _own_link(self, name: str) -> BindingDeclaration:
-        link = self._binding(name)
-        if link is None:
-            raise Refused(NOT_FOUND, f"there is no link {name[:256]!r}")
-        return link
-
-    # -- aliases -----------------------------------------------------------------------------------
-
-    def create_alias(self, command: Command, changes: Changes) -> Result:
-        """Make a further name of a node (G-26)."""
-        name, target = command.name, command.arguments.get("target")
-        if not isinstance(target, str) or not target:
-            raise Refused(BAD_REQUEST, "an alias needs a `target`, the node it leads to")
-        if command.or_assert and name in self.broker.aliases:
-            return self.assert_alias(command)
-        check_name(name)
-        self._require_free(name)
-        if target in self.broker.aliases:
-            raise Refused(CONFLICT, f"{target!r} is an alias itself; name its node instead")
-        self._node(target)
-        made = Made({"target": target}, changes.by, changes.now_ms)
-        self.aliases[name] = made
-        self.broker.aliases[name] = target
-        changes.note(ALIAS, name, made.encode())
-
-        def undo() -> None:
-            del self.aliases[name]
-            del self.broker.aliases[name]
-
-        changes.did(f"{command} of {target}", undo)
-        return Result(CREATED, "created", {"name": name, "target": target})
-
-    def assert_alias(self, command: Command) -> Result:
-        """Compare an alias."""
-        there = self.broker.aliases.get(command.name)
-        if there is None:
-            raise Refused(NOT_FOUND, f"there is no alias {command.name[:256]!r}")
-        wanted = command.arguments.get("target", there)
-        if wanted != there:
-            raise Refused(CONFLICT, f"{command.name!r} leads to {there!r}, not {wanted!r}")
-        return Result(OK, "as it should be", {"name": command.name, "target": there})
-
-    def rename_alias(self, command: Command, changes: Changes) -> Result:
-        """Give an alias another name: the old one leads nowhere afterwards."""
-        name, new_name = command.name, new_name_of(command)
-        target = str(self.assert_alias(replace(command, arguments={})).attributes["target"])
-        self.delete_alias(command, changes)
-        self.create_alias(Command("CREATE", ALIAS, new_name, {"target": target}), changes)
-        return Result(OK, "renamed", {"name": new_name, "was": name})
-
-    def delete_alias(self, command: Command, changes: Changes) -> Result:
-        """Take a further name away."""
-        name = command.name
-        if name not in self.broker.aliases and name not in self.aliases:
-            raise Refused(NOT_FOUND, f"there is no alias {name[:256]!r}")
-        made = self._require_own(name, self.aliases)
-        del self.aliases[name]
-        target = self.broker.aliases.pop(name, None)
-        changes.note(ALIAS, name, None)
-
-        def undo() -> None:
-            self.aliases[name] = made
-            if target is not None:
-                self.broker.aliases[name] = target
-
-        changes.did(str(command), undo, lambda: self.when_gone({name}))
-        return Result(GONE, "deleted", {"name": name})
 
 
 def _kept(branches: Sequence[str]) -> str:

@@ -67,6 +67,7 @@ from amqproute.broker.broker import Broker
 from amqproute.errors import AmqpError
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
+from amqproute.services.aliases import Aliases
 from amqproute.services.commands import (
     BAD_REQUEST,
     CONFLICT,
@@ -82,6 +83,7 @@ from amqproute.services.commands import (
     read_map,
 )
 from amqproute.services.inventory import Changes, Inventory, Result
+from amqproute.services.links import Links
 from amqproute.services.moving import Moving
 from amqproute.services.overview import Overview, Rows
 from amqproute.services.requests import (
@@ -494,6 +496,7 @@ Function = Callable[[Command, Changes], Result]
 
 def _functions(inventory: Inventory) -> dict[tuple[str, str], Function]:
     """Return what can be done to which kind of thing."""
+    links, aliases = Links(inventory), Aliases(inventory)
     return {
         ("CREATE", "node"): inventory.create_node,
         ("ASSERT", "node"): lambda command, _: inventory.assert_node(command),
@@ -501,15 +504,15 @@ def _functions(inventory: Inventory) -> dict[tuple[str, str], Function]:
         ("RENAME", "node"): inventory.rename_node,
         ("DELETE", "node"): inventory.delete_node,
         ("PURGE", "node"): inventory.purge_node,
-        ("CREATE", "link"): inventory.create_link,
-        ("ASSERT", "link"): lambda command, _: inventory.assert_link(command),
-        ("UPDATE", "link"): inventory.update_link,
-        ("RENAME", "link"): inventory.rename_link,
-        ("DELETE", "link"): inventory.delete_link,
-        ("CREATE", "alias"): inventory.create_alias,
-        ("ASSERT", "alias"): lambda command, _: inventory.assert_alias(command),
-        ("RENAME", "alias"): inventory.rename_alias,
-        ("DELETE", "alias"): inventory.delete_alias,
+        ("CREATE", "link"): links.create,
+        ("ASSERT", "link"): lambda command, _: links.assert_as(command),
+        ("UPDATE", "link"): links.update,
+        ("RENAME", "link"): links.rename,
+        ("DELETE", "link"): links.delete,
+        ("CREATE", "alias"): aliases.create,
+        ("ASSERT", "alias"): lambda command, _: aliases.assert_as(command),
+        ("RENAME", "alias"): aliases.rename,
+        ("DELETE", "alias"): aliases.delete,
     }
 
 
