@@ -12,8 +12,9 @@ closed or opened:
   go to files of their own and need room on the file system itself; so never is half of the floor
   used up in the hope for these pages.
 * **max-bytes**: the store holds more than `store.max-bytes`.
-* **store**: a commit failed for want of room, or the disk failed. It is tried again after a
-  second, later after up to `LONGEST_SECONDS`: a quota is not seen in the figures of a file system.
+* **store**: a commit failed for want of room, or the disk failed. A small one is tried after a
+  second, later after up to `LONGEST_SECONDS`, and when it has been written the gate opens: a quota
+  is not seen in the figures of a file system, nor is a disk that fails.
 * **memory**: see `broker.floodgate.HeldMemory`. What receivers hold is none of the gate's
   business: `broker.outgoing`.
 
@@ -49,6 +50,8 @@ WELL_SECONDS: Final = 60.0
 """How long the store has to write before the next failure is a first one."""
 OUTGOING: Final = "outgoing"
 """The mark that closes nothing for publishers: what receivers hold."""
+PROBE: Final = "probe"
+"""The kind of the note that is written to see whether the store writes."""
 LARGEST: Final = 3
 """Queues that are named in the log."""
 USUAL_FLOOR: Final = 1 << 30
@@ -128,6 +131,7 @@ class Watermarks:
         self._is_stopped = False
         self._is_near = False
         self._retry_at = 0.0
+        self._is_trying = False
         self._patience = FIRST_SECONDS
         self._opened_at = 0.0
         self.terms = terms
@@ -240,10 +244,22 @@ class Watermarks:
         if not self._retry_at:
             self._retry_at = now + self._patience
             self._patience = min(2 * self._patience, LONGEST_SECONDS)
-        elif now >= self._retry_at:
-            self._retry_at = 0.0
-            self._opened_at = now
-            self._gate.open(STORE)
+        elif now >= self._retry_at and not self._is_trying:
+            self._is_trying = True
+            batch = self._broker.begin()
+            batch.transaction.note(PROBE, "at", b"%d" % batch.now_ms)
+            batch.commit().addCallbacks(self._writes, self._writes_not)
+
+    def _writes(self, _: object) -> None:
+        self._is_trying = False
+        self._retry_at = 0.0
+        self._opened_at = self._clock.seconds()
+        self._gate.open(STORE)
+
+    def _writes_not(self, failure: Failure) -> None:
+        self._is_trying = False
+        failure.trap(StoreError)  # type: ignore[no-untyped-call] # Twisted's
+        self._retry_at = 0.0  # from now on, and longer
 
     # -- words ---------------------------------------------------------------------------------
 
@@ -253,7 +269,7 @@ class Watermarks:
             self.log.info("publishers have credit again")
             return
         self.log.warn(
-            "no credit for publishers until there is room: {reasons}. Most is held by {queues}",
+            "no credit for publishers: {reasons}. Most is held by {queues}",
             reasons="; ".join(self._gate.reasons.values()),
             queues=", ".join(
                 f"{queue.name} ({octets(size)}, {queue.depth} messages)"

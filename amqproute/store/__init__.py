@@ -78,7 +78,9 @@ the failed group lie behind the last commit that the index of the log knows, and
 writes the same places again; a checkpoint whose fsync fails does not count as done, so its pages
 are copied again from the log, where they are safe; and a segment whose fsync failed is not written
 to any more. Reads of what was committed come from before. So a failed fsync costs the group, which
-is told so, and not the process. An error
+is told so, and not the process. ``tests/integration/test_failing_disk.py`` takes what was not
+synced out of the files again and kills the daemon. Publishers have no credit meanwhile, until
+something small has been written (`amqproute.services.watermark`). An error
 that even ROLLBACK cannot handle ends the writer loudly: everything waiting fails, ``on_death`` is
 called, and the daemon has to be restarted. A damaged database is refused with the next step; up
 to ``check_bytes`` every page is looked at when it is opened, beyond that ``fsck.check`` does it

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk that fails: EIO from fsync, with the octets lost, and from writing.
+
+What was accepted is there afterwards, whatever was lost; what could not be synced is not accepted;
+the daemon goes on by itself when the disk does, and says in one line what is the matter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from amqproute.store.fsck import check
+from tests.integration.support import RUN, Daemon, Wire, body_of, until
+from tests.integration.test_full_disk import CLOSED, OPENED, Publisher
+from tests.support.failing_disk import FailingDisk, is_possible
+
+TROUBLE = "cannot take transactions"
+
+
+class FailingDiskTests(SynchronousTestCase):
+    timeout = 120
+
+    def setUp(self) -> None:
+        if not is_possible():
+            raise SkipTest("needs seccomp with user notification")
+        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]})
+        self.disk = FailingDisk(str(self.daemon.directory / "state"))
+        self.addCleanup(self.disk.stop)
+        self.addCleanup(self.daemon.kill)
+        serve = [*RUN, "serve", "--config", str(self.daemon.file)]
+        self.daemon._spawn(self.disk.command(serve), {}, (self.disk.descriptor,))
+        self.disk.serve()
+        self.daemon.wait_ready()
+
+    def check_all(self, publisher: Publisher) -> set[int]:
+        """Kill the daemon; all that was accepted is there after a start. Return what is."""
+        with contextlib.suppress(OSError):
+            publisher.wire.close()
+        self.daemon.kill()
+        self.disk.stop()
+        self.assertEqual(check(str(self.daemon.directory / "state" / "store.db")), [])
+        self.daemon.start()
+        with Wire(self.daemon.plain) as wire:
+            got = [int(body_of(each)[:9]) for each in wire.consume("q", len(publisher.accepted))]
+        self.assertEqual(len(got), len(set(got)))
+        self.assertLessEqual(publisher.accepted, set(got))
+        return set(got)
+
+    def lose(self, size: int) -> None:
+        publisher = Publisher(self.daemon, "q", size)
+        for _ in range(3):
+            for _ in range(10):
+                publisher.send(20)
+                publisher.hear(0.02)
+            self.disk.failing_syncs = 1
+            until(lambda: publisher.send(20) or publisher.hear(0.1) or not self.disk.failing_syncs)
+            until(lambda: (publisher.hear(0.2), publisher.link.sendable)[1], "credit")
+        publisher.until_heard(40)
+        self.assertEqual(self.disk.failed["fsync"] + self.disk.failed["fdatasync"], 3)
+        self.assertGreater(self.disk.lost, 0)
+        self.assertEqual(publisher.accepted, set(range(publisher.sent)))
+        self.daemon.check()
+        self.check_all(publisher)
+
+    def test_lost_commits(self) -> None:
+        """Syncs of the log fail, and what was written is gone: no commit is built on it."""
+        self.lose(600)
+        self.assertIn("the disk failed under", self.daemon.log())
+
+    def test_lost_files(self) -> None:
+        """The same with bodies that stand in files beside the database."""
+        self.lose(40_000)
+
+    def test_writes(self) -> None:
+        """Nothing can be written for a while: no credit, one line, and it goes on by itself."""
+        publisher = Publisher(self.daemon, "q")
+        publisher.send()
+        publisher.until_heard()
+        mark = self.daemon.mark()
+        self.disk.fails_writes = True
+        publisher.send()
+        self.daemon.wait_log(CLOSED, mark)
+        before = len(publisher.accepted)
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            publisher.hear(0.5)
+        self.assertEqual(len(publisher.accepted), before)
+        lines = self.daemon.log().splitlines()
+        self.assertEqual(len([line for line in lines if TROUBLE in line]), 1)
+        self.assertEqual(len([line for line in lines if OPENED in line]), 0)
+        self.disk.fails_writes = False
+        self.daemon.wait_log(OPENED, mark)
+        publisher.until_heard(40)
+        self.assertEqual(publisher.accepted, set(range(publisher.sent)))
+        self.daemon.check()
+        self.check_all(publisher)
+
+    def test_stop(self) -> None:
+        """A daemon whose disk has died stops within its time, and loses nothing."""
+        publisher = Publisher(self.daemon, "q")
+        publisher.send()
+        publisher.until_heard()
+        mark = self.daemon.mark()
+        self.disk.fails_writes = True
+        publisher.send()
+        self.daemon.wait_log(CLOSED, mark)
+        begun = time.monotonic()
+        self.daemon.signal(signal.SIGTERM)
+        until(lambda: self.daemon.process is None or self.daemon.process.poll() is not None,
+              "the end", 30)  # fmt: skip
+        self.assertLess(time.monotonic() - begun, 25)
+        self.assertNotIn("Traceback", self.daemon.log())
+        publisher.accepted = {each for each in publisher.accepted if each < 100}
+        self.check_all(publisher)

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk that fails under a real daemon: EIO from fsync and from writing, and octets that are lost.
+
+A filter of the kernel (seccomp with user notification, Linux 5.5) has the daemon's calls that write
+and sync wait until somebody here says what becomes of them. `FailingDisk` lets them through, or
+fails them. For a sync that fails it does what a real disk does: what was written since the last one
+that succeeded is not there any more when somebody reads it, although the system takes it for
+clean and will not write it again. So the file gets its old octets back.
+
+As a program it is the first that runs in the process: it installs the filter, sends the descriptor
+by which the calls are answered to the socket that is its first argument, and becomes the rest of
+its arguments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import select
+import socket
+import struct
+import sys
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+NUMBERS: Final = {
+    "x86_64": {"pwrite64": 18, "fsync": 74, "fdatasync": 75, "pwritev": 296, "seccomp": 317},
+    "aarch64": {"pwrite64": 68, "pwritev": 70, "fsync": 82, "fdatasync": 83, "seccomp": 277},
+}.get(platform.machine(), {})
+CALLS: Final = ("pwrite64", "fsync", "fdatasync", "pwritev")
+
+_NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
+_ANSWER: Final = struct.Struct("=QqiI")  # struct seccomp_notif_resp
+_RECEIVE: Final = 0xC0502100
+_SEND: Final = 0xC0182101
+_CONTINUE: Final = 1
+
+
+def is_possible() -> bool:
+    """Whether this machine has what it takes."""
+    if not NUMBERS or not sys.platform.startswith("linux"):
+        return False
+    child = os.fork()
+    if not child:
+        os._exit(0 if _install() >= 0 else 1)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _install() -> int:
+    """Install the filter in this thread and what comes of it; return the listener, or -1."""
+
+    class Step(ctypes.Structure):
+        _fields_ = (
+            ("code", ctypes.c_ushort),
+            ("yes", ctypes.c_ubyte),
+            ("no", ctypes.c_ubyte),
+            ("k", ctypes.c_uint),
+        )
+
+    class Program(ctypes.Structure):
+        _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(Step)))
+
+    steps = [Step(0x20, 0, 0, 0)]  # the number of the call
+    for left, name in zip(range(len(CALLS) - 1, -1, -1), CALLS, strict=True):
+        steps.append(Step(0x15, left + 1, 0, NUMBERS[name]))
+    steps += [Step(0x06, 0, 0, 0x7FFF0000), Step(0x06, 0, 0, 0x7FC00000)]  # allow, ask
+    program = Program(len(steps), (Step * len(steps))(*steps))
+    system = ctypes.CDLL(None, use_errno=True)
+    system.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    return int(system.syscall(NUMBERS["seccomp"], 1, 8, ctypes.byref(program)))
+
+
+class FailingDisk:
+    """Answers for the calls of one process.
+
+    Args:
+        directory: files below it are on this disk; all others are well.
+
+    Attributes:
+        failing_syncs: so many of the next ones fail.
+        fails_writes: writing fails while it is True.
+        failed: calls that failed, by kind.
+        lost: octets that a failed sync has lost.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.failing_syncs = 0
+        self.fails_writes = False
+        self.failed: Counter[str] = Counter()
+        self.lost = 0
+        self._directory = os.path.realpath(directory)
+        self._names = {number: name for name, number in NUMBERS.items()}
+        # By file: where something was written since the last sync, what was there, and the size.
+        self._before: dict[str, list[tuple[int, bytes, int]]] = {}
+        self._here, self._there = socket.socketpair()
+        self._is_over = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def descriptor(self) -> int:
+        """What the new process has to inherit."""
+        return self._there.fileno()
+
+    def command(self, command: Sequence[str]) -> list[str]:
+        """Return the command with which the process begins in place of its own."""
+        return [sys.executable, "-m", "tests.support.failing_disk", str(self.descriptor), *command]
+
+    def serve(self) -> None:
+        """Answer from now on; the process is being started."""
+        self._here.settimeout(10)
+        _, (listener, *_), _, _ = socket.recv_fds(self._here, 1, 1)
+        self._thread = threading.Thread(target=self._run, args=(listener,), daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Answer no more; the process should be gone."""
+        self._is_over = True
+        if self._thread is not None:
+            self._thread.join(10)
+        self._here.close()
+        self._there.close()
+
+    def _run(self, listener: int) -> None:
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        while not self._is_over:
+            for _, what in poll.poll(100):
+                if what & (select.POLLHUP | select.POLLERR):
+                    self._is_over = True  # nobody is left who could call
+                elif what & select.POLLIN:
+                    self._one(listener)
+        os.close(listener)
+
+    def _one(self, listener: int) -> None:
+        notice = bytearray(_NOTICE.size)
+        try:
+            fcntl.ioctl(listener, _RECEIVE, notice)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.EINTR):
+                return  # whoever called is dead
+            raise
+        which, pid, _, number, _, _, *arguments = _NOTICE.unpack(notice)
+        fault = self._decide(self._names[number], pid, arguments)
+        answer = _ANSWER.pack(which, 0, -fault, 0 if fault else _CONTINUE)
+        try:
+            fcntl.ioctl(listener, _SEND, bytearray(answer))
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def _decide(self, name: str, pid: int, arguments: Sequence[int]) -> int:
+        """Return the error that a call has, 0 for none."""
+        try:
+            path = os.readlink(f"/proc/{pid}/fd/{arguments[0] & 0xFFFFFFFF}")
+        except OSError:
+            return 0
+        if not path.startswith(self._directory):
+            return 0
+        if name in ("pwrite64", "pwritev"):
+            if self.fails_writes:
+                self.failed[name] += 1
+                return errno.EIO
+            offset = arguments[3]
+            # Of a vector it is not known here how long it is.
+            self._note(path, offset, arguments[2] if name == "pwrite64" else None)
+            return 0
+        if self.failing_syncs > 0:
+            self.failing_syncs -= 1
+            self.failed[name] += 1
+            self._lose(path)
+            return errno.EIO
+        self._before.pop(path, None)
+        return 0
+
+    def _note(self, path: str, offset: int, count: int | None) -> None:
+        try:
+            with open(path, "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                old = os.pread(file.fileno(), size - offset if count is None else count, offset)
+        except (OSError, ValueError):
+            return
+        self._before.setdefault(path, []).append((offset, old, size))
+
+    def _lose(self, path: str) -> None:
+        before = self._before.pop(path, [])
+        if not before:
+            return
+        with open(path, "r+b") as file:
+            for offset, old, size in reversed(before):
+                os.pwrite(file.fileno(), old, offset)
+                if os.fstat(file.fileno()).st_size > size:
+                    self.lost += os.fstat(file.fileno()).st_size - size
+                    os.ftruncate(file.fileno(), size)
+                self.lost += len(old)
+
+
+def main() -> None:
+    """Install, tell, become."""
+    where = socket.socket(fileno=int(sys.argv[1]))
+    listener = _install()
+    if listener < 0:
+        sys.exit("no filter can be installed")
+    socket.send_fds(where, [b"x"], [listener])
+    where.close()
+    os.execvp(sys.argv[2], sys.argv[2:])
+
+
+if __name__ == "__main__":
+    main()
