@@ -788,12 +788,6 @@ class Queue:
             self._once.back(entries)
         self._settlement.back(entries)
 
-    def put_back(self, entries: Sequence[Entry]) -> None:
-        """Undo `pick` and `moved_picked`: their batch could not be committed."""
-        self.retake(entries)
-        self._consumers.acquired -= len(entries)
-        self._settlement.back(entries)
-
     def recall(self, entries: Sequence[Entry]) -> int:
         """Make those of these entries available that are deferred; return how many."""
         recalled = sorted(self._deferral.take(entries))

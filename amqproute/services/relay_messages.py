@@ -409,14 +409,13 @@ class RelayMessages:
                 return None
             page.queue.pick(moved)
             page.queue.moved_picked(moved, batch)
-            return batch.commit().addErrback(self._not_moved, page, moved)
+            return batch.commit().addErrback(self._not_moved)
 
         return await self._each(request, act)
 
     @staticmethod
-    def _not_moved(failure: Failure, page: _Page, moved: list[Entry]) -> None:
+    def _not_moved(failure: Failure) -> None:
         failure.trap(StoreError)  # type: ignore[no-untyped-call]
-        page.queue.put_back(moved)
         words = f"they are where they were, the store did not take them: {failure.value}"
         raise _Refused(CONFLICT, words)
 
