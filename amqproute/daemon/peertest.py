@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from cryptography import x509
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -30,7 +31,9 @@ from amqproute.daemon.routes import make_router
 from amqproute.errors import AmqprouteError, ConnectError, ResolveError, TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.connector import Connector, Pace
+from amqproute.net.identity import peer_domains
 from amqproute.net.pump import Limits
+from amqproute.net.tls import TlsContexts
 from amqproute.relay.agent import static_candidate
 from amqproute.values import (
     PROBE,
@@ -45,7 +48,7 @@ from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Link
 
-__all__ = ["PeerTest", "Step"]
+__all__ = ["FAILED", "OK", "PeerTest", "Step"]
 
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 OK: Final = "ok"
@@ -95,6 +98,8 @@ class PeerTest:
 
     Attributes:
         steps: so far.
+        own: what our certificate says, in words; empty without one.
+        seen_as: who the partner takes us for, if it has said so.
     """
 
     config: Config
@@ -104,6 +109,8 @@ class PeerTest:
     size: int = 0
     told: Callable[[Step], None] = lambda _: None
     steps: list[Step] = field(default_factory=list)
+    own: str = ""
+    seen_as: str = ""
     _begun: float = 0.0
 
     @property
@@ -156,7 +163,10 @@ class PeerTest:
             words = "tls.certificate is not configured: this broker cannot prove its domain"
             self.note("configuration", "", FAILED, "tls.file", words)
             return
-        self.note("configuration", "", words=f"next hop {hop.key}, level {level}")
+        if contexts is not None and contexts.certificate is not None:
+            self.own = _what_is_shown(contexts.certificate)
+        words = f"next hop {hop.key}, level {level}"
+        self.note("configuration", "", words=words, details=self._about_us(contexts))
         candidates = await self._places(hop, resolver)
         limits = self.config.limits
         seconds = self.config.relay.connect_timeout
@@ -170,6 +180,18 @@ class PeerTest:
         )
         for candidate in candidates:
             await self._try(hop, candidate, connector)
+
+    def _about_us(self, contexts: TlsContexts | None) -> list[str]:
+        """Return what partners are shown, and whether that is what we are called."""
+        certificate = contexts.certificate if contexts is not None else None
+        if certificate is None:
+            return []
+        told = [f"we show a certificate that names {self.own}"]
+        proved = peer_domains(certificate)
+        if self.config.domains and not proved.intersection(self.config.domains):
+            ours = ", ".join(self.config.domains)
+            told.append(f"none of our domains ({ours}) is among them: partners know us by these")
+        return told
 
     async def _places(self, hop: NextHop, resolver: Any) -> Sequence[Candidate]:
         if hop.via is not None:
@@ -210,7 +232,9 @@ class PeerTest:
                 if not is_tcp:
                     self.note("tcp", place, words=f"at {', '.join(candidate.addresses)}")
                 step = "tcp" if is_tcp else "tls"
-                self.note(step, place, FAILED, error.code, str(error), error.attempts)
+                # Of a single address there is no more to say than the error does.
+                lines = error.attempts if len(error.attempts) > 1 else ()
+                self.note(step, place, FAILED, error.code, str(error), lines)
             return
         session = sessions[-1]
         patience = self.config.limits.handshake_timeout + self.config.relay.connect_timeout
@@ -221,6 +245,15 @@ class PeerTest:
             session.fail("peer.timeout", f"no answer within {patience:.0f} s")
         finally:
             await session.close()
+
+
+def _what_is_shown(certificate: x509.Certificate) -> str:
+    """Return what a certificate proves, in words."""
+    names = ", ".join(sorted(peer_domains(certificate))) or "no domain"
+    return (
+        f"{names}; valid until {certificate.not_valid_after_utc:%Y-%m-%d}, issued by "
+        f"{certificate.issuer.rfc4514_string()}"
+    )
 
 
 @implementer(IConnectionUser)
@@ -310,13 +343,7 @@ class ProbeSession:
         facts = self._facts
         details = []
         if facts.certificate is not None:
-            shown = facts.certificate
-            names = ", ".join(sorted(facts.certificate_domains)) or "none that counts"
-            details = [
-                f"its certificate names {names}",
-                f"valid until {shown.not_valid_after_utc:%Y-%m-%d}, issued by "
-                f"{shown.issuer.rfc4514_string()}",
-            ]
+            details = [f"its certificate names {_what_is_shown(facts.certificate)}"]
         self._ok("tls", f"{facts.tls_version}, level {facts.level}", details)
         self._step = "sasl"
 
@@ -346,9 +373,10 @@ class ProbeSession:
                 self.fail(str(event.error.condition), event.error.description or "session ended")
             elif kind is ev.ConnectionClosed:
                 error = event.error
-                code = conditions.CONNECTION_FORCED if error is None else error.condition
-                words = (error.description if error is not None else "") or "the peer closed"
-                self.fail(str(code), words)
+                if error is None:
+                    self._ended_silently()
+                else:
+                    self.fail(str(error.condition), error.description or "the peer closed")
 
     def paused(self) -> None:
         """See `IConnectionUser.paused`."""
@@ -365,9 +393,18 @@ class ProbeSession:
             self._step = "tls"
             self.fail(error.code, str(error))
         else:
-            self.fail("peer.lost", str(error) or "the connection was lost")
+            self._ended_silently()
         if not self._gone.called:
             self._gone.callback(None)
+
+    def _ended_silently(self) -> None:
+        """The connection is gone without a word of why."""
+        words = "the peer ended the connection without a word"
+        if self._step in ("sasl", "open") and self._facts.tls_version is not None:
+            # A certificate that its judge refuses after the handshake gets no alert.
+            words += " after the handshake: as a rule it does not take our certificate, "
+            words += f"which names {self._test.own}" if self._test.own else "or the lack of one"
+        self.fail("peer.lost", words)
 
     # -- open and attach -------------------------------------------------------------------------
 
@@ -416,6 +453,7 @@ class ProbeSession:
             return
         seen_as = (attach.properties or {}).get(SEEN_AS)
         if seen_as:
+            self._test.seen_as = str(seen_as)
             self._ok("capability", f"it is an amqproute, and takes us for {seen_as}")
         self._send()
 

@@ -70,7 +70,7 @@ class Question:
     rdtype: RdataType
 
     def __str__(self) -> str:
-        return f"{self.name} {dns.rdatatype.to_text(self.rdtype)}"
+        return f"{self.name or '.'} {dns.rdatatype.to_text(self.rdtype)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,9 +210,9 @@ class GoodTests(PeerTestCase):
             ],
             limits={"max-message-size": 100_000},
         )
-        facts = self.fails(
-            "probe", "amqp:unauthorized-access", "peer:alpha.example", to="orders@beta.example"
-        )
+        facts = self.fails("probe", "amqp:unauthorized-access", to="orders@beta.example")
+        rule = '{allow: [transfer], who: "peer:alpha.example", node: "orders"}'
+        self.assertIn(rule, facts["steps"][-1]["next"])
         (row,) = [row for row in self.seen(beta, facts["probe"]) if row["step"] == "probe"]
         self.assertEqual(
             (row["code"], row["who"]), ("amqp:unauthorized-access", "peer:alpha.example")
@@ -269,14 +269,32 @@ class MistakeTests(PeerTestCase):
         self.assertTrue(beta.log())
 
     def test_our_certificate(self) -> None:
-        """The partner does not trust us: its screen has the code, with our address."""
+        """The partner does not take us: we say what we showed, its screen has the code."""
         beta = self.beta()
-        self.alpha.settings["tls"].update(_strange("alpha.example"))
+        issued = certificates().issue("elsewhere.example")
+        named = {"certificate": str(issued.chain), "private-key": str(issued.private_key)}
+        for tls, shown, code in (
+            (_strange("alpha.example"), "names alpha.example; valid until", "tls.untrusted"),
+            (named, "names elsewhere.example; valid until", "dns."),
+        ):
+            self.alpha.settings["tls"].update(tls)
+            self.alpha.write()
+            facts = self.fails("sasl", "peer.lost", shown, "without a word", "peer probes")
+            self.assertIn(shown, facts["steps"][0]["details"][0])
+            self.assertTrue(self.seen(beta)[0]["code"].startswith(code))
+        self.assertIn("none of our domains (alpha.example)", facts["steps"][0]["details"][1])
+        done = command(self.alpha, "peer", "test", BETA)
+        self.assertIn("it has not heard the id yet", done.stderr)
+
+    def test_without_certificate(self) -> None:
+        """We have none: nothing is asked of the partner, and it is said what to configure."""
+        del self.alpha.settings["tls"]["certificate"], self.alpha.settings["tls"]["private-key"]
+        listen = self.alpha.settings["listen"]
+        listen[:] = [each for each in listen if each.get("tls", "none") == "none"]
         self.alpha.write()
-        facts = self.outcome(code=1)
-        (failed,) = [each for each in facts["steps"] if each["state"] == "failed"]
-        self.assertIn(failed["step"], ("tls", "sasl"), failed)
-        self.assertTrue(self.seen(beta))
+        self.fails("configuration", "tls.file", "tls.certificate", "certs issue")
+        done = command(self.alpha, "peer", "test", BETA)
+        self.assertIn("the partner has seen nothing", done.stderr)
 
     def test_foreign(self) -> None:
         """No amqproute: the way is good, and nobody can be asked; or it takes no transfers."""

@@ -140,7 +140,7 @@ class ValidationTests(DnssecTestCase):
             [str(each) for each in tree.authority.asked],
             [
                 "_amqps._tcp.beta.example SRV",
-                " DNSKEY",
+                ". DNSKEY",
                 "example DS",
                 "example DNSKEY",
                 "beta.example DS",

@@ -25,7 +25,7 @@ from amqproute.cli.commands.options import (
 from amqproute.cli.commands.selecting import age
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, ClientError, Refusal, next_step_for
 from amqproute.config.load import find, load
-from amqproute.daemon.peertest import FAILED, PeerTest, Step
+from amqproute.daemon.peertest import FAILED, OK, PeerTest, Step
 from amqproute.errors import InvalidField
 
 __all__ = ["peer"]
@@ -201,14 +201,19 @@ CURES: Final = {
     "(amqproute dns print --next, before it changes keys) or goes back to the old key",
     "sasl.refused": "the partner's endpoint has to offer EXTERNAL under mechanisms, with "
     "client-certificate: optional or required",
-    "amqp:unauthorized-access": "the partner allows it: access: {allow: [transfer], "
-    "who: peer:OUR.DOMAIN, node: NODE}",
+    "amqp:unauthorized-access": "the partner allows it with a rule under access: "
+    '{allow: [transfer], who: "WHO", node: "NODE"}',
     "amqp:resource-limit-exceeded": "a limit of the partner is reached; it consumes from that "
     "queue, or raises the limit",
     "amqp:not-found": "there is no such node at the partner, or it takes no transfers",
     "amqp:link:message-size-exceeded": "send smaller messages, or the partner raises "
     "limits.max-message-size",
     "peer.no-probe": "nothing has to be done: the way is good up to there",
+    "peer.lost": "the partner knows why: amqproute peer probes, or its log, there; look for this time "
+    "and our address. Usual reasons: our authority is not in its tls.trust, our certificate names "
+    "another domain or has expired, or the DNS of our domain cannot be looked up from there",
+    "tls.file": "tls.certificate and tls.private-key name the files, which the user of the daemon can "
+    "read; amqproute certs issue makes them for trying out",
     "peer.timeout": "the partner accepts connections and does not answer; see its log",
 }
 
@@ -242,8 +247,9 @@ def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
         click.echo(f"probe {probe} to {domain}")
 
     async def work(reactor: Any) -> PeerTest:
-        told = (lambda _: None) if as_json else _tell
-        walk = PeerTest(settings, reactor, address, probe, size, told)
+        walk = PeerTest(settings, reactor, address, probe, size)
+        if not as_json:
+            walk.told = lambda step: _tell(step, _cure(step, walk))
         await walk.run()
         return walk
 
@@ -256,18 +262,30 @@ def test(domain: str, size: int, config: Path | None, as_json: bool) -> int:
                 "address": domain,
                 "probe": probe,
                 "code": "ok" if walk.is_good else (bad[-1].code if bad else "peer.no-place"),
-                "steps": [{**step.facts(), "next": _cure(step)} for step in walk.steps],
+                "steps": [{**step.facts(), "next": _cure(step, walk)} for step in walk.steps],
             }
         )
         return DONE if walk.is_good else NEGATIVE
     if walk.is_good:
         click.echo("ok: messages can go there")
         return DONE
-    click.echo(f"not ok; at the partner: amqproute peer probes --id {probe}", err=True)
+    click.echo(f"not ok; {_at_the_partner(walk)}", err=True)
     return NEGATIVE
 
 
-def _tell(step: Step) -> None:
+def _at_the_partner(walk: PeerTest) -> str:
+    """Return what the partner has seen of a test."""
+    good = {step.step for step in walk.steps if step.state == OK and step.place}
+    if "open" in good:
+        return f"at the partner: amqproute peer probes --id {walk.probe}"
+    if "tcp" in good:
+        return (
+            "at the partner: amqproute peer probes; it has not heard the id yet, look for the time"
+        )
+    return "the partner has seen nothing of it"
+
+
+def _tell(step: Step, cure: str | None) -> None:
     marks = {"ok": "ok", "failed": "FAILED", "skipped": "-"}
     place = f" {step.place}" if step.place else ""
     code = "" if step.code == "ok" else f" {step.code}:"
@@ -275,15 +293,18 @@ def _tell(step: Step) -> None:
     click.echo(render.printable(line))
     for detail in step.details:
         click.echo(f"                     {render.printable(detail)}")
-    cure = _cure(step)
     if cure:
         click.echo(f"                     next: {cure}")
 
 
-def _cure(step: Step) -> str | None:
+def _cure(step: Step, walk: PeerTest) -> str | None:
     if step.code == "ok":
         return None
-    return CURES.get(step.code) or next_step_for(step.code)
+    cure = CURES.get(step.code) or next_step_for(step.code)
+    if cure is None:
+        return None
+    who = walk.seen_as or f"peer:{next(iter(walk.config.domains), 'OUR.DOMAIN')}"
+    return cure.replace("WHO", who).replace("NODE", walk.address.node or "*")
 
 
 # -- probes --------------------------------------------------------------------------------------
