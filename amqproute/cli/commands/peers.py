@@ -210,8 +210,8 @@ CURES: Final = {
     "limits.max-message-size",
     "peer.no-probe": "nothing has to be done: the way is good up to there",
     "peer.lost": "the partner knows why: amqproute peer probes, or its log, there; look for this "
-    "time and our address. Usual reasons: our authority is not in its tls.trust, our certificate names "
-    "another domain or has expired, or the DNS of our domain cannot be looked up from there",
+    "time and our address. Usual reasons: our authority is not in its tls.trust, our certificate "
+    "names another domain or has expired, or the DNS of our domain cannot be looked up from there",
     "tls.file": "tls.certificate and tls.private-key name the files, which the daemon's user can "
     "read; amqproute certs issue makes them for trying out",
     "peer.timeout": "the partner accepts connections and does not answer; see its log",
