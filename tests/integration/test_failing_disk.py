@@ -31,7 +31,7 @@ class FailingDiskTests(SynchronousTestCase):
         self.disk = FailingDisk(str(self.daemon.directory / "state"))
         self.addCleanup(self.disk.stop)
         self.addCleanup(self.daemon.kill)
-        serve = [*RUN, "serve", "--config", str(self.daemon.file)]
+        serve = [*RUN, str(self.daemon.file)]
         self.daemon._spawn(self.disk.command(serve), {}, (self.disk.descriptor,))
         self.disk.serve()
         self.daemon.wait_ready()
