@@ -27,7 +27,9 @@ class FailingDiskTests(SynchronousTestCase):
     def setUp(self) -> None:
         if not is_possible():
             raise SkipTest("needs seccomp with user notification")
-        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]})
+        self.daemon = Daemon(
+            "alpha.example", changes={"nodes": [{"name": "q"}], "shutdown-timeout": 2}
+        )
         self.disk = FailingDisk(str(self.daemon.directory / "state"))
         self.addCleanup(self.disk.stop)
         self.addCleanup(self.daemon.kill)
@@ -52,16 +54,17 @@ class FailingDiskTests(SynchronousTestCase):
 
     def lose(self, size: int) -> None:
         publisher = Publisher(self.daemon, "q", size)
-        for _ in range(3):
+        times = 0
+        while times < 2 or not self.disk.lost:  # a sync of nothing loses nothing
+            times += 1
             for _ in range(10):
                 publisher.send(20)
                 publisher.hear(0.02)
             self.disk.failing_syncs = 1
             until(lambda: publisher.send(20) or publisher.hear(0.1) or not self.disk.failing_syncs)
-            until(lambda: (publisher.hear(0.2), publisher.link.sendable)[1], "credit")
+            until(lambda: publisher.link.sendable or publisher.hear(0.2), "credit")
         publisher.until_heard(40)
-        self.assertEqual(self.disk.failed["fsync"] + self.disk.failed["fdatasync"], 3)
-        self.assertGreater(self.disk.lost, 0)
+        self.assertEqual(self.disk.failed["fsync"] + self.disk.failed["fdatasync"], times)
         self.assertEqual(publisher.accepted, set(range(publisher.sent)))
         self.daemon.check()
         self.check_all(publisher)
@@ -85,7 +88,7 @@ class FailingDiskTests(SynchronousTestCase):
         publisher.send()
         self.daemon.wait_log(CLOSED, mark)
         before = len(publisher.accepted)
-        end = time.monotonic() + 5
+        end = time.monotonic() + 2.5
         while time.monotonic() < end:
             publisher.hear(0.5)
         self.assertEqual(len(publisher.accepted), before)
@@ -112,7 +115,7 @@ class FailingDiskTests(SynchronousTestCase):
         self.daemon.signal(signal.SIGTERM)
         until(lambda: self.daemon.process is None or self.daemon.process.poll() is not None,
               "the end", 30)  # fmt: skip
-        self.assertLess(time.monotonic() - begun, 25)
+        self.assertLess(time.monotonic() - begun, 15)
         self.assertNotIn("Traceback", self.daemon.log())
         publisher.accepted = {each for each in publisher.accepted if each < 100}
         self.check_all(publisher)
