@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from amqproute import __version__
+from amqproute.config.fields import matches_domain
 from amqproute.config.parameters import Config
 from amqproute.errors import ConfigError
 from amqproute.net.connector import Connector
@@ -242,6 +243,7 @@ def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> I
         resolver,
         lambda domain: domain in config().local_domains,
         time.time,
+        lambda domain: any(each != "*" and matches_domain(each, domain) for each in config().peers),
     )
 
 

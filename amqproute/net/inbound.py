@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cryptography import x509
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 
 from amqproute.errors import ResolveError, TlsError
@@ -58,6 +58,10 @@ log = Logger()
 
 MAX_CLAIMS: Final = 8
 """So many names of one certificate are looked up."""
+MOST_STRANGERS: Final = 16
+"""So many peers that the operator has not named are asked about at one time; others wait. It is a
+part of what the resolver asks at a time: anybody can make a certificate with names in a zone whose
+server never answers, and must not have all questions wait for it."""
 
 _BY_DNS: Final = (Level.DANE, Level.DANE_OR_PKIX)
 
@@ -90,6 +94,8 @@ class InboundTrust:
         source: the DNS; None if there is none to go by.
         is_own: whether a domain is ours.
         now: the wall clock, seconds since 1970.
+        is_named: whether the operator has an entry for a domain: peers with such names only do
+            not wait for strangers, who may claim the same.
     """
 
     def __init__(
@@ -99,12 +105,15 @@ class InboundTrust:
         source: Source | None,
         is_own: Callable[[str], bool],
         now: Callable[[], float],
+        is_named: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._policy_for = policy_for
         self._pinned = pinned
         self._source = source
         self._is_own = is_own
         self._now = now
+        self._is_named = is_named
+        self._strangers = DeferredSemaphore(MOST_STRANGERS)
 
     def may_prove(self, certificate: x509.Certificate) -> bool:
         """Tell whether this certificate could be good without a trusted authority."""
@@ -131,7 +140,13 @@ class InboundTrust:
         self, names: list[str], pinned: frozenset[str], shown: Shown, source: Source
     ) -> Conclusion:
         try:
-            return await self._ask(names, pinned, shown, source)
+            if all(map(self._is_named, names)):
+                return await self._ask(names, pinned, shown, source)
+            await self._strangers.acquire()
+            try:
+                return await self._ask(names, pinned, shown, source)
+            finally:
+                self._strangers.release()
         except CancelledError:
             raise
         except Exception:  # whatever it is, it must not let anybody in

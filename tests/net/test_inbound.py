@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError, TlsError
 from amqproute.net.dane import record_of
-from amqproute.net.inbound import InboundTrust
+from amqproute.net.inbound import MOST_STRANGERS, InboundTrust
 from amqproute.net.pump import EngineProtocol, Limits, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import Level, Method, Place, Policy, demand, parse_pin
@@ -259,6 +259,30 @@ class InboundTests(SynchronousTestCase):
         settle(self.meeting.wire, self.meeting.clock)
         self.assertEqual(self.meeting.outcome(), "dane.mismatch")
         self.assertEqual(self.meeting.server.engine.reads, [])
+
+    def test_strangers_wait_for_strangers(self) -> None:
+        """Names that nobody answers for hold up neither all of the DNS nor a named peer."""
+        self.dns = PretendDns(None)
+        now = self.alpha.now
+        judge = InboundTrust(
+            lambda _: Policy(), dict, self.dns, lambda _: False, now, "beta.example".__eq__
+        )
+        crowd = [Meeting(self.alpha, self.beta, judge=judge) for _ in range(MOST_STRANGERS + 3)]
+        self.assertEqual(len(self.dns.asked), MOST_STRANGERS)
+        partner = Meeting(self.beta, self.beta, judge=judge)
+        self.assertEqual(self.dns.asked[MOST_STRANGERS:], ["beta.example"])
+        answer = resolution(TlsaState.PRESENT, self.key(self.beta), domain="beta.example")
+        self.dns.waiting[-1].callback(answer)
+        settle(partner.wire, partner.clock)
+        self.assertEqual(partner.outcome(), "dane beta.example")
+        first_in_line = crowd[MOST_STRANGERS]
+        first_in_line.client_pump.abort()  # it goes while it waits: its turn is the next one's
+        settle(first_in_line.wire, first_in_line.clock)
+        for number in range(2):
+            self.dns.waiting[number].callback(resolution(TlsaState.PRESENT, self.key(self.alpha)))
+            settle(crowd[number].wire, crowd[number].clock)
+            self.assertEqual(crowd[number].outcome(), "dane alpha.example")
+            self.assertEqual(len(self.dns.asked), MOST_STRANGERS + 2 + number)
 
     def test_bug(self) -> None:
         """A bug on the way lets nobody in."""
