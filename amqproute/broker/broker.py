@@ -55,6 +55,10 @@ SOURCE = Symbol("x-opt-dead-letter-source")
 WORDS = Symbol("x-opt-dead-letter-description")
 RETURN_TO_OCTETS = RETURN_TO.encode()
 REPORT_OCTETS = REPORT.encode()
+LONGEST_WORDS = 1200
+"""Letters of an error that a dead letter carries; a consumer may have written it."""
+LONGEST_LOGGED = 256
+"""Those of them that the log repeats."""
 MOST_DYNAMIC = 10_000
 """Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
 
@@ -642,15 +646,15 @@ class Broker:
             if not (returned or self._bury(queue, entry, reason, error, batch) or told):
                 dropped += 1
         if dropped:
-            condition = error.condition if error else ""
-            count = self.sparing.due(("dropped", queue.name, reason, condition), dropped)
+            # Not by the condition: whoever rejects writes there what he likes.
+            count = self.sparing.due(("dropped", queue.name, reason), dropped)
             if count:
                 self.log.info(
                     "{count} messages on {node} dropped: {reason}{words}",
                     count=count,
                     node=queue.name,
                     reason=reason.value,
-                    words=f" ({condition}: {error.description})" if error else "",
+                    words=f" ({_in_words(error)[:LONGEST_LOGGED]})" if error else "",
                 )
 
     def _taken(
@@ -791,12 +795,16 @@ class Broker:
         return True
 
 
+def _in_words(error: spec.Error) -> str:
+    return f"{error.condition}: {error.description or ''}"
+
+
 def _facts(
     queue: Queue, reason: DeadLetterReason, error: spec.Error | None
 ) -> dict[Symbol, object]:
     facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
     if error is not None:
-        facts[WORDS] = f"{error.condition}: {error.description or ''}"
+        facts[WORDS] = _in_words(error)[:LONGEST_WORDS]
     return facts
 
 

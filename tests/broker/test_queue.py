@@ -7,6 +7,7 @@ import gc
 from typing import Any
 
 from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
@@ -338,6 +339,32 @@ class OutcomeTests(QueueCase):
         taker = self.taken(b"1")
         self.settle(taker, list(taker.held), spec.Rejected())
         self.assertEmpty(self.queue, self.dead)
+
+    def test_a_consumer_with_many_words(self) -> None:
+        """Who rejects in other words each time fills neither the log nor the dead letters."""
+        told: list[str] = []
+
+        def observe(event: Any) -> None:
+            told.append(event["log_format"].format(**event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        queue = self.broker.create_dynamic()  # without a dead-letter node
+        for number in range(100):
+            for place in (queue, self.queue):
+                self.put(b"x", queue=place)
+                taker = Taker(place)
+                taker.take(1)
+                words = spec.Error(condition=f"x:{number}", description="y" * 50_000)
+                taker.settle(self.broker, list(taker.held), spec.Rejected(error=words))
+                place.detach(taker)
+                self.turn()
+        lines = [line for line in told if "dropped" in line]
+        self.assertEqual(len(lines), 1)
+        self.assertLess(len(lines[0]), 1000)
+        reader = Taker(self.dead)
+        reader.take(1)
+        self.assertLess(len(reader.held[0].message.annotations[WORDS]), 2000)
 
     def test_return_to(self) -> None:
         """A sender that asked for it gets the message back, once (T-26)."""
