@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Of which times a journal tells nothing: what must not be held against anybody.
+
+A *hole* is a time of one broker of which records may be missing: the journal had not begun, or is
+not read any further; segments are missing; a `gap` record says that there was no room to write; a
+journal ended without a word and another began. Holes are found by minutes, from the sequence
+alone, so that they cost one pass with next to no exchange; they are as wide as it is safe to say,
+never narrower.
+
+A hole at the end is no fault: the last segments are not closed, or not fetched yet.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from amqproute.journal.record import Kind
+
+__all__ = ["BEGINS", "DOWN", "ENDS", "FOREVER", "GAP", "HOLES", "MISSING", "RESTORED", "holes"]
+
+HOLES: Final = (
+    "domain string, broker string, from_us long, until_us long, reason string, count long"
+)
+"""Schema of what `holes` returns."""
+
+BEGINS: Final = "begins"
+"""Before the first record that is there."""
+ENDS: Final = "ends"
+"""Behind the last record that is there."""
+MISSING: Final = "missing"
+"""Records are missing by their sequence: a segment was removed, or not fetched."""
+GAP: Final = "gap"
+"""The broker says so itself: records could not be written."""
+RESTORED: Final = "restored"
+"""A journal ended without a stop, and another one of the same broker begins."""
+DOWN: Final = "down"
+"""The broker was stopped in good order, and started again later."""
+
+FOREVER: Final = 1 << 62
+_MINUTE: Final = 60_000_000
+
+
+def holes(runs: DataFrame) -> DataFrame:
+    """Find the holes of all journals.
+
+    Args:
+        runs: bronze, `amqproute.pipeline.schema.RUNS`.
+
+    Returns:
+        `HOLES`: from the last time before it to the first time behind it of which something is
+        known, microseconds; `count` is how many records are missing, if that is known.
+    """
+    return _silences(runs).unionByName(_stops(runs))
+
+
+def _silences(runs: DataFrame) -> DataFrame:
+    buckets = (
+        runs.groupBy("domain", "broker", "journal", (F.col("time") / _MINUTE).cast("long"))
+        .agg(
+            F.min("time").alias("first_us"),
+            F.max("time").alias("last_us"),
+            F.min("seq").alias("first_seq"),
+            F.max(F.col("seq") + F.col("n")).alias("end_seq"),
+            F.sum("n").alias("records"),
+            F.max_by("kind", "seq").alias("last_kind"),
+            F.max(F.when(F.col("kind") == Kind.GAP, F.col("time"))).alias("gap_us"),
+            F.sum(F.when(F.col("kind") == Kind.GAP, F.col("all.count"))).alias("gap_count"),
+        )
+        .withColumn("since", F.min("first_us").over(Window.partitionBy("broker", "journal")))
+    )
+    order = Window.partitionBy("broker").orderBy("since", "journal", "first_seq")
+    before = {
+        name: F.lag(name).over(order) for name in ("last_us", "end_seq", "journal", "last_kind")
+    }
+    known = buckets.select(
+        "*",
+        *(column.alias(f"before_{name}") for name, column in before.items()),
+        F.lead("first_us").over(order).alias("next_us"),
+    )
+    same = F.col("before_journal") == F.col("journal")
+    since = F.coalesce("before_last_us", "first_us")
+    inside = F.col("end_seq") - F.col("first_seq") - F.col("records")
+    between = F.col("first_seq") - F.col("before_end_seq")
+    found = F.array(
+        _hole(F.col("before_last_us").isNull(), F.lit(0), F.col("first_us"), BEGINS),
+        _hole(same & (between > 0), since, F.col("first_us"), MISSING, between),
+        _hole(
+            ~same & (F.col("before_last_kind") != Kind.STOP), since, F.col("first_us"), RESTORED
+        ),
+        _hole(inside > 0, since, F.col("last_us"), MISSING, inside),
+        _hole(F.col("gap_us").isNotNull(), since, F.col("gap_us"), GAP, F.col("gap_count")),
+        _hole(
+            F.col("next_us").isNull() & (F.col("last_kind") != Kind.STOP),
+            F.col("last_us"), F.lit(FOREVER), ENDS,
+        ),
+    )  # fmt: skip
+    return known.select(
+        "domain", "broker", F.inline(F.filter(found, lambda hole: hole.isNotNull()))
+    )
+
+
+def _hole(
+    condition: Column, since: Column, until: Column, reason: str, count: Column | None = None
+) -> Column:
+    return F.when(
+        condition,
+        F.struct(
+            since.cast("long").alias("from_us"),
+            until.cast("long").alias("until_us"),
+            F.lit(reason).alias("reason"),
+            (F.lit(None) if count is None else count).cast("long").alias("count"),
+        ),
+    )
+
+
+def _stops(runs: DataFrame) -> DataFrame:
+    order = Window.partitionBy("broker").orderBy("time", "seq")
+    return (
+        runs.where(F.col("kind").isin(Kind.START, Kind.STOP))
+        .select(
+            "domain",
+            "broker",
+            F.lag("time").over(order).alias("from_us"),
+            F.col("time").alias("until_us"),
+            F.lit(DOWN).alias("reason"),
+            F.lit(None).cast("long").alias("count"),
+            "kind",
+            F.lag("kind").over(order).alias("before"),
+        )
+        .where((F.col("kind") == Kind.START) & (F.col("before") == Kind.STOP))
+        .drop("kind", "before")
+    )

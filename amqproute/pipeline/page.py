@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A page of HTML that needs nothing but itself: headings, tables that sort, and charts.
+
+Much of what it shows was chosen by others: message-ids, names of nodes and peers, words of errors.
+So markup is made by `tag` alone, which escapes all text that is not `Markup`; what cannot be
+printed, or would turn the direction of writing, is shown as its code; and the page forbids itself
+every script but its own, and every request.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Markup",
+    "note",
+    "page",
+    "section",
+    "table",
+    "tag",
+    "tiles",
+    "visible",
+]
+
+MOST_TEXT: Final = 300
+"""Characters of one cell."""
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def visible(text: str) -> str:
+    """Write characters that cannot be seen as their codes; shorten what is very long."""
+    if len(text) > MOST_TEXT:
+        text = text[:MOST_TEXT] + "…"
+    if text.isprintable():
+        return text
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in text
+    )
+
+
+def tag(name: str, /, *children: Any, **attributes: Any) -> Markup:
+    """Write an element.
+
+    Args:
+        name: of the element.
+        children: `Markup`, and other things, whose text is escaped; None is left out.
+        attributes: with a hyphen for ``_``, and ``class_`` for ``class``; None is left out. They
+            are escaped; `Markup` is not shortened.
+    """
+    words = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_shown(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inner = "".join(
+        child if isinstance(child, Markup) else html.escape(_shown(child))
+        for child in children
+        if child is not None
+    )
+    return Markup(f"<{name}{words}>" if name in _VOID else f"<{name}{words}>{inner}</{name}>")
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, Markup) else visible(str(value))
+
+
+def joined(parts: Iterable[Markup]) -> Markup:
+    """Put markup one after the other."""
+    return Markup("".join(parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        heading: over it.
+        right: to be aligned right, as numbers are.
+        code: in a type of fixed width, as identifiers are.
+    """
+
+    heading: str
+    right: bool = False
+    code: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell that is sorted by something else than what it shows."""
+
+    text: str
+    key: float
+
+
+def table(
+    caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], empty: str = "none"
+) -> Markup:
+    """Write a table that is sorted by a click on a heading.
+
+    Args:
+        caption: above it.
+        columns: what it has.
+        rows: their cells: text, numbers, `Cell` or None.
+        empty: what is said in place of a table without rows.
+    """
+    body = [_row(columns, row) for row in rows]
+    if not body:
+        return tag("p", f"{caption}: {empty}.", class_="empty")
+    head = tag("tr", *(_heading(column) for column in columns))
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag("caption", caption),
+            tag("thead", head),
+            tag("tbody", joined(body)),
+            class_="sortable",
+        ),
+        class_="scroll",
+    )
+
+
+def _heading(column: Column) -> Markup:
+    button = tag("button", column.heading, type="button")
+    return tag("th", button, class_="right" if column.right else None, scope="col")
+
+
+def _row(columns: Sequence[Column], row: Sequence[Any]) -> Markup:
+    return tag("tr", *(_cell(column, value) for column, value in zip(columns, row, strict=True)))
+
+
+def _cell(column: Column, value: Any) -> Markup:
+    kind = "right" if column.right else "code" if column.code else None
+    if value is None:
+        return tag("td", "-", class_=kind, data_key="")
+    if isinstance(value, Cell):
+        return tag("td", value.text, class_=kind, data_key=value.key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return tag("td", f"{value:,}", class_=kind, data_key=value)
+    return tag("td", value, class_=kind)
+
+
+def tiles(values: Iterable[tuple[str, str, str]]) -> Markup:
+    """Write a few numbers large: what they are, the numbers, and a remark or a state."""
+    return tag(
+        "div",
+        *(
+            tag(
+                "div",
+                tag("div", name, class_="name"),
+                tag("div", value, class_="value"),
+                tag("div", remark, class_="remark") if remark else None,
+                class_="tile",
+            )
+            for name, value, remark in values
+        ),
+        class_="tiles",
+    )
+
+
+def note(text: str, state: str = "good", items: Iterable[str] = ()) -> Markup:
+    """Write a sentence that is to be seen first.
+
+    Args:
+        text: the sentence.
+        state: ``good``, ``doubtful`` or ``bad``.
+        items: details below it.
+    """
+    details = [tag("li", item) for item in items]
+    mark = {"good": "✓", "doubtful": "?", "bad": "✗"}[state]
+    inner = [tag("span", mark, class_="mark", aria_hidden="true"), tag("strong", text)]
+    if details:
+        inner.append(tag("ul", *details))
+    return tag("div", *inner, class_=f"note {state}")
+
+
+def section(title: str, question: str, *parts: Markup) -> Markup:
+    """Write a section: its title, the question it answers, and the answer."""
+    return tag("section", tag("h2", title), tag("p", question, class_="question"), *parts)
+
+
+def page(title: str, subtitle: str, *parts: Markup) -> str:
+    """Write the whole page."""
+    head = tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("link", rel="icon", href="data:,"),
+        tag("title", title),
+        tag("style", Markup(_STYLE)),
+    )
+    body = tag(
+        "body",
+        tag("header", tag("h1", title), tag("p", subtitle)),
+        tag("main", *parts),
+        tag("script", Markup(_SCRIPT)),
+    )
+    return "<!DOCTYPE html>\n" + tag("html", head, body, lang="en") + "\n"
+
+
+_VOID: Final = {"meta", "link"}
+
+_STYLE: Final = """
+:root{--ink:#1c2430;--dim:#5b6675;--line:#d8dee6;--paper:#fff;--soft:#f4f6f9;
+--good:#17803d;--doubtful:#96650a;--bad:#b42318;
+--c0:#2f6fb2;--c1:#e08a1e;--c2:#3c9a5f;--c3:#b5484f;--c4:#7b61b0;--c5:#5b6675;--c6:#1f9aa8}
+@media(prefers-color-scheme:dark){:root{--ink:#e6eaf0;--dim:#9aa6b5;--line:#374151;--paper:#12161c;
+--soft:#1b212a;--good:#4ac777;--doubtful:#e0b04a;--bad:#f0776c;--c0:#6fa8e0;--c1:#f0b060;
+--c2:#6fca90;--c3:#e08088;--c4:#ac96dc;--c5:#9aa6b5;--c6:#5cc7d3}}
+*{box-sizing:border-box}
+body{margin:0;font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--paper)}
+header,main{max-width:1080px;margin:0 auto;padding:0 24px}
+header{padding-top:28px}h1{font-size:26px;margin:0}header p{color:var(--dim);margin:2px 0 12px}
+section{border-top:1px solid var(--line);margin-top:28px;padding-top:12px}
+h2{font-size:19px;margin:0}h3{font-size:15px;margin:18px 0 4px}
+.question{color:var(--dim);margin:0 0 10px}
+.tiles{display:flex;flex-wrap:wrap;gap:12px;margin:16px 0}
+.tile{flex:1 1 130px;background:var(--soft);border-radius:8px;padding:10px 14px}
+.tile .name,.tile .remark{color:var(--dim);font-size:13px}
+.tile .value{font-size:24px;font-weight:600;font-variant-numeric:tabular-nums}
+.note{border-left:4px solid var(--good);background:var(--soft);padding:9px 14px;margin:10px 0}
+.note .mark{font-weight:700;margin-right:8px;color:var(--good)}
+.note ul{margin:6px 0 0;padding-left:22px}
+.note.doubtful{border-color:var(--doubtful)}.note.doubtful .mark{color:var(--doubtful)}
+.note.bad{border-color:var(--bad)}.note.bad .mark{color:var(--bad)}
+.scroll{overflow-x:auto;margin:14px 0}
+table{border-collapse:collapse;width:100%;font-size:14px;font-variant-numeric:tabular-nums}
+caption{text-align:left;font-weight:600;padding-bottom:4px}
+th,td{padding:4px 10px;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
+th{padding:0;background:var(--soft)}td.code{font:12.5px/1.6 ui-monospace,monospace;
+overflow-wrap:anywhere}
+th.right,td.right{text-align:right;white-space:nowrap}
+th button{all:unset;cursor:pointer;padding:5px 10px;font-weight:600;font-size:13px;
+box-sizing:border-box;width:100%}
+th button:focus-visible{outline:2px solid var(--c0)}
+th button::after{content:"\\2195";color:var(--line);padding-left:4px}
+th[aria-sort=ascending] button::after{content:"\\2191";color:var(--ink)}
+th[aria-sort=descending] button::after{content:"\\2193";color:var(--ink)}
+.empty{color:var(--dim)}
+figure{margin:16px 0}figcaption{font-weight:600;font-size:14px}
+figcaption small{font-weight:400;color:var(--dim)}
+svg{width:100%;height:auto;display:block}svg text{font:12px system-ui,sans-serif;fill:var(--dim)}
+svg .axis{stroke:var(--line)}
+.legend{display:flex;flex-wrap:wrap;gap:4px 16px;font-size:13px;margin-top:2px}
+.legend i{display:inline-block;width:11px;height:11px;border-radius:2px;margin-right:5px}
+.f0{fill:var(--c0);background:var(--c0)}.f1{fill:var(--c1);background:var(--c1)}
+.f2{fill:var(--c2);background:var(--c2)}.f3{fill:var(--c3);background:var(--c3)}
+.f4{fill:var(--c4);background:var(--c4)}.f5{fill:var(--c5);background:var(--c5)}
+.f6{fill:var(--c6);background:var(--c6)}
+.s0{stroke:var(--c0)}.s1{stroke:var(--c1)}.s2{stroke:var(--c2)}.s3{stroke:var(--c3)}
+.s4{stroke:var(--c4)}.s5{stroke:var(--c5)}.s6{stroke:var(--c6)}
+polyline{fill:none;stroke-width:2;stroke-linejoin:round}
+@media print{.scroll{overflow:visible}section{break-inside:avoid}}
+"""
+
+_SCRIPT: Final = """
+"use strict";
+for (const table of document.querySelectorAll("table.sortable")) {
+  const heads = [...table.tHead.rows[0].cells];
+  heads.forEach((head, column) => head.firstChild.addEventListener("click", () => {
+    const up = head.getAttribute("aria-sort") !== "ascending";
+    heads.forEach(other => other.removeAttribute("aria-sort"));
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const key = row => {
+      const cell = row.cells[column];
+      return "key" in cell.dataset ? cell.dataset.key : cell.textContent;
+    };
+    const compare = (a, b) => {
+      if (a === "" || b === "") return a === b ? 0 : a === "" ? 1 : -1;
+      const order = isNaN(a) || isNaN(b) ? a.localeCompare(b) : a - b;
+      return up ? order : -order;
+    };
+    const body = table.tBodies[0];
+    body.append(...[...body.rows].sort((a, b) => compare(key(a), key(b))));
+  }));
+}
+"""
+
+_POLICY: Final = Markup(
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; script-src 'sha256-"
+    + base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+    + "'"
+)

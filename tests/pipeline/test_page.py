@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page and its charts: escaped, sortable, complete in themselves."""
+
+from __future__ import annotations
+
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.pipeline.charts import bars, columns, count, duration, lines, octets
+from amqproute.pipeline.page import Cell, Column, note, page, section, table, tag, tiles, visible
+from tests.pipeline import chromium
+
+HOSTILE = (
+    "<script>document.title='taken'</script>",
+    '"><img src=x onerror="document.title=\'taken\'">',
+    "</style></script><b>",
+    "moc.elpmaxe\u202eexample.com",
+    "a\x00b\x1b[31m\n",
+    "x" * 5000,
+)
+
+
+class Texts(HTMLParser):
+    """Collects elements and text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.text: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+def example(words: tuple[str, ...] = HOSTILE) -> str:
+    """Make a page with words wherever there can be any."""
+    hours = [f"{hour:02}:00" for hour in range(24)]
+    values = [float(hour * hour) for hour in range(24)]
+    first = words[0]
+    return page(
+        first, first,
+        note(first, "bad", words),
+        tiles([(first, first, first)]),
+        section(
+            first, first,
+            columns(first, first, hours, dict.fromkeys(words, values)),
+            lines(first, first, [first] * 24, {first: [*values[:-1], None]}),
+            bars(first, first, words, {first: values[: len(words)]}),
+            table(
+                first,
+                [Column(first), Column("Number", right=True), Column("Size", right=True)],
+                [(word, i * 10, Cell(f"{i} of them", -i)) for i, word in enumerate(words)],
+            ),
+        ),
+    )  # fmt: skip
+
+
+class PageTests(SynchronousTestCase):
+    """What is written, without a browser."""
+
+    @given(st.text(min_size=1))
+    def test_text_stays_text(self, text: str) -> None:
+        """Whatever the words are, the elements are the same, and the words can be read."""
+        self.assertEqual(Texts(example((text,))).elements, Texts(example(("plain",))).elements)
+        written = tag("p", text, title=text)
+        self.assertEqual("".join(Texts(written).text), visible(text))
+        ElementTree.fromstring(written)
+
+    def test_nothing_is_fetched(self) -> None:
+        """The page names no other resource, and forbids what it does not bring along."""
+        text = example()
+        self.assertIn("default-src &#x27;none&#x27;", text)
+        for word in ("http://", "https://", "@import", "url(", "src="):
+            self.assertNotIn(word, text.replace("&lt;img src=x", ""), word)
+
+    def test_empty(self) -> None:
+        """What has no rows says so; charts without values can be drawn."""
+        self.assertEqual(table("Dead letters", [Column("Id")], []).count("<td"), 0)
+        self.assertIn("Dead letters: none.", table("Dead letters", [Column("Id")], []))
+        for chart in (columns, lines, bars):
+            ElementTree.fromstring(f"<x>{chart('a', 'b', [], {})}</x>")
+            ElementTree.fromstring(f"<x>{chart('a', 'b', ['c'], {'d': [None], 'e': [0.0]})}</x>")
+
+    def test_numbers(self) -> None:
+        """Numbers are written as people read them."""
+        said = [duration(each) for each in (870, 1500, 2.5e6, 1800e6, 5 * 3600e6, 3 * 86400e6)]
+        self.assertEqual(said, ["870 µs", "1.5 ms", "2.5 s", "30 min", "5 h", "3 d"])
+        self.assertEqual([octets(each) for each in (12, 1.5e6, 4e13)], ["12 B", "1.5 MB", "40 TB"])
+        self.assertEqual(
+            [count(e) for e in (0, 1234, 45_600, 2e6)], ["0", "1,234", "45.6 k", "2 M"]
+        )
+
+
+class BrowserTests(SynchronousTestCase):
+    """The same page, opened."""
+
+    skip = chromium.MISSING
+
+    def test_opened(self) -> None:
+        """No request but for itself, no complaint, no script of others; headings sort."""
+        with tempfile.TemporaryDirectory() as folder, chromium.Chromium() as browser:
+            path = Path(folder, "page.html")
+            path.write_text(example())
+            browser.open(path)
+            self.assertEqual(browser.evaluate("document.title"), HOSTILE[0])
+            numbers = "[...document.querySelectorAll('tbody tr')].map(r => r.cells[1].textContent)"
+            headings = "document.querySelectorAll('th button')"
+            first = ["0", "10", "20", "30", "40", "50"]
+            self.assertEqual(browser.evaluate(numbers), first)
+            browser.evaluate(f"{headings}[1].click()")
+            browser.evaluate(f"{headings}[1].click()")
+            self.assertEqual(browser.evaluate(numbers), first[::-1])
+            browser.evaluate(f"{headings}[2].click()")
+            self.assertEqual(browser.evaluate(numbers), first[::-1])
+            browser.evaluate(f"{headings}[2].click()")
+            self.assertEqual(browser.evaluate(numbers), first)
+            shown = "[...document.querySelectorAll('svg')].map(s => s.getBoundingClientRect())"
+            sizes = browser.evaluate(f"{shown}.map(r => r.width > 300 && r.height > 50)")
+            self.assertEqual(sizes, [True, True, True])
+            self.assertEqual(browser.complaints, [])
+            others = [url for url in browser.requests if url not in (path.as_uri(), "data:,")]
+            self.assertEqual(others, [])
