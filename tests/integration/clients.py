@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clients of our own: `Raw` writes any octets and reads frames; `Wire` has the engine, for volumes."""
+"""Clients of our own: `Raw` writes octets and reads frames; `Wire` has the engine, for volumes."""
 
 from __future__ import annotations
 
