@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.network.campaign import Finding, Scenario, machine
-from tests.network.crashes import KillsAndCuts, StopsAndReloads
+from tests.network.crashes import BadLine, KillsAndCuts, StopsAndReloads
 from tests.network.destinations import BadNeighbors
 from tests.network.peers import Flood, NeverSettles
 from tests.network.surroundings import (
@@ -42,6 +42,7 @@ KEPT: Final = HERE / "faults.json"
 SCENARIOS: Final[Mapping[str, tuple[Scenario, Scenario]]] = {
     "kills-and-cuts": (KillsAndCuts(), KillsAndCuts(messages=800, kills=3, cuts=5)),
     "stops-and-reloads": (StopsAndReloads(), StopsAndReloads(messages=600, stops=2, reloads=3)),
+    "bad-line": (BadLine(), BadLine(messages=300, delay_ms=10.0, loss=10.0, cuts=2)),
     "bad-neighbors": (
         BadNeighbors(),
         BadNeighbors(

@@ -17,7 +17,7 @@ from tests.network.course import Course, Tally
 from tests.network.grounds import lined_pair, quiet
 from tests.network.line import Line
 
-__all__ = ["KillsAndCuts", "StopsAndReloads"]
+__all__ = ["BadLine", "KillsAndCuts", "StopsAndReloads"]
 
 KILLS_IN_A_ROUND = 5 / 3
 """One side or both (4/3 on average), and now and then once more while it recovers."""
@@ -147,3 +147,39 @@ class StopsAndReloads(Scenario):
             course.judge(finding)
             finding.figures.update({"stops": course.stops, "reloads": course.reloads})
             finding.hold(course.exit_codes <= {0}, f"exit codes {course.exit_codes}")
+
+
+@dataclass(frozen=True)
+class BadLine(Scenario):
+    """A line that is slow, lossy and thin, and is cut now and then.
+
+    Attributes:
+        messages: published.
+        delay_ms: that each piece takes.
+        loss: percent of the packets, which come 0.2 s later, and all behind them.
+        rate_mbit: in a second, each way.
+        cuts: of a standing connection.
+        seed: of all that is random.
+    """
+
+    messages: int = 10_000
+    delay_ms: float = 20.0
+    loss: float = 2.0
+    rate_mbit: float = 4.0
+    cuts: int = 20
+    seed: int = 3
+    claim: ClassVar[str] = "0 lost, 0 duplicated"
+
+    def run(self, finding: Finding) -> None:
+        """Slow down, cut, count."""
+        chance = random.Random(self.seed)
+        with lined_pair() as (pair, line):
+            line.delay = self.delay_ms / 1000
+            line.loss = self.loss / 100
+            line.rate = self.rate_mbit * 1e6 / 8
+            course = RoughCourse(pair, self.messages, chance, line)
+            course.suffer([course.cut] * self.cuts)
+            course.judge(finding)
+            finding.figures.update({"cuts": line.cuts, "times something was lost": line.losses})
+            finding.hold(line.losses > 0, "nothing was lost on the line")
+            finding.hold(line.cuts >= self.cuts, f"only {line.cuts} cuts met a connection")

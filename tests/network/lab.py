@@ -18,7 +18,7 @@ Namespaces
 
 Loopback
     Where that is not to be had, the hosts are addresses 127.83.0.0/16, and the wire is a
-    `tests.network.line.Line` in front of each broker: it can be cut and delayed.
+    `tests.network.line.Line` in front of each broker: it can be cut, and be slow, lossy and thin.
 
 DNS
     The zones are signed: the root, ``example.``, and one for each organization. With Knot DNS
@@ -266,15 +266,12 @@ class LoopbackLab(Lab):
         line.mood = "well"
 
     def shape(self, *, delay_ms: float = 0, loss: float = 0, rate_mbit: float = 0) -> None:
-        """See `Lab.shape`: delay only."""
-        self.lacks = [
-            f"{what} (no network namespaces)"
-            for what, value in (("loss", loss), ("rate", rate_mbit))
-            if value
-        ]
+        """See `Lab.shape`: the lines wait, as `tests.network.line` says."""
         for host in self.hosts.values():
             assert host.line is not None
             host.line.delay = delay_ms / 1000
+            host.line.loss = loss / 100
+            host.line.rate = rate_mbit * 1e6 / 8
 
     def _serve(self, name: str) -> None:
         self._zones.tree.replace(f"{name}.example", self.records[name], ttl=TTL)

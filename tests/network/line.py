@@ -3,12 +3,17 @@
 
 A `Line` listens on loopback and passes on what comes, in a thread for each direction of each
 connection. It stands in front of a broker in the SRV record, so the daemons know nothing of it.
+
+What a lossy wire does to those at the ends of a TCP connection is that now and then everything
+stands still until a packet has been sent again; nothing is missing and nothing out of order. A line
+does the same with pieces that it has read, in place of the kernel's netem.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import random
 import socket
 import struct
 import threading
@@ -19,6 +24,9 @@ __all__ = ["Line", "Mood"]
 
 READ_OCTETS = 65536
 CONNECT_SECONDS = 5.0
+PACKET_OCTETS = 1448
+AGAIN_SECONDS = 0.2
+"""After which a lost packet is sent again: Linux's shortest time-out."""
 
 Mood = Literal["well", "refusing", "silent"]
 """What a line does with a new connection: passes it on, ends it at once, or says nothing."""
@@ -31,18 +39,34 @@ class Line:
         port: where to.
         host: of that port, and where the line listens as well.
         delay: seconds that each piece of what is passed on takes; it goes nowhere meanwhile.
+        loss: the probability of each packet's loss; its piece, and all behind it, comes later.
+        rate: octets in a second, in each direction of each connection; 0 for no bound.
+        seed: of the losses.
         mood: see `Mood`. It may be changed at any time, for connections to come.
 
     Attributes:
         port: where it listens.
         called_at: when each connection came, monotonic seconds.
         cuts: how often it was cut with a connection on it.
+        losses: how many pieces had to be sent again.
     """
 
     def __init__(
-        self, port: int = 0, host: str = "127.0.0.1", *, delay: float = 0.0, mood: Mood = "well"
+        self,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        *,
+        delay: float = 0.0,
+        loss: float = 0.0,
+        rate: float = 0.0,
+        mood: Mood = "well",
+        seed: int = 0,
     ) -> None:
         self.delay = delay
+        self.loss = loss
+        self.rate = rate
+        self.losses = 0
+        self._random = random.Random(seed)
         self.mood: Mood = mood
         self.called_at: list[float] = []
         self.cuts = 0
@@ -129,10 +153,19 @@ class Line:
             while data := source.recv(READ_OCTETS):
                 if self._is_mute:
                     continue
-                if self.delay:
-                    time.sleep(self.delay)
+                time.sleep(self._wait(len(data)))
                 target.sendall(data)
         self._end(source, target)
+
+    def _wait(self, octets: int) -> float:
+        wait = self.delay
+        if self.rate:
+            wait += octets / self.rate
+        packets = 1 + octets // PACKET_OCTETS
+        if self.loss and self._random.random() > (1 - self.loss) ** packets:
+            self.losses += 1
+            wait += AGAIN_SECONDS
+        return wait
 
     def _end(self, *ends: socket.socket) -> None:
         with self._lock:

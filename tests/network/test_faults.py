@@ -26,6 +26,9 @@ class FaultTests(SynchronousTestCase):
     def test_stops_and_reloads(self) -> None:
         self.play("stops-and-reloads")
 
+    def test_bad_line(self) -> None:
+        self.play("bad-line")
+
     def test_bad_neighbors(self) -> None:
         # What a shared machine does to a p99 in a few seconds says nothing: the order of its
         # size is looked at here, its tenths in the long form.
