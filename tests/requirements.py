@@ -399,6 +399,7 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "L-24": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "L-25": (
+        "tests.frontends.test_queues.ExampleTests.test_browser_without_credit",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
     ),
@@ -870,6 +871,8 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     "D-06": (
         "tests.broker.test_feed.PriorityTests.test_levels",
         "tests.broker.test_feed.PriorityTests.test_one_level",
+        "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
+        "tests.integration.test_proton_examples.ExampleTests.test_w19_priority_and_lifetime",
     ),
     "D-07": (
         "tests.conformance.test_messages.LifetimeTests.test_absolute",
@@ -1719,7 +1722,11 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
     ),
     "Q-32": ("tests.broker.test_model.QueueModelTests.test_shared",),
     "Q-33": ("tests.broker.test_queue.OutcomeTests.test_accepted",),
-    "Q-34": ("tests.frontends.test_queues.OptionTests.test_each_default_outcome",),
+    "Q-34": (
+        "tests.conformance.test_link.DetachTests.test_lost_connection_releases",
+        "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
+        "tests.integration.test_proton_examples.ExampleTests.test_w01_point_to_point",
+    ),
     "Q-35": (
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
@@ -1734,7 +1741,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_bindings.AbroadTests.test_queue",
     ),
     "Q-38": ("tests.conformance.test_link.RefusalTests.test_unknown_node",),
-    "S-01": ("tests.frontends.test_topics.AttachTests.test_move",),
+    "S-01": (
+        "tests.frontends.test_queues.OptionTests.test_distribution_mode",
+        "tests.frontends.test_topics.AttachTests.test_move",
+    ),
     "S-02": ("tests.frontends.test_topics.AttachTests.test_defaults",),
     "S-03": (
         "tests.broker.test_binding.QueueTests.test_fair",

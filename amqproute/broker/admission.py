@@ -37,7 +37,10 @@ def check_source(name: str, options: QueueOptions, copies: bool, movers: int) ->
     if most == 0:
         raise NotAllowed(f"{name!r} can be browsed only: distribution-mode copy")
     if options.excess is Excess.FAIL and movers >= most:
-        words = f"{name!r} has {movers} consumers, no more are allowed"
+        words = (
+            f"{name!r} has as many consumers as it may have, {most}: attach when one has gone, or "
+            "browse with distribution-mode copy"
+        )
         if most == 1:
             raise ResourceLocked(words)
         raise ResourceLimitExceeded(words, info={"limiter": "maximum-destructive-links"})

@@ -11,6 +11,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from zope.interface import implementer
 
+from amqproute.address import is_reserved
 from amqproute.broker.accounts import Accounts
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
@@ -562,8 +563,12 @@ class Broker:
     def _node(self, name: str) -> Any:
         name = self.resolve(name)
         node = self.nodes.get(name) or self.topics.get(name)
+        if node is None and is_reserved(name):
+            raise NotFound(f"{name!r} is not offered here: its operator would have to enable it")
         if node is None:
-            raise NotFound(f"no node is named {name!r} here")
+            raise NotFound(
+                f"no node is named {name!r} here: correct the address, or have its operator make it"
+            )
         return node
 
     def subscription(self, container: str, name: str) -> DurableSubscription | None:

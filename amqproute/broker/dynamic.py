@@ -76,7 +76,8 @@ def read_lifetime(value: Any) -> Lifetime:
         descriptor = value.descriptor if isinstance(value, Described) else value
         lifetime = _DESCRIPTORS.get(str(descriptor))
     if lifetime is None:
-        raise NotImplementedHere(f"lifetime-policy {value!s:.100} is not known")
+        known = ", ".join(str(cls.symbol) for cls in _POLICIES)
+        raise NotImplementedHere(f"lifetime-policy {value!s:.100} is not known; there are {known}")
     return lifetime
 
 
@@ -97,7 +98,10 @@ def read_terms(properties: Mapping[Any, Any] | None) -> DynamicTerms:
         elif name in _READERS:
             terms = _READERS[name](terms, name, value)
         else:
-            raise NotImplementedHere(f"dynamic-node-properties: {name[:100]} is not known")
+            known = ", ".join(("lifetime-policy", *_READERS))
+            raise NotImplementedHere(
+                f"dynamic-node-properties: {name[:100]} is not known; there are {known}"
+            )
     if terms.is_exclusive and not has_lifetime:
         terms = replace(terms, lifetime=Lifetime.SESSION)
     return terms

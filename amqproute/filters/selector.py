@@ -104,13 +104,21 @@ def compile_selector(
 
     Raises:
         InvalidField: it is no selector. The description names the character and what was
-            expected there.
+            expected there, or says that it is a value and no condition.
     """
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise InvalidField(f"selector, character {error.start + 1}: half a character") from None
     root = parse(text, dialect) if text.strip(" \t\f\r\n") else None
+    if isinstance(root, tree.Arithmetic | tree.Signed) or (
+        isinstance(root, tree.Literal) and not isinstance(root.value, bool)
+    ):
+        # It could never be true: nobody means that (E-02).
+        raise InvalidField(
+            "selector, character 1: this is a value and no condition; compare it with something",
+            info={"code": "filter.syntax", "position": 1},
+        )
     return Selector(text, dialect, root, now_ms)
 
 

@@ -81,7 +81,10 @@ def coordinator(
     offered = capabilities(terms, principal)
     missing = [each for each in asked.capabilities if each not in offered]
     if missing:
-        raise NotImplementedHere(f"transactions of this kind: {', '.join(missing)[:256]}")
+        raise NotImplementedHere(
+            f"capabilities that are not offered: {', '.join(missing)[:256]}; offered are "
+            f"{', '.join(offered)}"
+        )
     return spec.Coordinator(capabilities=offered)
 
 

@@ -317,7 +317,7 @@ class Outbound:
             self.forget(decided)
             self._frontend.settle(self, decided, outcome)
         if found.wrong is not None:
-            words = f"the outcome {found.wrong.symbol} was not agreed at attach"
+            words = self._not_agreed(found.wrong)
             self._break(conditions.NOT_ALLOWED, words, ())  # O-31
 
     def avoid_tags(self, theirs: Mapping[bytes, Any]) -> None:
@@ -407,7 +407,7 @@ class Outbound:
         is_outcome = isinstance(state, self._agreed)
         if not is_outcome:
             if isinstance(state, OUTCOMES):
-                words = f"the outcome {state.symbol} was not agreed at attach"
+                words = self._not_agreed(state)
                 self._break(conditions.NOT_ALLOWED, words, deliveries)  # O-31
                 return
             if not settled:
@@ -440,6 +440,10 @@ class Outbound:
             words = f"delivery {contradicted.id} has another outcome already"
             self._break(conditions.ILLEGAL_STATE, words, deliveries)  # it is final (O-15)
 
+    def _not_agreed(self, outcome: Any) -> str:
+        agreed = ", ".join(str(each.symbol) for each in self._agreed)
+        return f"the outcome {outcome.symbol} was not agreed at attach, but {agreed}"
+
     def _break(
         self, condition: conditions.Condition, words: str, deliveries: Sequence[Delivery]
     ) -> None:
@@ -466,10 +470,7 @@ class Outbound:
                     return
                 outcome = self.default_outcome
             if not isinstance(outcome, self._agreed):
-                raise AmqpError(
-                    f"the outcome {outcome.symbol} was not agreed at attach",
-                    condition=conditions.NOT_ALLOWED,
-                )
+                raise AmqpError(self._not_agreed(outcome), condition=conditions.NOT_ALLOWED)
             for delivery in deliveries:
                 self._retire(delivery, transaction, state, outcome, settled)
         except AmqpError as error:

@@ -267,7 +267,10 @@ class Termini:
         if source is None:
             return self._kept(attach, principal, container)
         if source.distribution_mode not in (None, MOVE, COPY):
-            raise NotImplementedHere(f"distribution-mode {source.distribution_mode!r}")
+            raise NotImplementedHere(
+                f"distribution-mode {source.distribution_mode!s:.40} is not known; there are move "
+                "and copy"
+            )
         copies = source.distribution_mode == COPY
         filters = read_filters(
             source.filter,
@@ -280,7 +283,10 @@ class Termini:
         outcomes = tuple(source.outcomes)
         unknown = [outcome for outcome in outcomes if outcome not in OUTCOMES]
         if unknown:
-            raise NotImplementedHere(f"outcomes are not offered: {', '.join(unknown)}")
+            raise NotImplementedHere(
+                f"outcomes that are not offered: {', '.join(unknown)[:256]}; "
+                f"offered are {', '.join(OUTCOMES)}"
+            )
         if source.dynamic:
             found = self._dynamic(source, principal)
             node, address = found.node, found.terminus.address
@@ -343,7 +349,9 @@ class Termini:
         source = attach.source
         assert source is not None
         if source.distribution_mode == MOVE:
-            raise NotImplementedHere(f"distribution-mode move: {address!r} is a topic, it copies")
+            raise NotImplementedHere(
+                f"distribution-mode move: {address!r} is a topic; ask for copy, or leave it out"
+            )
         if not source.dynamic:
             self._require(principal, (Verb.CONSUME,), topic.name)
         is_durable = source.durable != spec.DURABLE_NONE and source.expiry_policy == "never"

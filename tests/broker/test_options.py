@@ -123,7 +123,10 @@ class DurabilityTests(OptionCase):
         self.put(*[message(b"%d" % number) for number in range(4)])
         first, second = self.taker(2), self.taker(2)
         self.assertEqual([entry.id for entry in first.holds()], [1, 2])
+        held = [entry.id for entry in self.queue.held_by_consumers()]
+        self.assertEqual(sorted(held), [1, 2, 3, 4])
         self.queue.detach(first)
+        self.assertEqual([entry.id for entry in self.queue.held_by_consumers()], [3, 4])
         self.queue.release(first.holds())
         second.take(9)
         self.assertEqual(second.seen, [b"2", b"3", b"0", b"1"])

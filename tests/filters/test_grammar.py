@@ -61,6 +61,15 @@ class RefusalTests(SynchronousTestCase):
         ):
             self.assertRefused(str(text), int(str(position)), *map(str, words))
 
+    def test_values(self) -> None:
+        """A value that is no condition could never be true: it is refused, not kept silent."""
+        for text in ("1 + 1", "a * 2", "-a", "5", "'x'", "1.5"):
+            error = self.assertRaises(InvalidField, compile_selector, text)
+            self.assertEqual(error.info, {"code": "filter.syntax", "position": 1}, text)
+            self.assertIn("compare it with something", error.description)
+        for text in ("TRUE", "flag", "(flag)", "NOT flag", "a + 1 > 2"):
+            compile_selector(text)
+
     def test_meaning(self) -> None:
         """What parses and cannot be meant."""
         for text, position, word in (
@@ -104,7 +113,8 @@ class RefusalTests(SynchronousTestCase):
         self.assertRaises(InvalidField, compile_selector, nested)
         compile_selector("(" * 2000 + "a" + ")" * 2000)
         for operator in (" OR ", " AND ", "+", "*"):
-            compile_selector(operator.join(["a"] * 500)).matches(message({"a": 1}))
+            text = f"({operator.join(['a'] * 500)}) = b"
+            compile_selector(text).matches(message({"a": 1}))
 
     def test_half_a_character(self) -> None:
         """A lone surrogate is no text."""

@@ -161,7 +161,14 @@ def grow(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )  # fmt: skip
 
 
-TREES = st.recursive(LEAVES, grow, max_leaves=12)
+def is_condition(tree: Any) -> bool:
+    """Tell whether it may be true: the others are no selectors."""
+    return (
+        isinstance(tree[1], bool) if tree[0] == "lit" else tree[0] not in (*"+-*/%", "neg", "pos")
+    )
+
+
+TREES = st.recursive(LEAVES, grow, max_leaves=12).filter(is_condition)
 ROWS = st.dictionaries(st.sampled_from(KEYS), st.one_of(CONSTANTS, NUMBERS), max_size=4)
 
 

@@ -169,6 +169,24 @@ class ExampleTests(QueueCase):
         self.assertEqual(late.bodies(), [b"2", b"3", b"1"])
         self.assertEqual(self.client.bodies()[4:], [])
 
+    def test_browser_without_credit(self) -> None:
+        """L-25, L-28: what was taken before the browser had credit is shown when it is back."""
+        self.build()
+        self.put_bodies(b"1", b"2")
+        browser = self.receive(0, distribution_mode=Symbol("copy"))
+        taker = self.connect()
+        self.receive(1, taker)
+        self.assertEqual(taker.bodies(), [b"1"])
+        browser.flow(10)
+        self.client.flush()
+        self.run_now()
+        self.assertEqual(self.client.bodies(), [b"2"])
+        taker.settle(taker.deliveries, RELEASED)
+        self.run_now()
+        # The taker has no credit left, so it is there to be seen.
+        self.assertEqual(self.client.bodies(), [b"2", b"1"])
+        self.assertEqual(self.queue.depth, 2)
+
     def test_w19_priority_and_lifetime(self) -> None:
         """W-19, D-05 to D-11: B, C, A; and nothing after its time."""
         self.build()
@@ -262,6 +280,13 @@ class OptionTests(QueueCase):
         self.client.settle(self.client.deliveries, spec.Rejected())
         self.run_now()
         self.assertEqual(self.house.bodies("dead"), [b"1"])
+
+    def test_distribution_mode(self) -> None:
+        """S-01, S-02: a mode that there is not is refused; none gets the node's own, in words."""
+        self.build()
+        self.assertEqual(self.receive().source.distribution_mode, "move")
+        refused = self.receive(name="sideways", distribution_mode=Symbol("sideways"))
+        self.assertDetached(self.client, refused, conditions.NOT_IMPLEMENTED)
 
     def test_default_outcomes(self) -> None:
         """O-17 to O-23: policy admits some; null gets one that is admitted."""

@@ -94,6 +94,24 @@ class Coordinator(LinkOption):  # type: ignore[misc]
         link.target.capabilities.put_object(symbol(self.capability))
 
 
+class DynamicNode(LinkOption):  # type: ignore[misc]
+    """A target, or a source, to be made; or, with dynamic=False, one that is there."""
+
+    def __init__(self, dynamic: bool = True, **properties: Any) -> None:
+        self.dynamic = dynamic
+        self.properties = {
+            symbol(name.replace("_", "-")): value for name, value in properties.items()
+        }
+
+    def apply(self, link: Any) -> None:
+        """Ask for it."""
+        terminus = link.source if link.is_receiver else link.target
+        if self.dynamic:
+            terminus.dynamic = True
+            terminus.address = None
+        terminus.properties.put_dict(self.properties)
+
+
 class Controller(MessagingHandler, TransactionHandler):  # type: ignore[misc]
     """Hears what becomes of a transaction, and of what was sent in it.
 
@@ -600,18 +618,45 @@ class ExampleTests(ExampleCase):
 
     def test_w24_refusals(self) -> None:
         """W-24: null source or target, then a detach with the error and what to change."""
-        connection = self.connection
-        distributed = Coordinator("amqp:distributed-transactions")
-        for wanted, attach in (
-            ("amqp:not-found", lambda: connection.create_sender("nowhere")),
-            ("amqp:not-found", lambda: connection.create_receiver("nowhere")),
-            ("amqp:not-found", lambda: connection.create_sender("amqp$dtxCoordinator")),
+
+        def receiver(name: str, address: Any, options: list[Any]) -> Any:
+            return self.receiver(address, *options, name=name)
+
+        def sender(name: str, address: Any, options: list[Any]) -> Any:
+            return self.connection.create_sender(address, name=name, options=options)
+
+        once = Properties(delivery_mode=symbol("exactly-once"))
+        for number, (condition, words, attach, address, *options) in enumerate(
             (
-                "amqp:not-implemented",
-                lambda: connection.create_sender(None, name="dtx", options=distributed),
-            ),
-        ):
-            self.assert_refused(wanted, attach)
+                ("not-found", "correct the address", sender, "nowhere"),
+                ("not-found", "correct the address", receiver, "nowhere"),
+                ("not-found", "would have to enable it", sender, "amqp$dtxCoordinator"),
+                ("not-implemented", "offered are amqp:local-transactions", sender, None,
+                 Coordinator("amqp:distributed-transactions")),
+                ("not-implemented", "ask for copy, or leave it out", receiver, "topic", Move()),
+                ("not-implemented", "ask for at-least-once", receiver, self.node, once),
+                ("not-implemented", "offered are amqp:accepted:list", receiver, self.node,
+                 Outcomes("amqp:lost:list")),
+                ("not-implemented", "there are lifetime-policy, ", sender, None,
+                 DynamicNode(colour="red")),
+                ("not-implemented", "there are amqp:delete-on-close:list, ", sender, None,
+                 DynamicNode(lifetime_policy=symbol("for-ever"))),
+                ("invalid-field", "not a whole number", sender, None, DynamicNode(capacity=-1)),
+                ("precondition-failed", "ask for a new node with dynamic=true", sender, self.node,
+                 DynamicNode(False, capacity=5)),
+                ("invalid-field", "compare it with something", receiver, self.node,
+                 Selector("a + 1")),
+                ("not-allowed", "distribution-mode copy", receiver, "shown", Move()),
+                ("not-allowed", "messages are sent there", receiver, "q@elsewhere.example"),
+                ("invalid-field", "write the domain after it", sender, "q@"),
+            )
+        ):  # fmt: skip
+            name = f"refused {number}"
+            said = self.assert_refused(
+                f"amqp:{condition}",
+                lambda attach=attach, ends=(name, address, options): attach(*ends),
+            )
+            self.assertIn(words, said)
 
 
 class SubscriptionTests(ExampleCase):
