@@ -33,7 +33,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from cryptography import x509
 from OpenSSL import SSL
@@ -73,6 +73,11 @@ __all__ = [
 ]
 
 log = Logger()
+
+
+READ_BYTES: Final = 256 * 1024
+"""Octets of one read at most. Each read is one batch and one commit: with Twisted's 64 KiB, bodies
+of that size would come one by one, for a third more CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,6 +269,7 @@ class EngineProtocol(TwistedProtocol):
         transport = self._transport
         if is_fit(transport):
             self._outlet = Outlet(transport)
+            transport.bufferSize = READ_BYTES
         self.facts = _facts_of(transport)
         _tune(transport)
         transport.registerProducer(self, True)
