@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.store.fsck import check
-from tests.integration.support import Daemon, Wire, Zone, body_of, message
+from tests.integration.support import Daemon, Wire, Zone, body_of, message, until
 
 BACKUP = """
 import sqlite3, sys
@@ -47,6 +48,17 @@ class RestoreTests(SynchronousTestCase):
         with Wire(self.beta.plain) as wire:
             return [body_of(each) for each in wire.consume("q", count)]
 
+    def forgotten(self) -> None:
+        """Wait until alpha's store has let go of what beta took: a backup has it otherwise."""
+
+        def is_empty() -> bool:
+            connection = sqlite3.connect(self.state / "store.db")
+            (count,) = connection.execute("SELECT count(*) FROM entry").fetchone()
+            connection.close()
+            return not count
+
+        until(is_empty, "an empty store")
+
     def put_back(self, backup: Path) -> None:
         for end in ("-wal", "-shm"):
             Path(f"{self.state / 'store.db'}{end}").unlink(missing_ok=True)
@@ -58,6 +70,7 @@ class RestoreTests(SynchronousTestCase):
         """A copy of the stopped store; its ids would come again, and beta has receipts of them."""
         self.publish(b"one")
         self.assertEqual(self.taken(1), [b"one"])
+        self.forgotten()
         self.alpha.stop()
         backup = self.alpha.directory / "backup.db"
         shutil.copy(self.state / "store.db", backup)
@@ -81,6 +94,7 @@ class RestoreTests(SynchronousTestCase):
         """A backup of the running store, as the README says; restored after a crash."""
         self.publish(b"one")
         self.assertEqual(self.taken(1), [b"one"])
+        self.forgotten()
         large = message(b"l" * 100_000)
         with Wire(self.alpha.plain) as wire:
             wire.publish("local", [large])
