@@ -26,6 +26,7 @@ message changes; before it is in the network, so that every broker on the way ca
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -48,6 +49,8 @@ REPLY_NOTES: Final = "reply"
 """The kind of the store's notes: alias to node."""
 MOST_ALIASES: Final = 100_000
 """Aliases at one time; beyond it, ``reply-to`` is left as it is."""
+MOST_OF_ONE: Final = 10_000
+"""The same for one principal: who attaches in a loop does not use up those of the others."""
 SWEEP_SECONDS: Final = 60.0
 
 
@@ -68,6 +71,11 @@ class Alias:
     is_dynamic: bool = False
     gone_at: float | None = None
     is_noted: bool = field(default=False, compare=False)
+
+    @property
+    def owner(self) -> str:
+        """For whom it was made; empty after a restart."""
+        return "" if self.origin is None else str(self.origin.principal)
 
 
 class ReplyPaths:
@@ -97,6 +105,7 @@ class ReplyPaths:
         grace_seconds: float = 300.0,
     ) -> None:
         self.aliases: dict[str, Alias] = {}
+        self._owned: Counter[str] = Counter()
         self.grace_seconds = grace_seconds
         self.is_making = True
         self._broker = broker
@@ -169,13 +178,20 @@ class ReplyPaths:
         return known, alias
 
     def _remember(self, known: str, alias: Alias) -> bool:
-        if known not in self.aliases and len(self.aliases) >= MOST_ALIASES:
+        if known in self.aliases:
+            return True
+        owner = alias.owner
+        most = MOST_OF_ONE if self._owned[owner] >= MOST_OF_ONE else MOST_ALIASES
+        if most == MOST_OF_ONE or len(self.aliases) >= MOST_ALIASES:
             if self._broker.sparing.due("reply aliases"):
                 self.log.warn(
-                    "there are {count} reply aliases: no more are made", count=MOST_ALIASES
+                    "there are {count} reply aliases{whose}: no more are made",
+                    count=most,
+                    whose=f" of {owner}" if most == MOST_OF_ONE else "",
                 )
             return False
-        self.aliases.setdefault(known, alias)
+        self._owned[owner] += 1
+        self.aliases[known] = alias
         if self._call is None:
             self._arm()
         return True
@@ -238,7 +254,10 @@ class ReplyPaths:
         ended = [name for name, alias in self.aliases.items() if not self._is_alive(alias)]
         noted = [name for name in ended if self.aliases[name].is_noted]
         for name in ended:
-            del self.aliases[name]
+            alias = self.aliases.pop(name)
+            self._owned[alias.owner] -= 1
+            if self._owned[alias.owner] <= 0:
+                del self._owned[alias.owner]
         if noted:
             batch = self._broker.begin()
             for name in noted:

@@ -9,6 +9,7 @@ from typing import Any
 from amqproute.address import parse
 from amqproute.auth.policy import Rule, Verb
 from amqproute.message import Message
+from amqproute.services import replies
 from amqproute.services.replies import REPLY_NOTES, SWEEP_SECONDS, ReplyPaths
 from amqproute.values import Principal, RouteRule
 from amqproute.wire.amqp10 import spec
@@ -234,6 +235,21 @@ class AliasTests(ReplyCase):
         first, second, third = [each.reply_to for each in self.asked()]
         self.assertEqual(first, second)
         self.assertNotEqual(second, third)
+
+    def test_one_does_not_use_up_those_of_all(self) -> None:
+        """Who attaches in a loop gets no more aliases; others do, and he does when his end."""
+        self.patch(replies, "MOST_OF_ONE", 3)
+        greedy = self.alpha.client(Principal("user", "greedy"))
+        links = [self.ask(greedy, "answers") for _ in range(5)]
+        self.ask(self.alpha.client(), "answers")
+        kept = [each.reply_to.startswith("reply-") for each in self.asked()]
+        self.assertEqual(kept, [True, True, True, False, False, True])
+        for link in links:
+            link.detach(closed=True)
+        greedy.flush()
+        self.run_for(300 + 2 * SWEEP_SECONDS, 10)
+        self.ask(greedy, "answers")
+        self.assertTrue(self.asked()[-1].reply_to.startswith("reply-"))
 
     def test_noted(self) -> None:
         """The alias is as durable as the question: it stands in the store with it."""
