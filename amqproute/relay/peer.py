@@ -8,6 +8,7 @@ from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any, Final
 
+from twisted.internet.error import ConnectionClosed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -421,7 +422,16 @@ class PeerSession:
 
     def lost(self, reason: Failure) -> None:
         """See `IConnectionUser.lost`."""
-        if self._verdict is None:
+        if self._verdict is None and isinstance(reason.value, ConnectionClosed):
+            words = "the connection was lost without a word"
+            if self.connection.remote_open is None and self.level != "none":
+                # Whoever refuses our certificate after the handshake has no way to say so.
+                words += (
+                    " before it was opened: as a rule the host does not take our certificate; its "
+                    "operator sees the reason"
+                )
+            self._fail("peer.lost", words)
+        elif self._verdict is None:
             self._verdict = verdict.for_failure(reason.value or ConnectionError())
         self._finish()
         self._pump = None

@@ -428,6 +428,25 @@ class OutcomeTests(DestinationCase):
 class FailureTests(DestinationCase):
     """Peers that are not there (T-28)."""
 
+    def test_lost_before_it_opens(self) -> None:
+        """A host that refuses our certificate after the handshake cannot say so: we say it."""
+        beta = self.beta()
+        accept = beta.accept
+
+        def refusing(*args: Any, **changes: Any) -> Any:
+            self.clock.callLater(0, lambda: self.network.wires[-1].cut())
+            return accept(*args, **changes)
+
+        beta.accept = refusing  # type: ignore[method-assign]
+        for level, words in (("authenticated", "does not take our certificate"), ("none", "")):
+            self.network.levels[BETA] = level
+            self.put(b"1")
+            self.run_for(30)
+            error = self.destination.last_error
+            self.assertTrue(error.startswith("peer.lost: the connection was lost"), error)
+            self.assertIn(words, error)
+            self.assertEqual("certificate" in error, level != "none", error)
+
     def test_back_off(self) -> None:
         """Attempts become rarer, and the first message after the last failure waits with them."""
         self.network.dead.add(BETA)
