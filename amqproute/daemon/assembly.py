@@ -632,19 +632,33 @@ class House:
             return
         await DeferredList([listener.stop_accepting() for listener in self.listeners])
         shared.is_stopping = True
+        patience = self.config.shutdown_timeout
+        log.info(
+            "{count} connections of clients and peers, {hops} to other domains: up to {patience} s "
+            "for what is under way",
+            count=len(shared.frontends),
+            hops=sum(each.session is not None for each in relay.destinations.values()),
+            patience=patience,
+        )
         for frontend in tuple(shared.frontends):
             frontend.stop_taking()
         relay.stop_sending()
-        patience = self.config.shutdown_timeout
         if extend is not None:
             extend(patience + CLOSE_SECONDS + 5)
         await come_to_rest(self._reactor, shared, relay, patience)
         relay.close()
         for frontend in tuple(shared.frontends):
             frontend.close(conditions.CONNECTION_FORCED, "the broker is shutting down")
-        await wait_until(
+        all_gone = await wait_until(
             self._reactor, lambda: not shared.frontends and relay.is_closed, CLOSE_SECONDS
         )
+        if not all_gone:
+            log.info(
+                "{count} connections have not answered the close within {seconds} s: dropped",
+                count=len(shared.frontends)
+                + sum(each.session is not None for each in relay.destinations.values()),
+                seconds=CLOSE_SECONDS,
+            )
         await self._abandon()
 
     async def _abandon(self) -> None:

@@ -23,6 +23,7 @@ QUIET_SECONDS: Final = 0.02
 """How often a stopping daemon looks whether everything has come to rest."""
 MOST_ROUNDS: Final = 50
 """Commits after which `flush` takes what still writes for something that never ends."""
+MOST_NAMED: Final = 5
 CONSUMER_SECONDS: Final = 3.0
 """How long it waits for consumers to settle what they hold."""
 
@@ -42,10 +43,30 @@ async def come_to_rest(reactor: Any, shared: Shared, relay: Relay, patience: flo
 
     if not await wait_until(reactor, at_rest, patience):
         log.warn(
-            "stopping with work under way after {seconds} s: what has no outcome will be "
+            "stopping with work under way after {seconds} s ({what}): what has no outcome will be "
             "sent again",
             seconds=patience,
+            what=", ".join(under_way(shared, relay)),
         )
+
+
+def under_way(shared: Shared, relay: Relay) -> list[str]:
+    """Say what has not come to its end."""
+    found = []
+    for destination in relay.destinations.values():
+        if not destination.is_quiet:
+            found.append(f"{destination.in_flight} messages on their way to {destination.hop.key}")
+    writing = sum(not frontend.is_idle for frontend in shared.frontends)
+    if writing:
+        found.append(f"{writing} connections whose messages wait for the disk")
+    holding = sum(not frontend.holds_nothing for frontend in shared.frontends)
+    if holding:
+        found.append(f"{holding} connections whose consumers have not settled")
+    if shared.broker.replies_due:
+        found.append(f"{shared.broker.replies_due} commands without an answer")
+    if len(found) > MOST_NAMED:
+        found[MOST_NAMED:] = [f"and {len(found) - MOST_NAMED} more"]
+    return found
 
 
 async def flush(store: Any) -> None:

@@ -433,7 +433,9 @@ class Frontend:
     def _connection_closed(self, event: ev.ConnectionClosed) -> None:
         if event.error is None:
             if self._is_open:
-                self.log.info("{connection} closed", connection=self.facts.remote)
+                # At a stop there may be thousands, and the daemon says how many.
+                level = self.log.debug if self.is_stopping else self.log.info
+                level("{connection} closed", connection=self.facts.remote)
             return
         if self._is_refused:
             return  # it has been said why

@@ -63,6 +63,21 @@ class StopTests(SynchronousTestCase):
         self.assertLess(time.monotonic() - begun, 10)
         self.assertRegex(self.daemon.log(), "(?m)stopped$")
 
+    def test_many_who_do_not_answer(self) -> None:
+        """Clients that are silent cost a stop two seconds together, and the log no line each."""
+        with contextlib.ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(Wire(self.daemon.plain))
+            until(lambda: self.daemon.log().count(" opened by ") == 100, "all of them")
+            mark = self.daemon.mark()
+            begun = time.monotonic()
+            self.daemon.signal(signal.SIGTERM)
+            self.assertEqual(self.daemon.wait(), 0)
+        self.assertLess(time.monotonic() - begun, 12)
+        told = self.daemon.log()[mark:]
+        self.assertLess(len(told.splitlines()), 12)
+        self.assertIn("100 connections have not answered the close", told)
+
     def test_interrupt(self) -> None:
         """SIGINT, as from a terminal."""
         self.daemon.signal(signal.SIGINT)
