@@ -1065,12 +1065,14 @@ class Config(Settings):
 
         Its own entry says it, else the longest wildcard that does, else the default.
         """
-        fitting = [each for each in self.peers if each != domain and matches_domain(each, domain)]
+        labels = domain.split(".")
+        below = [f"*.{'.'.join(labels[n:])}" for n in range(len(labels) - 1, 0, -1)]
         found = Peer()
-        for pattern in sorted(fitting, key=len):
-            found = self.peers[pattern].over(found)
-        own = self.peers.get(domain)
-        return found if own is None else own.over(found)
+        for pattern in dict.fromkeys(("*", *below, domain)):
+            entry = self.peers.get(pattern)
+            if entry is not None:
+                found = entry.over(found)
+        return found
 
     def with_source(self, source: Source) -> Self:
         """Return the same settings with a note of where they stand."""
