@@ -47,9 +47,12 @@ SETTINGS = {
 
 def spark() -> SparkSession:
     """Return the session of this process; the first call starts it."""
-    return session(
+    found = session(
         "amqproute tests", master="local[2]", memory="1g", progress=False, settings=SETTINGS
     )
+    # What goes wrong on purpose is told by exceptions.
+    found.sparkContext.setLogLevel("FATAL")
+    return found
 
 
 class SparkCase(SynchronousTestCase):

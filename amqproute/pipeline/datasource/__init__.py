@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Spark data source ``amqproute``: queues and journals as data frames, rows as messages.
+
+::
+
+    from amqproute.pipeline.datasource import register
+
+    register(spark)
+    spark.read.format("amqproute").option("url", url).load("orders")
+
+`client` is a blocking client on the house's engine, one connection for each task; `options` reads
+the options, `rows` turns messages into rows and back. `batch` looks at queues and reads journals;
+`stream` consumes and `write` sends, and say how they are exact although tasks, drivers and brokers
+are killed.
+
+A batch read only looks: Spark tells a reader neither when the job is over nor whether it went well,
+so there is no moment at which a message could be settled. To consume everything there is and end,
+use a stream with the trigger ``availableNow``.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
+
+from amqproute.pipeline.datasource.batch import JOURNAL_SCHEMA, JournalReader, QueueReader
+from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
+from amqproute.pipeline.datasource.rows import READ_SCHEMA, check_columns
+from amqproute.pipeline.datasource.stream import QueueStream
+from amqproute.pipeline.datasource.write import BatchWriter, StreamWriter
+
+__all__ = ["AmqprouteDataSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("amqproute")`` known to a session."""
+    spark.dataSource.register(AmqprouteDataSource)
+
+
+class AmqprouteDataSource(DataSource):
+    """See the package."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return "amqproute"
+
+    def schema(self) -> str:
+        """Return the columns of what is read."""
+        return JOURNAL_SCHEMA if "journal" in self.options else READ_SCHEMA
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read queues as they are now, or a journal."""
+        if "journal" in self.options:
+            return JournalReader(self.options)
+        if "maxMessages" in self.options:
+            raise OptionError("maxMessages is for readStream; spark.read has limit")
+        return QueueReader(Reading.of(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Consume queues."""
+        return QueueStream(Streaming.of(self.options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Send rows."""
+        self._check(schema, overwrite)
+        return BatchWriter(Writing.of(self.options))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Send the rows of a stream."""
+        self._check(schema, overwrite)
+        return StreamWriter(Writing.of(self.options))
+
+    @staticmethod
+    def _check(schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError('messages are added: use mode("append"), or outputMode("append")')
+        check_columns(schema)

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``spark.read``: a look at queues, and the records of a journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from amqproute.journal.record import FIELDS, InvalidLine, read_line
+from amqproute.pipeline.datasource.client import Client
+from amqproute.pipeline.datasource.links import CREDIT
+from amqproute.pipeline.datasource.options import OptionError, Reading
+from amqproute.pipeline.datasource.place import Place, SourceError
+from amqproute.pipeline.datasource.rows import row_of
+
+__all__ = ["JOURNAL_SCHEMA", "JournalReader", "QueueReader"]
+
+_SQL = {"string": "string", "long": "bigint", "int": "int", "boolean": "boolean"}
+JOURNAL_SCHEMA = "event_id string, " + ", ".join(
+    f"`{name}` {_SQL[kind]}" for name, kind in FIELDS.items()
+)
+"""The fields of `amqproute.journal.record.Record`, and the id that names the record everywhere."""
+
+
+@dataclass(frozen=True)
+class _Look(InputPartition):
+    """One queue of one broker."""
+
+    place: Place
+    queue: str
+
+
+class QueueReader(DataSourceReader):
+    """Browses queues, a partition for each; nothing is taken away or changed.
+
+    Args:
+        reading: the options.
+    """
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one for each queue of each broker."""
+        reading = self._reading
+        return [_Look(place, queue) for place in reading.places for queue in reading.queues]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Yield what the queue has, in its order."""
+        assert isinstance(partition, _Look)
+        reading, place, queue = self._reading, partition.place, partition.queue
+        left = reading.limit
+
+        def ask() -> int:
+            return CREDIT if left is None else min(CREDIT, left)
+
+        with Client(place) as client:
+            link = client.receiving(queue, browses=True, selector=reading.selector, by_entry=True)
+            for delivery in link.available(ask):
+                if left is not None:
+                    left -= 1
+                entry = int.from_bytes(delivery.tag, "big")
+                yield row_of(str(place), queue, entry, delivery.payload)
+
+
+@dataclass(frozen=True)
+class _Segment(InputPartition):
+    """One file of a journal."""
+
+    path: str
+
+
+class JournalReader(DataSourceReader):
+    """Reads journals record by record, a partition for each segment, and checks their chains.
+
+    For one look at some days. What reads journals again and again, keeps damaged lines aside and
+    removes duplicates is the pipeline's ingest.
+
+    Args:
+        options: ``journal``, a directory; everything in it and below that ends on ``.jsonl``.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        given = {name.lower(): value for name, value in options.items()}
+        if unknown := sorted(set(given) - {"journal"}):
+            raise OptionError(f"with the option journal there is no option {', '.join(unknown)}")
+        self._directory = Path(given["journal"])
+
+    def partitions(self) -> list[InputPartition]:
+        """Return one for each segment."""
+        if not self._directory.is_dir():
+            raise SourceError(f"there is no directory {self._directory}")
+        return [_Segment(str(path)) for path in sorted(self._directory.rglob("*.jsonl"))]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """Yield the records of a segment; a last line without its end was torn, and is left out.
+
+        Raises:
+            SourceError: a line is damaged, or not in its place.
+        """
+        assert isinstance(partition, _Segment)
+        previous: str | None = None
+        with Path(partition.path).open("rb") as segment:
+            for number, octets in enumerate(segment, 1):
+                if not octets.endswith(b"\n"):
+                    return
+                try:
+                    line = read_line(octets, previous)
+                except InvalidLine as error:
+                    raise SourceError(f"{partition.path}:{number}: {error}") from None
+                previous = line.hash
+                for record in line.records():
+                    yield (record.event_id, *(getattr(record, name) for name in FIELDS))

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a broker is, and the socket to it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from dataclasses import dataclass
+
+from amqproute.url import Url
+
+__all__ = ["Place", "SourceError", "connect", "tls_context"]
+
+
+class SourceError(Exception):
+    """A broker or the network did not do what was asked; the words say what and where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One broker, and how to get to it.
+
+    Attributes:
+        url: where, and as whom.
+        trust: PEM file with the authorities to trust, or None for the system's. With an
+            ``amqp`` URL it also asks for TLS.
+        certificate: PEM file with our own certificate, and its key unless there is a `key`.
+        key: PEM file with the key of that certificate.
+        seconds: how long to wait for each answer.
+    """
+
+    url: Url
+    trust: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    seconds: float = 30.0
+
+    def __str__(self) -> str:
+        url = self.url
+        return f"unix:{url.path}" if url.scheme == "unix" else f"{url.host}:{url.port}"
+
+    @property
+    def upgrades(self) -> bool:
+        """TLS is asked for with AMQP's own header (part 5 §5.2.1)."""
+        return self.url.scheme == "amqp" and self.trust is not None
+
+
+def tls_context(place: Place) -> ssl.SSLContext | None:
+    """Return what TLS with a broker needs, None where there is none.
+
+    Raises:
+        SourceError: a file does not do.
+    """
+    if place.url.scheme != "amqps" and not place.upgrades:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=place.trust)
+        if place.certificate is not None:
+            context.load_cert_chain(place.certificate, place.key)
+    except OSError as error:
+        raise SourceError(
+            f"the options trust, certificate and key do not name PEM files to use: {error}"
+        ) from error
+    return context
+
+
+def connect(place: Place) -> socket.socket:
+    """Connect, without TLS yet.
+
+    Raises:
+        SourceError: nobody answers.
+    """
+    url = place.url
+    try:
+        if url.scheme == "unix":
+            found = socket.socket(socket.AF_UNIX)
+            found.settimeout(place.seconds)
+            found.connect(url.path)
+            return found
+        found = socket.create_connection((url.host, url.port), timeout=place.seconds)
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return found
+    except OSError as error:
+        raise SourceError(f"no broker at {place}: {error}") from error

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``write`` and ``writeStream``: each row a message, and each message accepted, or the task fails.
+
+How a task that is tried again does not send twice
+==================================================
+
+The broker has exactly-once publishing: what it has taken on a link it remembers, on its disk, by
+link name and delivery-tag, until the sender says that it knows. So all attempts at one task use the
+same link, named by the write and the number of the partition, and the same tag for the same row
+(`rows.Encoder`). An attempt first hears which tags the broker knows, and sends the others.
+
+When the broker may forget:
+
+* A batch write has a name drawn for it, and what the broker knows is of use until Spark has
+  committed it: the driver says so then.
+* Given a name with the option ``run``, the same write can be begun anew after a failure of the
+  driver. Nobody knows whether it will, so the broker forgets in its own time, after
+  ``limits.resume-timeout``: an hour by default.
+* A stream's write is named by the query, which its checkpoint keeps; tags begin with the number of
+  the batch. Spark commits a batch after we have, so a batch may be run again until the next one
+  begins. That one's tasks find the tags of earlier batches, and have them forgotten.
+
+Message-ids that no row brings are made of the same names, so that a queue with a duplicate policy,
+or a receiver, can tell repetitions even after that.
+
+Limits: the broker remembers 100,000 messages over all links of this kind. For writes beyond that,
+and for brokers that do not know the mode, there is ``delivery`` with the value ``at-least-once``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql.datasource import (
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    WriterCommitMessage,
+)
+
+from amqproute.pipeline.datasource.client import Client
+from amqproute.pipeline.datasource.links import Sending
+from amqproute.pipeline.datasource.options import Writing
+from amqproute.pipeline.datasource.place import Place, SourceError
+from amqproute.pipeline.datasource.rows import Encoder, Outgoing
+from amqproute.wire.amqp10 import spec
+
+__all__ = ["BatchWriter", "StreamWriter"]
+
+log = logging.getLogger(__name__)
+
+_LOOK = 256
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What a task has done.
+
+    Attributes:
+        run: of the write.
+        link: that it used.
+        count: rows sent.
+    """
+
+    run: str
+    link: str
+    count: int
+
+
+def send(writing: Writing, run: str, partition: int, rows: Iterator[Row], batch: int = 0) -> Sent:
+    """Send the rows of a task.
+
+    Args:
+        writing: the options.
+        run: names the write.
+        partition: of the task.
+        rows: to be sent.
+        batch: of a stream: ends all earlier ones.
+
+    Raises:
+        SourceError: a row was not accepted, or the broker is not there.
+        OptionError: one is no message.
+    """
+    name = f"{run}/{partition}"
+    encoder = Encoder(name, writing.address, batch)
+    count = 0
+    with Client(writing.place, _container(run)) as client:
+        sending = client.sending(None, name, exactly_once=writing.exactly_once)
+        sending.forget(lambda tag: not encoder.made(tag))
+        under_way: dict[bytes, Outgoing] = {}
+        for row in rows:
+            count += 1
+            out = encoder.encode(row)
+            if isinstance(sending.known.get(out.tag), spec.Accepted):
+                continue  # by an earlier attempt
+            under_way[out.tag] = out
+            sending.send(out.parts, out.tag)
+            if len(sending.outcomes) >= _LOOK:
+                _judge(sending, under_way, writing.place)
+        sending.finished()
+        _judge(sending, under_way, writing.place)
+        if writing.exactly_once:
+            sending.leave()
+        else:
+            sending.end()
+    return Sent(run, name, count)
+
+
+def _judge(sending: Sending, under_way: dict[bytes, Outgoing], place: Place) -> None:
+    """Take the outcomes that have come; raise what the first refused row was told."""
+    outcomes, sending.outcomes = sending.outcomes, {}
+    refused = []
+    for tag, outcome in outcomes.items():
+        out = under_way.pop(tag)
+        if not isinstance(outcome, spec.Accepted):
+            refused.append((out, outcome))
+    if refused:
+        sending.flush()
+        out, outcome = refused[0]
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        raise SourceError(
+            f"{place} did not accept the message {out.message_id!r} to {out.address!r}: "
+            f"{_words(outcome)}{more}"
+        )
+
+
+def _words(outcome: Any) -> str:
+    if isinstance(outcome, spec.Rejected):
+        error = outcome.error
+        if error is None:
+            return "rejected, without a reason"
+        return f"rejected, {error.condition}: {error.description or 'no words'}"
+    if isinstance(outcome, spec.Modified):
+        return "modified: it cannot be delivered now"
+    return "released: it cannot be taken now"
+
+
+def _container(run: str) -> str:
+    return f"amqproute-spark/{run}"
+
+
+def _forget(place: Place, messages: Sequence[Any]) -> None:
+    """Let the broker forget what it remembers of a write that is committed."""
+    sent = [each for each in messages if isinstance(each, Sent)]
+    if not sent:
+        return
+    try:
+        with Client(place, _container(sent[0].run)) as client:
+            for each in sent:
+                client.sending(None, each.link, exactly_once=True).end()
+    except SourceError as error:
+        # Every row is accepted: to fail would have somebody write all of it again.
+        log.warning(
+            "%s remembers this write for up to an hour longer than needed: %s", place, error
+        )
+
+
+class BatchWriter(DataSourceWriter):
+    """Writes a data frame.
+
+    Args:
+        writing: the options.
+    """
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+        self._own = str(uuid4())
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        """Send the rows of one task."""
+        context = TaskContext.get()
+        assert context is not None, "called by Spark, in a task"
+        return send(self._writing, self._writing.run or self._own, context.partitionId(), iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All rows are accepted."""
+        if self._writing.exactly_once and self._writing.run is None:
+            _forget(self._writing.place, messages)
+
+
+class StreamWriter(DataSourceStreamWriter):
+    """Writes the batches of a stream.
+
+    Args:
+        writing: the options.
+    """
+
+    def __init__(self, writing: Writing) -> None:
+        self._writing = writing
+
+    def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
+        """Send the rows of one task of one batch."""
+        context = TaskContext.get()
+        assert context is not None, "called by Spark, in a task"
+        name = self._writing.run or context.getLocalProperty("sql.streaming.queryId")
+        batch = context.getLocalProperty("streaming.sql.batchId")
+        if not name or batch is None:
+            raise SourceError("Spark does not say which batch of which query this is")
+        return send(self._writing, name, context.partitionId(), iterator, int(batch))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All rows of a batch are accepted; the next batch has it forgotten."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Leave the broker what it knows: the batch will be run again."""

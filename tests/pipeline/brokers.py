@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Brokers for the tests of the data source."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.support import Daemon, certificates
+from tests.pipeline.support import MISSING
+
+if not MISSING:
+    from pyspark.sql import Row
+
+    from amqproute.pipeline.datasource.batch import QueueReader
+    from amqproute.pipeline.datasource.options import Reading, Writing
+    from amqproute.pipeline.datasource.write import send
+
+NODES = [
+    # Elsewhere the ids of messages would hide it if a message came a second time.
+    {"name": "q0", "duplicate-policy": "off"},
+    *({"name": f"q{number}"} for number in range(1, 11)),
+]
+
+
+@functools.cache
+def daemons() -> tuple[Daemon, Daemon]:
+    """Return two brokers, for all tests of this process; each test has queues of its own."""
+    issued = certificates().issue("alpha.example", dns_names=["alpha.example", "localhost"])
+    changes = {"nodes": NODES, "limits": {"link-credit": 100}}
+    alpha = Daemon("alpha.example", issued=issued, changes=changes)
+    beta = Daemon("beta.example", changes={"nodes": NODES})
+    return alpha.start(), beta.start()
+
+
+def url(daemon: Daemon) -> str:
+    """Return where a broker is."""
+    return f"amqp://127.0.0.1:{daemon.plain}"
+
+
+def put(daemon: Daemon, queue: str, bodies: Iterable[str], run: str = "fill") -> None:
+    """Send messages."""
+    rows = [Row(body=body) for body in bodies]
+    send(Writing.of({"url": url(daemon), "address": queue}), run, 0, iter(rows))
+
+
+def rows_on(daemon: Daemon, queue: str) -> list[tuple[Any, ...]]:
+    """Look at a queue, without Spark."""
+    reader = QueueReader(Reading.of({"url": url(daemon), "queue": queue}))
+    return [row for part in reader.partitions() for row in reader.read(part)]
+
+
+def bodies_on(daemon: Daemon, queue: str) -> list[str]:
+    """Return the bodies of what is on a queue."""
+    return [row[-2].decode() for row in rows_on(daemon, queue)]
+
+
+def numbers(first: int, behind: int) -> list[str]:
+    """Return some bodies."""
+    return [str(number) for number in range(first, behind)]
+
+
+class BrokerCase(SynchronousTestCase):
+    """A test with a broker and without Spark."""
+
+    skip = MISSING
+
+    def setUp(self) -> None:
+        self.alpha, self.beta = daemons()
+        self.addCleanup(self.alpha.check)

@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the data source, without Spark: what is promised when somebody dies in between."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.support import Certificates, certificates
+from tests.pipeline.brokers import BrokerCase, bodies_on, numbers, put, rows_on, url
+from tests.pipeline.support import MISSING
+
+if not MISSING:
+    from pyspark.sql import Row
+
+    from amqproute.pipeline.datasource.client import Client
+    from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
+    from amqproute.pipeline.datasource.place import Place, SourceError
+    from amqproute.pipeline.datasource.rows import READ_SCHEMA, row_of
+    from amqproute.pipeline.datasource.stream import QueueStream, ranges, unranged
+    from amqproute.pipeline.datasource.write import send
+    from amqproute.url import parse_url
+    from amqproute.wire.amqp10 import codec, sections, spec
+    from amqproute.wire.amqp10.types import Symbol, Timestamp, ULong
+
+
+class RowTests(SynchronousTestCase):
+    """Messages of other makes as rows."""
+
+    skip = MISSING
+
+    def row(self, *parts: bytes) -> dict[str, Any]:
+        """Return a row by the names of its columns."""
+        columns = re.split(r",\s+", READ_SCHEMA.strip())
+        names = [column.split()[0].strip("`") for column in columns]
+        return dict(zip(names, row_of("b", "q", 7, b"".join(parts)), strict=True))
+
+    def test_types(self) -> None:
+        """What has no type in Spark is text."""
+        row = self.row(
+            codec.encode(
+                spec.Properties(message_id=ULong(9), user_id=b"\xff", creation_time=Timestamp(1500))
+            ),
+            sections.encode_section(
+                spec.SECTION_APPLICATION_PROPERTIES, {"n": 1, "t": True, "s": "x", "z": None}
+            ),
+            sections.encode_section(spec.SECTION_AMQP_VALUE, {"k": [1, b"\x00"]}),
+        )
+        self.assertEqual((row["message_id"], row["message_id_type"]), ("9", "ulong"))
+        self.assertEqual(row["user_id"], "ff")
+        self.assertEqual(row["creation_time"], datetime.fromtimestamp(1.5, UTC))
+        self.assertEqual(
+            row["application_properties"], {"n": "1", "t": "true", "s": "x", "z": None}
+        )
+        self.assertEqual((row["body"], row["body_type"]), (b'{"k":[1,"00"]}', "value"))
+        self.assertEqual((row["broker"], row["queue"], row["entry"]), ("b", "q", 7))
+
+    def test_bodies(self) -> None:
+        """Each kind of body says what it is."""
+        for section, value, expected in (
+            (spec.SECTION_DATA, b"\x01", (b"\x01", "data")),
+            (spec.SECTION_AMQP_VALUE, "ä", ("ä".encode(), "text")),
+            (spec.SECTION_AMQP_VALUE, b"\x02", (b"\x02", "binary")),
+            (spec.SECTION_AMQP_VALUE, Symbol("s"), (b'"s"', "value")),
+            (spec.SECTION_AMQP_SEQUENCE, [1, 2], (b"[1,2]", "sequence")),
+        ):
+            row = self.row(sections.encode_section(section, value))
+            self.assertEqual((row["body"], row["body_type"]), expected)
+
+    def test_undecodable(self) -> None:
+        """A message that is none is a row all the same."""
+        row = self.row(b"\x00\x53\x73\xff")
+        self.assertEqual((row["body"], row["body_type"]), (b"\x00\x53\x73\xff", "undecodable"))
+        self.assertEqual((row["queue"], row["message_id"], row["priority"]), ("q", None, None))
+
+    def test_ranges(self) -> None:
+        """Numbers of entries as text, and back."""
+        self.assertEqual(ranges([3, 1, 2, 9, 12, 11]), "1-3 9 11-12")
+        self.assertEqual(unranged("1-3 9 11-12"), {1, 2, 3, 9, 11, 12})
+        self.assertEqual((ranges([]), unranged("")), ("", set()))
+
+
+class ClientTests(BrokerCase):
+    """Ways in, and what is said when there is none."""
+
+    def test_ways(self) -> None:
+        """TLS from the first octet, asked for, with a certificate, and a unix socket."""
+        trust = str(certificates().trust)
+        alpha = self.alpha
+        certificate = alpha.settings["tls"]["certificate"]
+        key = alpha.settings["tls"]["private-key"]
+        for place in (
+            Place(parse_url(f"amqps://anna:secret@localhost:{alpha.tls}"), trust),
+            Place(parse_url(f"amqps://localhost:{alpha.tls}"), trust, certificate, key),
+            Place(parse_url(f"amqp://anna:secret@localhost:{alpha.upgrade}"), trust),
+            Place(parse_url(f"amqp://anna:secret@localhost:{alpha.upgrade}")),
+            Place(parse_url(f"unix:{alpha.socket}")),
+        ):
+            with Client(place) as client:
+                self.assertTrue(client.is_private)
+
+    def test_no_way(self) -> None:
+        """Each fault has its words, and none the password."""
+        stranger = str(Certificates().trust)
+        alpha = self.alpha
+        for text, trust, expected in (
+            (f"amqps://anna:secret@localhost:{alpha.tls}", stranger, "certificate verify failed"),
+            (f"amqps://anna:secret@localhost:{alpha.tls}", "/nowhere", "do not name PEM files"),
+            (f"amqp://anna:secrets@localhost:{alpha.upgrade}", None, "not logged in"),
+            (f"amqps://anna:secret@localhost:{alpha.plain}", None, "no TLS with"),
+            ("amqp://anna:secret@127.0.0.1:1", None, "no broker at 127.0.0.1:1"),
+            ("unix:/nowhere/socket", None, "no broker at unix:/nowhere/socket"),
+        ):
+            with self.assertRaises(SourceError) as caught:
+                Client(Place(parse_url(text), trust))
+            self.assertIn(expected, str(caught.exception))
+            self.assertNotIn("secret", str(caught.exception))
+
+    def test_silence(self) -> None:
+        """Nobody is waited for without end."""
+        with Client(Place(parse_url(url(self.alpha)), seconds=0.3)) as client:
+            with self.assertRaises(SourceError) as caught:
+                client.wait(lambda: False, "word")
+            self.assertEqual(f"no word from {client.place} within 0.3 s", str(caught.exception))
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            port = silent.getsockname()[1]
+            with self.assertRaises(SourceError) as caught:
+                Client(Place(parse_url(f"amqp://127.0.0.1:{port}"), seconds=0.3))
+        self.assertIn("no open within the handshake time", str(caught.exception))
+
+    def test_options(self) -> None:
+        """What is not known, missing or wrong is refused, with what there is."""
+        whole = {"url": "amqp://h", "queue": "q"}
+        for of, options, expected in (
+            (Reading.of, {**whole, "qeue": "q"}, "does not know the option qeue; it knows"),
+            (Reading.of, {"queue": "q"}, "the option url is missing"),
+            (Reading.of, {"url": "amqp://h"}, "the option queue is missing"),
+            (Reading.of, {**whole, "url": "http://h"}, "a URL is amqp://"),
+            (Reading.of, {**whole, "url": "amqp://h amqp://h:5672"}, "a broker twice"),
+            (Reading.of, {**whole, "limit": "many"}, "limit is a number"),
+            (Streaming.of, {**whole, "failOnDataLoss": "perhaps"}, "is true or false"),
+            (Streaming.of, {**whole, "maxMessages": "0"}, "is a number from 1"),
+            (Writing.of, {"url": "amqp://h amqp://i"}, "sends to one broker"),
+            (Writing.of, {"url": "amqp://h", "delivery": "often"}, "exactly-once or at-least"),
+        ):
+            with self.assertRaises(OptionError) as caught:
+                of(options)
+            self.assertIn(expected, str(caught.exception))
+
+
+class OnceTests(BrokerCase):
+    """A task that is tried again."""
+
+    def sent(self, rows: Sequence[Row], batch: int = 0, run: str = "once") -> None:
+        """Be the task."""
+        writing = Writing.of({"url": url(self.alpha), "address": "q0"})
+        send(writing, run, 3, iter(rows), batch)
+
+    def test_again(self) -> None:
+        """Whatever the order of its rows, and although the broker was killed, each is there once;
+        rows that are alike are as many as they were."""
+        rows = [Row(body=f"again {number % 100}") for number in range(350)]
+        self.sent(rows[:220])
+        self.alpha.kill()
+        self.alpha.start()
+        self.sent(rows[::-1])
+        self.sent(rows)
+        found = bodies_on(self.alpha, "q0")
+        self.assertEqual(sorted(found), sorted(row.body for row in rows))
+        ids = [row[3] for row in rows_on(self.alpha, "q0")]
+        self.assertEqual(len(set(ids)), len(rows))
+
+    def test_batches(self) -> None:
+        """The next batch of a stream is another write, and the one before it is forgotten."""
+        rows = [Row(body="batch")] * 5
+        for batch in (1, 1, 2, 2, 1):
+            self.sent(rows, batch, "batches")
+        found = [body for body in bodies_on(self.alpha, "q0") if body == "batch"]
+        # The last is what Spark never does: to go back behind a batch.
+        self.assertEqual(len(found), 15)
+
+    def test_refused(self) -> None:
+        """What was refused is sent anew, and told with condition, address and words."""
+        good, bad = Row(body="good"), Row(body="bad", address="nowhere")
+        for _ in range(2):
+            with self.assertRaises(SourceError) as caught:
+                self.sent([good, bad], run="refused")
+            for words in ("'nowhere'", "rejected, amqp:not-found", "refused/3/"):
+                self.assertIn(words, str(caught.exception))
+        self.sent([good], run="refused")
+        self.assertEqual(bodies_on(self.alpha, "q0").count("good"), 1)
+
+
+class StreamTests(BrokerCase):
+    """The steps of a stream, taken one by one."""
+
+    def stream(self, queue: str = "q1", **options: str) -> Any:
+        """Return a stream that sees the queue of both brokers."""
+        urls = f"{url(self.alpha)} {url(self.beta)}"
+        stream = QueueStream(Streaming.of({"url": urls, "queue": queue, "wait": "0.2", **options}))
+        self.addCleanup(stream.stop)
+        return stream
+
+    def rows(self, stream: Any, start: Any, end: Any) -> list[Any]:
+        """Return the rows of a batch."""
+        return [row for part in stream.partitions(start, end) for row in stream.read(part)]
+
+    def test_steps(self) -> None:
+        """Nothing is taken before the commit; the same batch has the same rows, also after the
+        broker was killed; what comes later is of the next batch; a commit can be repeated."""
+        put(self.alpha, "q1", numbers(0, 30), "steps-1")
+        put(self.beta, "q1", numbers(30, 33), "steps-2")
+        stream = self.stream(maxMessages="20")
+        zero = stream.initialOffset()
+        one = stream.latestOffset(zero, stream.getDefaultReadLimit())
+        self.assertEqual(one["batch"], 1)
+        first = self.rows(stream, zero, one)
+        self.assertEqual([row[-2].decode() for row in first], numbers(0, 20) + numbers(30, 33))
+        put(self.beta, "q1", ["later"], "steps-3")
+        self.alpha.kill()
+        self.alpha.start()
+        again = self.stream()
+        self.assertEqual(self.rows(again, zero, one), first)
+        self.assertEqual(len(rows_on(self.alpha, "q1")), 30)
+        # Spark has committed, and the driver died before it told us.
+        two = again.latestOffset(one, again.getDefaultReadLimit())
+        self.assertEqual(bodies_on(self.alpha, "q1"), numbers(20, 30))
+        self.assertEqual(bodies_on(self.beta, "q1"), ["later"])
+        self.assertEqual(
+            [row[-2].decode() for row in self.rows(again, one, two)], [*numbers(20, 30), "later"]
+        )
+        for _ in range(2):
+            self.stream().commit(two)
+        self.assertEqual(bodies_on(self.alpha, "q1") + bodies_on(self.beta, "q1"), [])
+        self.assertEqual(again.latestOffset(two, again.getDefaultReadLimit()), two)
+        self.assertEqual(again.partitions(two, two), [])
+
+    def test_others_stay(self) -> None:
+        """A commit takes its own entries out of the middle; the others keep their place."""
+        put(self.alpha, "q2", numbers(0, 9), "middle")
+        stream = self.stream("q2")
+        every = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+        key, part = next(iter(every["queues"].items()))
+        ids = sorted(unranged(part["entries"]))
+        own = {**part, "entries": ranges([ids[2], ids[5]])}
+        stream.commit({"batch": 1, "queues": {key: own}})
+        self.assertEqual(bodies_on(self.alpha, "q2"), ["0", "1", "3", "4", "6", "7", "8"])
+
+    def test_gone(self) -> None:
+        """What somebody else took is missed, loudly; or not, where one says so."""
+        put(self.alpha, "q3", numbers(0, 3), "gone")
+        stream = self.stream("q3")
+        zero = stream.initialOffset()
+        one = stream.latestOffset(zero, stream.getDefaultReadLimit())
+        self.stream("q3").commit(one)
+        with self.assertRaises(SourceError) as caught:
+            self.rows(stream, zero, one)
+        self.assertIn("3 messages of this batch are not on 'q3'", str(caught.exception))
+        self.assertEqual(self.rows(self.stream("q3", failOnDataLoss="false"), zero, one), [])
+
+    def test_another_store(self) -> None:
+        """Numbers of another store mean nothing: nothing is accepted by them."""
+        put(self.alpha, "q4", ["kept"], "store")
+        stream = self.stream("q4")
+        one = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+        for part in one["queues"].values():
+            part["stream"] = "another"
+        with self.assertRaises(SourceError) as caught:
+            stream.commit(one)
+        self.assertIn("have other numbers", str(caught.exception))
+        self.stream("q4", failOnDataLoss="false").commit(one)
+        self.assertEqual(bodies_on(self.alpha, "q4"), ["kept"])
