@@ -6,12 +6,13 @@
 #     make test PYTHON=python3.13
 #
 # Parts of the suite:           make test TESTS=tests.wire
-# More or fewer processes:      make test JOBS=4
+# More or fewer processes:      make test JOBS=2
 
 PYTHON ?= python3
 VENV   ?= .venv
 TESTS  ?= tests
-JOBS   ?= 2
+# Half of what a test with daemons takes is waiting: one process more than a small machine has cores.
+JOBS   ?= 3
 # Seconds before a run of the suite is ended: a test that hangs is a failure, not a wait.
 LIMIT  ?= 1500
 
@@ -33,7 +34,7 @@ help: ## say what there is
 demo: $(VENV)/.package ## two daemons, two domains, messages from one to the other: the main job
 	$(BIN)/amqproute demo $(DEMO)
 
-test: $(VENV)/.test ## the ordinary tests, in two processes
+test: $(VENV)/.test ## the ordinary tests, in three processes
 	timeout --kill-after=20 $(LIMIT) $(TRIAL) -j$(JOBS) $(TESTS)
 
 test-long: $(VENV)/.test ## the same with 50 times as many random examples; takes long

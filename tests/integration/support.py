@@ -37,6 +37,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
 from amqproute.auth.users import add_user
+from amqproute.cli.pair import free_ports
 from amqproute.net.authority import Issued, issue, make_authority
 from amqproute.resolver.zone import Authority
 from tests.integration.clients import (
@@ -85,18 +86,6 @@ def until(
             more = f"\n{detail()}" if detail is not None else ""
             raise AssertionError(f"not within {seconds} s: {what or condition}{more}")
         time.sleep(0.01)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
 
 
 @functools.cache
