@@ -28,7 +28,8 @@ a service              only by attaching to it         never (T-32); ``amqp$prob
 
 A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so
 it takes the same rights, and a peer may name its own domains besides, and those it is trusted to
-relay from. Without them the message is refused (T-26).
+relay from. Without them the message is refused (T-26). What goes back carries our origin, so a
+peer's body goes back to where it comes from only; a third organization gets a report (`report`).
 
 `provenance` holds senders to what they have proved: origin, user-id, return address. `report` tells
 senders what became of their messages, `delay` when they wait; `replies` makes reply addresses lead

@@ -210,12 +210,12 @@ class Reporter:
             return True  # it began here
         address = str(annotations[RETURN_TO])
         try:
-            if not self._place(address).name.startswith(RELAY_PREFIX):
-                return True
             domain = parse(from_compatibility(address) or address).domain
+            if domain is None or domain == annotations[ORIGIN]:
+                return True
+            return not self._place(address).name.startswith(RELAY_PREFIX)
         except AmqpError:
-            return True  # it leads nowhere, and whoever tries hears why
-        return bool(domain == annotations[ORIGIN])
+            return False  # it is not known to lead here
 
     def failed(
         self,

@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
 from amqproute.auth.policy import Rule, Verb
+from amqproute.errors import ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.services.provenance import Provenance
 from amqproute.values import (
@@ -167,6 +168,19 @@ class PeerTests(ProvenanceCase):
         for each in kept:
             self.assertNotIn(b"theirs", each.encoded)
             self.assertEqual(each.body_values()[0]["origin"], B)
+
+    def test_nor_when_there_is_no_way_for_a_report(self) -> None:
+        """A relay that has as many ways out as it may: a way that there is takes no body either."""
+        reporter = let_report(self.alpha)
+        gamma = House(self.network, C, node("open"), rules=EVERYBODY)
+        self.alpha.transfer.rules.relay_for = lambda _: (C,)
+
+        def full(address: str) -> Any:
+            raise ResourceLimitExceeded("there are too many next hops")
+
+        self.patch(reporter, "_place", full)
+        self.returning("return", back=f"open@{C}")
+        self.assertEqual(gamma.store.rows("open"), [])
 
     def test_returned_to_where_it_comes_from(self) -> None:
         """The body goes back to its own domain only, and is marked: it is not what we say."""
