@@ -120,6 +120,21 @@ class VerbTests(OperatorCase):
         words = self.run_it("peer", "show", "delta.example", code=1)
         self.assertIn("next: see whether it can be reached with: amqproute peer test", words)
 
+    def test_status(self) -> None:
+        """One look tells whether all is well, and the exit code as well."""
+        self.assertIn("all is well", self.run_it("status"))
+        self.publish("orders@beta.example")
+        self.waiting()
+        done = command(self.daemon, "status")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, r"(?m)^beta\.example: waiting, 3 messages wait, .*refused")
+        self.assertIn("0 messages here, 3 on their way", done.stdout)
+        self.assertNotIn("all is well", done.stdout)
+        facts = self.shown("status", code=1)
+        names = {row["name"]: row["state"] for row in facts["watermarks"]}
+        self.assertEqual(names["disk"], "open")
+        self.assertEqual((facts["well"], facts["messages"]["to-others"]), (False, 3))
+
     def test_why(self) -> None:
         """The cause, and the command that changes it; which then does."""
         self.publish("orders@beta.example", 2)
@@ -279,6 +294,7 @@ class ReadmeTests(OperatorCase):
             done = subprocess.run(
                 ["sh", "-ec", block], capture_output=True, text=True, env=environment, timeout=120
             )
-            wanted = 1 if "peer test" in block else 0  # beta cannot be reached, and it says so
+            # Beta cannot be reached, and these say so.
+            wanted = 1 if "peer test" in block or "status" in block else 0
             self.assertEqual(done.returncode, wanted, f"{block}\n{done.stdout}\n{done.stderr}")
             self.assertNotIn("Traceback", done.stderr)

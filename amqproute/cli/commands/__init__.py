@@ -107,6 +107,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.serving:serve",
         "Run the daemon in the foreground until it is told to stop.",
     ),
+    "status": Entry(
+        "amqproute.cli.commands.status:status",
+        "Say whether all is well with the running daemon, and if not, with what.",
+    ),
     "transaction": Entry(
         "amqproute.cli.commands.transactions:transaction",
         "Branches of distributed transactions at the running daemon.",

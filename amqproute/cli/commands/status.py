@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``status``: whether all is well with the running daemon, and if not, with what."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.commands.asking import in_touch, query
+from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.selecting import age
+from amqproute.cli.refusal import DONE, NEGATIVE, ClientError
+
+__all__ = ["status"]
+
+COLUMNS: Final = (
+    ("name", "MARK"),
+    ("state", "STATE"),
+    ("level", "LEVEL"),
+    ("limit", "LIMIT"),
+    ("opens-at", "OPENS-AT"),
+)
+TYPES: Final = ("watermark", "peer", "queue")
+BRANCH: Final = "branch"
+
+Row = Mapping[str, Any]
+
+
+@click.command("status")
+@access_options
+@json_option
+def status(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
+    """Say whether all is well with the running daemon, and if not, with what.
+
+    The marks are those at which publishers (disk, max-bytes, memory, store) or receivers (outgoing)
+    are held back, in bytes; then follow the messages that fill memory, the peers that cannot be
+    reached, and the branches of distributed transactions that wait for their manager. The exit
+    code is 1 if anything is held back or cannot be reached.
+    """
+    found = in_touch(Access(url, config, trust), _ask)
+    marks, peers, queues, branches = (found[each] for each in (*TYPES, BRANCH))
+    closed = [row for row in marks if row["state"] != "open"]
+    troubled = [row for row in peers if row["failures"] or row["state"] in ("held", "refused")]
+    prepared = [row for row in branches if row["state"] == "prepared"]
+    if as_json:
+        facts = {"well": not (closed or troubled), "watermarks": marks, "peers": troubled}
+        render.json_text({**facts, "branches": prepared, "messages": _messages(queues)})
+    else:
+        _show(marks, closed, troubled, prepared, queues)
+    return NEGATIVE if closed or troubled else DONE
+
+
+async def _ask(client: Client) -> dict[str, list[dict[str, Any]]]:
+    found = {each: await query(client, each) for each in TYPES}
+    try:
+        found[BRANCH] = await query(client, BRANCH)
+    except ClientError as error:
+        if error.code != "management.400":
+            raise
+        found[BRANCH] = []  # distributed transactions are not enabled, so there is no such type
+    return found
+
+
+def _messages(queues: Iterable[Row]) -> dict[str, int]:
+    totals = {"here": 0, "to-others": 0}
+    for row in queues:
+        totals["to-others" if row["kind"] == "relay" else "here"] += row["depth"]
+    return totals
+
+
+def _show(
+    marks: list[dict[str, Any]],
+    closed: list[dict[str, Any]],
+    troubled: list[dict[str, Any]],
+    prepared: list[dict[str, Any]],
+    queues: list[dict[str, Any]],
+) -> None:
+    render.table(
+        [heading for _, heading in COLUMNS],
+        ([row.get(key) for key, _ in COLUMNS] for row in marks),
+        right="LEVEL LIMIT OPENS-AT",
+    )
+    parts: dict[str, int] = next((row["parts"] for row in marks if row["name"] == "memory"), {})
+    held = ", ".join(f"{name} {size}" for name, size in parts.items() if size)
+    click.echo(f"messages in memory, bytes: {held or 'none'}")
+    totals = _messages(queues)
+    click.echo(f"{totals['here']} messages here, {totals['to-others']} on their way to others")
+    for row in closed:
+        click.echo(f"{row['name']}: {row['reason']}")
+    now_ms = int(time.time() * 1000)
+    for row in troubled:
+        click.echo(_of_peer(row, now_ms))
+    for row in prepared:
+        click.echo(
+            f"{row['name']}: prepared for {age(row['age-ms'])}, waits for its transaction manager"
+        )
+    if troubled:
+        click.echo("next: amqproute peer test PEER; amqproute queue messages --to PEER")
+    if prepared:
+        click.echo("next: amqproute transaction ls")
+    if not (closed or troubled):
+        click.echo("all is well")
+
+
+def _of_peer(row: Row, now_ms: int) -> str:
+    since = row.get("oldest-arrival-ms")
+    oldest = f", the oldest for {age(now_ms - since)}" if since else ""
+    why = row["held"] or row["last-error"] or row["state"]
+    tried = f" ({row['failures']} attempts)" if row["failures"] else ""
+    return f"{row['name']}: {row['state']}, {row['waiting']} messages wait{oldest}: {why}{tried}"
