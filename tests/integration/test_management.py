@@ -15,6 +15,7 @@ from unittest import skipUnless
 import yaml
 
 import amqproute
+from amqproute.config.parameters import Node
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import UInt
 from tests.integration.support import (
@@ -254,10 +255,37 @@ class ReadmeTests(DaemonTestCase):
         blocks = re.findall(r"```sh\n(.*?)```", self.chapter(), re.DOTALL)
         self.assertGreater(len(blocks), 3)
         for block in blocks:
+            # The shell does not stop at a `!` that is not true.
+            script = re.sub(r"^! (.*)$", r"if \1\nthen exit 9; fi", block, flags=re.MULTILINE)
             done = subprocess.run(
-                ["sh", "-ec", block], capture_output=True, text=True, env=environment, timeout=120
+                ["sh", "-ec", script], capture_output=True, text=True, env=environment, timeout=120
             )
             self.assertEqual(done.returncode, 0, f"{block}\n{done.stdout}\n{done.stderr}")
+            self.assertNotIn("Usage:", done.stderr, block)  # what is refused is not mistyped
+
+    @skipUnless(BlockingConnection, "python-qpid-proton is not installed")
+    def test_program(self) -> None:
+        """So does the program."""
+        (block,) = re.findall(r"```python\n(.*?)```", self.chapter(), re.DOTALL)
+        program = block.replace("localhost:5672", f"127.0.0.1:{self.daemon.plain}")
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"^meanwhile\ndynamic-\S+\n$")
+
+    def test_every_property(self) -> None:
+        """The configuration shows each property of a node, but for four that change little."""
+        (block,) = re.findall(r"```yaml\n(.*?)```", self.chapter(), re.DOTALL)
+        shown = {key for node in yaml.safe_load(block)["nodes"] for key in node}
+        known = {field.alias or name for name, field in Node.model_fields.items()}
+        left_out = {
+            "archive-expired",
+            "default-outcomes",
+            "durable-on-transient",
+            "subscriber-buffer-bytes",
+        }
+        self.assertEqual(known ^ shown, left_out)
 
 
 @skipUnless(BlockingConnection, "python-qpid-proton is not installed")
