@@ -3,21 +3,27 @@
 
 It is data in the store, so that a restart does not hit every dead peer at once; it is persisted
 with each failed attempt and dropped with the first message that is taken. The log hears of it
-when something changes: the first failure, another cause than before, the death, the recovery.
+when something changes: the first failure, another cause than before, the death, the recovery; and
+of the dead once more every few hours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
+from amqproute.errors import StoreUnavailable
 from amqproute.relay.note import NOTE, Note
 from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
 from amqproute.relay.verdict import Verdict
 from amqproute.relay.window import Window
+
+REMIND_MS: Final = 6 * 3600 * 1000
+"""How often the log is told of a destination that stays dead."""
 
 
 class BackOff:
@@ -58,6 +64,8 @@ class BackOff:
         self._now_ms = now_ms
         self._random = random
         self._terms = terms
+        self._since_ms = 0
+        self._told_ms = 0
 
     def blame(self, verdict: Verdict) -> str:
         """Remember what went wrong; return the code of what went wrong before."""
@@ -83,10 +91,17 @@ class BackOff:
         else:
             delay = schedule.delay(self.failures, random)
         died = self.window.is_dead and not was_dead
-        if died or self.failures == 1 or before not in ("", verdict.code):
-            (self.log.warn if died else self.log.info)(
-                "{destination} {what} ({failures} attempts): {error}; {waiting} messages "
+        now_ms = self._now_ms()
+        if self.failures == 1 or not self._since_ms:
+            self._since_ms = self._told_ms = now_ms
+        # Whoever reads the log of today has not read that of two days ago.
+        is_due = self.window.is_dead and now_ms - self._told_ms >= REMIND_MS
+        if died or is_due or self.failures == 1 or before not in ("", verdict.code):
+            self._told_ms = now_ms
+            (self.log.warn if died or is_due else self.log.info)(
+                "{destination} {what} ({failures} attempts{since}): {error}; {waiting} messages "
                 "wait, next attempt in {delay:.0f} s",
+                since=f" in {(now_ms - self._since_ms) // 3_600_000} h" if is_due else "",
                 destination=self._key,
                 what="is dead" if self.window.is_dead else "cannot be reached",
                 failures=self.failures,
@@ -117,6 +132,14 @@ class BackOff:
         batch.commit().addErrback(self._not_persisted)
 
     def _not_persisted(self, failure: Failure) -> None:
+        if isinstance(failure.value, StoreUnavailable):
+            # There is one line for the disk already, and this comes with each attempt.
+            self.log.info(
+                "{destination}: the back-off could not be stored, a restart begins anew: {error}",
+                destination=self._key,
+                error=str(failure.value),
+            )
+            return
         self.log.failure(
             "{destination}: the back-off could not be stored", failure, destination=self._key
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 from zope.interface.verify import verifyObject
@@ -11,11 +12,12 @@ from zope.interface.verify import verifyObject
 from amqproute import conditions
 from amqproute.broker.broker import REASON, WORDS
 from amqproute.broker.floodgate import STORE
-from amqproute.errors import ResolveError, ResourceLimitExceeded
+from amqproute.errors import ResolveError, ResourceLimitExceeded, StoreUnavailable
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
 from amqproute.relay import peer
+from amqproute.relay.backoff import BackOff
 from amqproute.relay.destination import State
 from amqproute.relay.note import NOTE
 from amqproute.relay.relay import MANY_DESTINATIONS, MANY_RETURNS
@@ -490,6 +492,37 @@ class FailureTests(DestinationCase):
         self.beta()
         self.run_for(80)
         self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_told_again(self) -> None:
+        """Of a peer that has been dead for two days the log of today tells, too."""
+        told: list[str] = []
+        self.patch(
+            BackOff,
+            "log",
+            SimpleNamespace(
+                info=lambda text, **of: None,
+                warn=lambda text, **of: told.append(f"{of['what']}{of['since']}"),
+            ),
+        )
+        self.network.dead.add(BETA)
+        self.put(b"1")
+        self.run_for(25 * 3600, 60)
+        self.assertEqual(told[:2], ["is dead", "is dead in 6 h"])
+        self.assertEqual(len(told), 5)
+
+    def test_disk_fails_while_it_is_dead(self) -> None:
+        """What a full disk does not take of the back-off fills the log with no faults."""
+
+        def full(_: Any) -> None:
+            raise StoreUnavailable("no room")
+
+        self.network.dead.add(BETA)
+        self.put(b"1")
+        self.run_now()
+        self.patch(self.alpha.store, "_apply", full)
+        self.run_for(300, 5)
+        self.assertGreater(self.destination.failures, 3)
+        self.assertEqual(self.flushLoggedErrors(), [])
 
     def test_wake(self) -> None:
         """A peer that calls in is up: what waits goes at once."""
