@@ -10,6 +10,7 @@ partitions, the interpreter of the workers) apply only to a local master.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import sys
 import tempfile
@@ -74,6 +75,9 @@ def session(
     shown = sys.stderr.isatty() if progress is None else progress
     given.setdefault("spark.ui.showConsoleProgress", str(shown).lower())
 
+    # PySpark's own record of each error, as JSON on standard error beside the exception.
+    for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        logging.getLogger(logger).setLevel(logging.CRITICAL)
     gateway = _gateway(given)
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
     for key, value in given.items():

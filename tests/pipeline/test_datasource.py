@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +16,7 @@ from typing import Any
 
 import amqproute
 from amqproute.journal import record
-from tests.integration.support import PATIENCE, until
+from tests.integration.support import PATIENCE, Daemon, until
 from tests.pipeline.brokers import bodies_on, daemons, numbers, put, url
 from tests.pipeline.support import MISSING, SparkCase
 
@@ -208,3 +211,19 @@ class SparkTests(SparkCase):
         with self.assertRaises(PySparkException) as caught:
             reader.load().collect()
         self.assertIn("two.jsonl:2: its hash does not follow", str(caught.exception))
+
+    def test_document(self) -> None:
+        """The document's examples, one after the other, do what it says."""
+        text = (ROOT / "docs" / "spark-source.md").read_text()
+        blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        self.assertGreater(len(blocks), 5)
+        broker = Daemon("doc.example", changes={"nodes": [{"name": "orders"}, {"name": "archive"}]})
+        self.addCleanup(broker.kill)
+        broker.start()
+        script = "".join(blocks).replace("amqp://localhost", url(broker))
+        names: dict[str, Any] = {}
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile(script, "spark-source.md", "exec"), names)
+        self.assertEqual(output.getvalue().split()[-1], "1000")
+        self.assertIs(names["spark"], self.spark)
+        broker.check()
