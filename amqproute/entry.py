@@ -49,6 +49,9 @@ class Entry:
         barred: consumers that said undeliverable-here (part 3 §3.4.5), or None. Held weakly, so
             that those who come, bar themselves and go leave nothing behind.
         charge: the account it stands in and with how many octets; None for nobody's.
+        sent_us: wall clock of its last hand-over to a consumer, microseconds since the epoch; 0
+            before, and where nobody keeps a journal.
+        tries: how often it was handed over, since it came into memory.
     """
 
     __slots__ = (
@@ -66,8 +69,10 @@ class Entry:
         "line",
         "message",
         "origin",
+        "sent_us",
         "stored",
         "taken",
+        "tries",
     )
 
     def __init__(
@@ -95,6 +100,8 @@ class Entry:
         self.origin: str | None = None
         self.barred: WeakSet[Any] | None = None
         self.charge: tuple[Any, int] | None = None
+        self.sent_us = 0
+        self.tries = 0
 
     def bar(self, consumer: object) -> None:
         """Keep it from a consumer that has said undeliverable-here."""

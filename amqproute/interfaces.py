@@ -39,7 +39,9 @@ __all__ = [
     "IDirectory",
     "IDraft",
     "IHops",
+    "IJournal",
     "INode",
+    "IOutbox",
     "IReporter",
     "ISource",
     "IStore",
@@ -119,6 +121,9 @@ class IStoreTransaction(Interface):
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""
 
+    def record(event: Any) -> None:
+        """Have an event told to the `IOutbox` of the store when this is committed."""
+
     def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when everything above is on the disk.
 
@@ -187,6 +192,12 @@ class IStore(Interface):
     def expired(queue: str, now_ms: int, after_id: int, limit: int) -> Deferred[Any]:
         """Return a Deferred of entries of the queue with an id above ``after_id``, expired."""
 
+    def names() -> Sequence[str]:
+        """Return the names of all queues that have, or had, entries."""
+
+    def ids(queue: str, after_id: int, limit: int) -> Deferred[Sequence[int]]:
+        """Return a Deferred of the ids of the queue's next entries, ascending."""
+
     def room() -> Deferred[Any]:
         """Return a Deferred of the `amqproute.store.records.Room`: how much it may still grow."""
 
@@ -194,11 +205,49 @@ class IStore(Interface):
         """Return counters since the start: times in seconds, sizes in bytes."""
 
 
+class IOutbox(Interface):
+    """Whoever is told what the store has committed, and has the store carry what may not be lost.
+
+    All calls come from the thread on which the store writes, in the order of the commits.
+    """
+
+    def carry(events: Sequence[Any]) -> Any:
+        """Tell, before a commit, what is to be kept in the store with it.
+
+        Args:
+            events: of the transactions that are about to be committed.
+
+        Returns:
+            None for nothing; or a tuple: the number of a row, which grows, its octets, and the
+            number up to which rows are not needed any more. If the commit fails it was for
+            nothing, and there may be another one.
+        """
+
+    def committed(events: Sequence[Any], is_carried: bool) -> None:
+        """Hear that these are committed: with what `carry` returned, or without anything."""
+
+
+class IJournal(Interface):
+    """Whoever keeps a journal of what happens. It never delays what it is told of."""
+
+    is_kept = Attribute("there is a journal: what is told to it is not for nothing")
+    domain = Attribute("the organization, for what comes from a client of this broker")
+
+    def now_us() -> int:
+        """Return the wall clock, microseconds since the epoch."""
+
+    def note(event: Any) -> None:
+        """Take an event (`amqproute.journal.events`) that belongs to no transaction."""
+
+
 class IBatch(Interface):
     """Messages on their way into nodes, and settlements, that are committed together."""
 
     now_ms = Attribute("the wall clock of this batch, ms since the epoch")
     transaction = Attribute("the IStoreTransaction beneath")
+
+    def record(event: Any) -> None:
+        """Have an event told to the journal when this is committed."""
 
     def commit(patient: bool = False) -> Deferred[None]:
         """Return a Deferred that fires when all is durable and the entries are available."""

@@ -14,6 +14,9 @@ from amqproute.wire.amqp10.types import Symbol
 STREAM: Final = Symbol("amqproute:stream")
 """Link property: names the store that numbers the sender's entries (T-36). Desired capability of
 a consumer or browser of a queue: it wants the entries' ids for delivery-tags, and this property."""
+STORE: Final = Symbol("amqproute:store")
+"""Link property: what the sender's journal calls that store, so that both ends of a hop can be
+found to be the same. Nothing is decided by it."""
 FLOOR: Final = Symbol("amqproute:floor")
 """Link property: the lowest entry id that the sender may still send."""
 TAG_OCTETS: Final = 8
@@ -45,6 +48,8 @@ RETURNED: Final = Symbol("return")
 """The `REPORT_KIND` of a message that a broker sends back: the body is not that broker's."""
 ORIGIN: Final = Symbol("x-opt-amqproute-origin")
 """The domain that a message comes from, as proved to the brokers on its way."""
+TRACE: Final = Symbol("x-opt-amqproute-trace")
+"""The containers that a message has passed, oldest first; see `amqproute.routing.trail`."""
 SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
 """The one of `SECURITY_LEVELS` below which the message must not travel."""
 
@@ -250,6 +255,13 @@ class Origin:
         replies: for `services.replies`: node to the alias that replies find it by.
         gone_at: when the link ended, by the clock of the house; None while it is there.
         account: the `amqproute.broker.accounts.Account` that its messages are charged to, or None.
+        event: what the journal calls it that a message comes this way: ``received``; ``routed``
+            for what the broker puts somewhere itself; ``reported``.
+        parent: the entry that what comes is a copy of, or comes in place of.
+        connection: the broker's name for the connection.
+        link: name of the link.
+        level: what the connection has reached, one of `SECURITY_LEVELS`.
+        store: what the journal of a relaying peer calls its store.
     """
 
     principal: Principal
@@ -261,6 +273,16 @@ class Origin:
     replies: dict[str, str] | None = None
     gone_at: float | None = None
     account: Any = None
+    event: str = "received"
+    parent: int | None = None
+    connection: str = ""
+    link: str = ""
+    level: str = ""
+    store: str = ""
+
+
+ANSWERING: Final = Origin(ANONYMOUS_PRINCIPAL, event="routed")
+"""Who sends what this broker answers to its own clients."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from amqproute.broker.batch import Batch
 from amqproute.broker.floodgate import STORE, Floodgate
 from amqproute.errors import StoreUnavailable
+from amqproute.journal.events import Gone
 
 __all__ = ["Anew", "settle_anew"]
 
@@ -29,10 +30,11 @@ class Anew:
         gate: of the broker.
         begin: makes batches.
         ended: ids of entries to end.
+        events: what the journal is told of these.
         redo: each puts something into a batch, and ends what it comes for.
     """
 
-    __slots__ = ("_begin", "_done", "_ended", "_gate", "_redo")
+    __slots__ = ("_begin", "_done", "_ended", "_events", "_gate", "_redo")
 
     def __init__(
         self,
@@ -40,10 +42,12 @@ class Anew:
         begin: Callable[[], Batch],
         ended: Sequence[int],
         redo: Sequence[Callable[[Batch], None]] = (),
+        events: Sequence[Any] = (),
     ) -> None:
         self._gate = gate
         self._begin = begin
         self._ended = ended
+        self._events = events
         self._redo = redo
         self._done: Deferred[None] = Deferred()
 
@@ -68,6 +72,8 @@ class Anew:
         for put in self._redo:
             put(batch)
         batch.transaction.dequeue(self._ended)
+        for event in self._events:
+            batch.record(event)
         batch.commit().addCallbacks(self._done.callback, self._failed)
 
     def _failed(self, failure: Failure) -> None:
@@ -101,7 +107,9 @@ def settle_anew(
     ended = [each for each in batch.transaction.ended() if each not in replaced]
     waits = []
     if ended or not redo:
-        plain = Anew(batch.gate, begin, ended)
+        gone = [each for each in batch.transaction.events if type(each) is Gone]
+        events = [each.without(replaced) for each in gone]
+        plain = Anew(batch.gate, begin, ended, (), events)
         # If it only failed for what was beside it, there is no need to wait.
         is_alone = batch.transaction.only_ends()
         waits.append(plain.wait(failure) if is_alone else plain.commit())

@@ -13,6 +13,10 @@ from zope.interface import implementer
 
 from amqproute.entry import Entry
 from amqproute.interfaces import IBatch
+from amqproute.journal.events import SILENCE, Arrivals, Came, Gone
+from amqproute.journal.record import Kind
+from amqproute.message import Message
+from amqproute.values import Origin
 
 if TYPE_CHECKING:
     from amqproute.broker.floodgate import Floodgate
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
     from amqproute.broker.receipts import Stream
 
 _NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
+_NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @implementer(IBatch)
@@ -37,14 +42,18 @@ class Batch:
         goes_ahead: its messages may be handed out while the commit is under way: whoever answers
             for them can leave their sender in doubt (`broker.ahead`).
         is_ahead: some of them have been.
+        came: what nodes have taken so far, for the journal (`amqproute.journal.events.Came`); None
+            where nobody keeps one.
         redo: what is to be done anew, in another batch, if the store could not take this one (see
             `broker.anew`): ids of entries which end here while others come in their place, dead
             letters and reports, and a function that puts these and ends those.
     """
 
     __slots__ = (
+        "_journal",
         "_receipts",
         "arrivals",
+        "came",
         "gate",
         "goes_ahead",
         "is_ahead",
@@ -56,7 +65,11 @@ class Batch:
         "transaction",
     )
 
-    def __init__(self, transaction: Any, now_ms: int, gate: Floodgate) -> None:
+    def __init__(
+        self, transaction: Any, now_ms: int, gate: Floodgate, journal: Any = SILENCE
+    ) -> None:
+        self._journal = journal
+        self.came: list[Came] | None = [] if journal.is_kept else None
         self.transaction = transaction
         self.now_ms = now_ms
         self.gate = gate
@@ -76,6 +89,47 @@ class Batch:
             self._receipts[stream].append(entry_id)
         except KeyError:
             self._receipts[stream] = [entry_id]
+
+    def record(self, event: Any) -> None:
+        """Have an event told to the journal when this is committed."""
+        if self.came is not None:
+            self.transaction.record(event)
+
+    def ended(
+        self, kind: Kind, node: str, entries: Sequence[Entry], facts: Mapping[str, Any] = _NO_FACTS
+    ) -> None:
+        """Have it in the journal how entries end with this batch.
+
+        Args:
+            kind: how.
+            node: which they were on.
+            entries: not to be changed any more.
+            facts: fields of the records.
+        """
+        if self.came is not None and entries:
+            self.transaction.record(Gone(kind, self._journal.now_us(), node, entries, facts))
+
+    def repeated(self, node: str, message: Message, origin: Origin) -> None:
+        """Have it in the journal that a message was here before, and is not kept."""
+        if self.came is not None and not self.is_rehearsal:
+            self.came.append((node, message, origin, origin.tag, Kind.DUPLICATE))
+
+    def copied(self, first: int, node: str, message: Message, origin: Origin) -> None:
+        """Have it in the journal that what came since are copies of one message.
+
+        Args:
+            first: how many had come before.
+            node: which made the copies and keeps none for itself.
+            message: the one.
+            origin: who has sent it.
+        """
+        came = self.came
+        if came is not None:
+            copies = came[first:]
+            came[first:] = [
+                (*each[:4], Kind.ROUTED if each[4] is None else each[4]) for each in copies
+            ]
+            came.append((node, message, origin, origin.tag, len(copies)))
 
     def join(self, participant: Any) -> None:
         """Have something else told what queues are told: `arrived` or `not_arrived`, with [].
@@ -97,6 +151,9 @@ class Batch:
         for stream, ids in self._receipts.items():
             self.transaction.mark_received(stream.key, ids)
             stream.trim(self.transaction)
+        if self.came:
+            journal = self._journal
+            self.transaction.record(Arrivals(journal.now_us(), self.came, journal.domain))
         done: Deferred[None] = self.transaction.commit(patient)
         done.addCallbacks(self._committed, self._failed)
         if self.goes_ahead and self.gate.is_open:
@@ -126,6 +183,13 @@ class Batch:
 
     def _failed(self, failure: Failure) -> Failure:
         self._undo()
+        if self.is_ahead and self.came:
+            # What was handed out before is in memory only, and ends there: it began all the same.
+            ahead = [each for each in self.came if type(each[1]) is Entry and each[1].taken]
+            left = [each for each in ahead if not each[1].durable]
+            if left:
+                journal = self._journal
+                journal.note(Arrivals(journal.now_us(), left, journal.domain))
         return failure
 
     def _undo(self) -> None:

@@ -26,12 +26,14 @@ from zope.interface import implementer
 
 from amqproute.broker.anew import Anew
 from amqproute.broker.batch import Batch
-from amqproute.broker.queue import Queue
+from amqproute.broker.queue import MOVED, Queue
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreUnavailable
 from amqproute.filters.registry import SELECTOR, TOPIC, FilterSet, read_filters
 from amqproute.interfaces import IConsumer
+from amqproute.journal.events import Taker
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import spec
@@ -114,10 +116,12 @@ class Binding:
         moved: messages that went along it; on a topic only what its target took is counted there.
         refused: messages that the target refused.
         words: why the last one was refused, or why the binding pauses.
+        taker: for the journal: what it takes goes on as another entry.
     """
 
     takes_ahead = False
     log = Logger()
+    taker = Taker(Kind.DELETED, MOVED)
 
     def __init__(
         self,
@@ -238,7 +242,13 @@ class Binding:
         moved: list[Entry] = []
         for entry in entries:
             account = None if entry.charge is None else entry.charge[0]
-            origin = Origin(ANONYMOUS_PRINCIPAL, container_id=entry.origin or "", account=account)
+            origin = Origin(
+                ANONYMOUS_PRINCIPAL,
+                container_id=entry.origin or "",
+                account=account,
+                event=Kind.ROUTED,
+                parent=entry.id,
+            )
             try:
                 self._find().put(leaving(entry, batch.now_ms), batch, origin)
             except ResourceLimitExceeded as error:

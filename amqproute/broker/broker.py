@@ -34,6 +34,8 @@ from amqproute.errors import (
     ResourceLimitExceeded,
 )
 from amqproute.interfaces import IBroker, IReporter, ITarget
+from amqproute.journal.events import SILENCE, SOMEBODY, Taker, because
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
 from amqproute.sparing import Sparing
@@ -106,6 +108,7 @@ class Broker:
         now_ms: the wall clock, ms since the epoch.
         new_name: gives an unguessable name for a dynamic node (A-06).
         budget: memory that all queues share.
+        journal: where it is noted what becomes of messages, an `IJournal`.
 
     Attributes:
         nodes: the queues that clients can address.
@@ -130,7 +133,9 @@ class Broker:
         new_name: Callable[[], str],
         *,
         budget: MemoryBudget | None = None,
+        journal: Any = SILENCE,
     ) -> None:
+        self.journal = journal
         self._store = store
         self._clock = clock
         self._now_ms = now_ms
@@ -156,7 +161,7 @@ class Broker:
 
     def begin(self) -> Batch:
         """Return a new batch."""
-        return Batch(self._store.begin(), self._now_ms(), self.gate)
+        return Batch(self._store.begin(), self._now_ms(), self.gate, self.journal)
 
     def draft(self, written: Callable[[int], None]) -> Any:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""
@@ -472,6 +477,7 @@ class Broker:
             dead_letter=dead_letter or self.dead_letter,
             force_transient=force_transient,
             rows=rows,
+            journal=self.journal,
             log=self.log,
         )
         if dead_letter is None:  # the queue of a subscription is not where a message was sent
@@ -640,6 +646,8 @@ class Broker:
         """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
         dropped = 0
         reporter = self.reporter
+        lost = Kind.EXPIRED if reason is DeadLetterReason.EXPIRED else Kind.REJECTED
+        fates: dict[Kind, list[Entry]] = {}
         for entry in entries:
             told = returned = False
             if reporter is None:
@@ -648,8 +656,13 @@ class Broker:
                 if reporter.returns(entry.message):
                     returned = self._return(queue, entry, reason, error, batch)
                 told = reporter.failed(queue, entry, reason, error, batch)
-            if not (returned or self._bury(queue, entry, reason, error, batch) or told):
+            buried = not returned and self._bury(queue, entry, reason, error, batch)
+            fate = Kind.RETURNED if returned else Kind.DEAD_LETTERED if buried else lost
+            fates.setdefault(fate, []).append(entry)
+            if not (returned or buried or told):
                 dropped += 1
+        for fate, those in fates.items():
+            batch.ended(fate, queue.name, those, because(error, reason.value))
         if dropped:
             # Not by the condition: whoever rejects writes there what he likes.
             count = self.sparing.due(("dropped", queue.name, reason), dropped)
@@ -669,9 +682,11 @@ class Broker:
             return  # what a binding moves is on its way still
         asking = [entry for entry in entries if entry.message.mentions(REPORT_OCTETS)]
         if asking:
-            self._report_taken(queue, asking, batch)
+            self._report_taken(queue, asking, batch, getattr(consumer, "taker", SOMEBODY))
 
-    def _report_taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch) -> None:
+    def _report_taken(
+        self, queue: Queue, entries: Sequence[Entry], batch: Batch, taker: Taker
+    ) -> None:
         reporter = self.reporter
         if reporter is None:
             return
@@ -681,7 +696,8 @@ class Broker:
         ids = [entry.id for entry in reported if entry.stored]
 
         def again(batch: Batch) -> None:
-            self._report_taken(queue, reported, batch)
+            self._report_taken(queue, reported, batch, taker)
+            batch.ended(taker.kind, queue.name, reported, taker.facts)
             batch.transaction.dequeue(ids)
 
         batch.redo.append((ids, again))
@@ -704,6 +720,7 @@ class Broker:
 
         def again(batch: Batch) -> None:
             self._report_dropped(queue, reported, code, batch)
+            batch.ended(Kind.DELETED, queue.name, reported, {"code": code})
             batch.transaction.dequeue(ids)
 
         batch.redo.append((ids, again))
@@ -745,7 +762,7 @@ class Broker:
             Whether it was taken; if not, the log says why.
         """
         facts = {REASON: Symbol(reason.value)}
-        origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True)
+        origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, event=Kind.REPORTED)
         try:
             self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
         except AmqpError as error:
@@ -784,7 +801,13 @@ class Broker:
     ) -> bool:
         try:
             account = None if entry.charge is None else entry.charge[0]
-            origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, account=account)
+            origin = Origin(
+                ANONYMOUS_PRINCIPAL,
+                is_dead_letter=True,
+                account=account,
+                event=Kind.ROUTED,
+                parent=entry.id,
+            )
             target = find()
             target.put(message(target).without_expiry(), batch, origin)
         except AmqpError as error:

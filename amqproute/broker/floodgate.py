@@ -17,14 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["DISK", "MAX_BYTES", "MEMORY", "STORE", "Floodgate", "HeldMemory"]
+__all__ = ["DISK", "JOURNAL", "MAX_BYTES", "MEMORY", "STORE", "Floodgate", "HeldMemory"]
 
 DISK: Final = "disk"
 MAX_BYTES: Final = "max-bytes"
 MEMORY: Final = "memory"
 STORE: Final = "store"
-"""The reasons: too little room on the disk, too much in the store, too much in memory, and a
-store that could not write."""
+JOURNAL: Final = "journal"
+"""The reasons: too little room on the disk, too much in the store, too much in memory, a store that
+could not write, and a journal that cannot be written."""
 
 
 LEAST_PART: Final = 256 * 1024

@@ -62,6 +62,8 @@ from amqproute.entry import MOST_COUNTED as MOST_COUNTED
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
+from amqproute.journal.events import SILENCE, SOMEBODY, Taker, Told, because
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
@@ -73,6 +75,8 @@ Dropped = Callable[["Queue", Sequence[Entry], str, Batch], None]
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
 """Why entries have gone that nobody has taken, for reports about them."""
+DUPLICATE: Final = {"code": "message.duplicate"}
+MOVED: Final = {"code": "message.moved"}
 
 
 @implementer(ITarget, ISource)
@@ -89,6 +93,7 @@ class Queue:
         options: its habits.
         budget: the memory budget it shares with the other queues.
         accounts: who is charged for what entries occupy.
+        journal: where it is noted what becomes of entries, an `IJournal`.
         dead_letter: what becomes of entries that are rejected, expired or tried too often; it
             has to archive them within the batch.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
@@ -124,6 +129,7 @@ class Queue:
         dead_letter: DeadLetter | None = None,
         force_transient: bool = False,
         rows: str | None = None,
+        journal: Any = SILENCE,
         log: Logger | None = None,
     ) -> None:
         self.name = name
@@ -137,6 +143,7 @@ class Queue:
         self._now_ms = now_ms
         self._budget = budget or MemoryBudget()
         self._in_memory_only = force_transient
+        self._journal = journal
         self._log = log or Logger()
         self._accounts = Accounts() if accounts is None else accounts
         self._levels = Levels(self.rows, store, self._budget, self._accounts)
@@ -162,6 +169,7 @@ class Queue:
         )
         treat = dead_letter or discard
         self._removal = Removal(
+            lambda: self.name,
             self._levels,
             self._deferral,
             self._backlog,
@@ -413,6 +421,7 @@ class Queue:
             identity = self._once.identity(message)
             if identity and self._once.holds(identity):
                 self.tally.duplicates += not batch.is_rehearsal
+                batch.repeated(self.name, message, origin)
                 return
         if self._is_choosy:
             if self._is_ending:
@@ -463,6 +472,9 @@ class Queue:
             self._accounts.put(entry, origin.account)
         if identity and self._once is not None:
             self._once.put(entry, identity)
+        came = batch.came
+        if came is not None:
+            came.append((self.name, entry, origin, origin.tag, None))
         try:
             batch.arrivals[self].append(entry)
         except KeyError:
@@ -484,8 +496,7 @@ class Queue:
         ):
             return False
         dealt = self._ahead.deal(entries, batch.now_ms)
-        for consumer, share in dealt:
-            consumer.deliver(share)
+        self._hand_out(dealt)
         return bool(dealt)
 
     def arrived(self, entries: list[Entry]) -> None:
@@ -530,6 +541,7 @@ class Queue:
             entry.line.not_arrived(entry, len(entry.message.encoded))
         self._accounts.gone(twice)
         batch = self._begin()
+        batch.ended(Kind.DELETED, self.name, twice, DUPLICATE)
         batch.transaction.dequeue([entry.id for entry in twice if entry.stored])
         batch.commit().addErrback(self._commit_failed)
         gone = set(twice)
@@ -644,8 +656,7 @@ class Queue:
         if not self._levels.available:
             consumers.tell_exhausted()
             return
-        for consumer, entries in consumers.deal():
-            consumer.deliver(entries)
+        self._hand_out(consumers.deal())
         is_loading = self._backlog.refill(self.limits)
         if consumers.feeds:
             is_loading = self._backlog.scan() or is_loading
@@ -653,6 +664,16 @@ class Queue:
             # What is left, if anything is, is not for those who still have room: they are barred
             # from it, or it is not what they select.
             consumers.tell_exhausted(with_room_only=self._levels.in_memory > 0)
+
+    def _hand_out(self, dealt: Sequence[tuple[Any, list[Entry]]]) -> None:
+        """Give consumers what was dealt to them, and note when that was."""
+        now_us = self._journal.now_us()
+        for consumer, entries in dealt:
+            if now_us:
+                for entry in entries:
+                    entry.sent_us = now_us
+                    entry.tries += 1
+            consumer.deliver(entries)
 
     def _loaded(self, entries: list[Entry]) -> None:
         """Note a page that is in memory now."""
@@ -682,10 +703,23 @@ class Queue:
             self._consumers.acquired -= len(entries)
             if self.when_taken is not None:
                 self.when_taken(self, entries, batch, consumer)
+            taker = getattr(consumer, "taker", SOMEBODY)
+            batch.ended(taker.kind, self.name, entries, taker.facts)
             self._removal.archive(entries, batch)
             self.tally.dequeued += len(entries)
         else:
             self._settlement.settle(entries, outcome, batch, consumer, self.limits)
+            if self._journal.is_kept and type(outcome) is not spec.Rejected:
+                self._note_released(entries, outcome, getattr(consumer, "taker", SOMEBODY))
+
+    def _note_released(self, entries: Sequence[Entry], outcome: Any, taker: Taker) -> None:
+        """A consumer has given back what it was handed."""
+        code = None
+        if type(outcome) is spec.Modified:
+            code = "modified.failed" if outcome.delivery_failed else "modified"
+        facts = {"node": self.name, "code": code, **taker.facts}
+        columns = {"entry": [entry.id for entry in entries]}
+        self._journal.note(Told(Kind.RELEASED, self._journal.now_us(), facts, columns))
 
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
@@ -777,6 +811,7 @@ class Queue:
 
         If the store does not take it, they are available again.
         """
+        batch.ended(Kind.DELETED, self.name, entries, MOVED)
         self._removal.archive(entries, batch)
         batch.join(_Moved(self, entries))
 
@@ -811,6 +846,7 @@ class Queue:
         """Archive entries that nobody has taken and that are no dead letters."""
         if self.when_dropped is not None and entries:
             self.when_dropped(self, entries, code, batch)
+        batch.ended(Kind.DELETED, self.name, entries, {"code": code})
         self._removal.archive(entries, batch)
 
     # -- deferral and expiry -------------------------------------------------------------------
@@ -825,6 +861,13 @@ class Queue:
     def undefer(self, everything: bool = False) -> None:
         """Make deferred entries available whose time has come, or all of them."""
         self._deferral.end(everything)
+
+    def in_memory(self) -> Iterator[Entry]:
+        """Iterate over the entries in memory, those in consumers' hands among them."""
+        yield from self._in_memory()
+        for entry in self._consumers.held():
+            if entry.taken:  # else it is a browser's
+                yield entry
 
     def _in_memory(self) -> Iterator[Entry]:
         yield from self._levels.entries()
@@ -856,3 +899,5 @@ def discard(
     batch: Batch,
 ) -> None:
     """Let dead letters go (a queue without a broker around it)."""
+    kind = Kind.EXPIRED if reason is DeadLetterReason.EXPIRED else Kind.REJECTED
+    batch.ended(kind, queue.name, entries, because(error, reason.value))

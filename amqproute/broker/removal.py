@@ -17,8 +17,13 @@ from amqproute.broker.levels import Levels
 from amqproute.broker.line import Line
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
+from amqproute.journal.record import Kind
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
+
+UNREACHABLE: Final = {"code": "node.unreachable"}
+NODE_GONE: Final = {"code": "node.deleted"}
+"""Why entries have gone, for the journal."""
 
 LetGo = Callable[[list[Entry], Batch], None]
 MOST_RESTS: Final = 16
@@ -31,6 +36,7 @@ class Removal:
     """What takes entries, which are off the lines already, out of one queue.
 
     Args:
+        name: returns the queue's name.
         levels: the queue's lines.
         deferral: its deferred entries.
         backlog: what stands in the store only.
@@ -48,12 +54,14 @@ class Removal:
         "_failed",
         "_gone",
         "_levels",
+        "_name",
         "_tally",
         "_treat",
     )
 
     def __init__(
         self,
+        name: Callable[[], str],
         levels: Levels,
         deferral: Deferral,
         backlog: Backlog,
@@ -63,6 +71,7 @@ class Removal:
         gone: Callable[[Sequence[Entry]], None],
         failed: Callable[[Failure], None],
     ) -> None:
+        self._name = name
         self._levels = levels
         self._deferral = deferral
         self._backlog = backlog
@@ -75,7 +84,7 @@ class Removal:
     # -- within somebody's batch ---------------------------------------------------------------
 
     def archive(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Let go of entries, their rows in the store as well."""
+        """Let go of entries, their rows in the store as well; the caller tells the journal."""
         self._end_rows(entries, batch)
         self._gone(entries)
 
@@ -114,6 +123,7 @@ class Removal:
     def let_go_unreachable(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Let go of what no attached link needs (Q-23)."""
         self._tally.unreachable += len(entries)
+        batch.ended(Kind.DELETED, self._name(), entries, UNREACHABLE)
         self.archive(entries, batch)
 
     # -- on the queue's own account ------------------------------------------------------------
@@ -127,6 +137,7 @@ class Removal:
     def archive_now(self, entries: Sequence[Entry]) -> None:
         """Let go of entries that arrived when the queue was no more."""
         batch = self._begin()
+        batch.ended(Kind.DELETED, self._name(), entries, NODE_GONE)
         self.archive(entries, batch)
         self.commit(batch)
 

@@ -27,6 +27,7 @@ from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import DecodeError
 from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
+from amqproute.journal.events import SOMEBODY, Taker
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
@@ -538,6 +539,11 @@ class _Sieve:
     def __init__(self, subscription: DurableSubscription, consumer: Any) -> None:
         self._subscription = subscription
         self._consumer = consumer
+
+    @property
+    def taker(self) -> Taker:
+        """Who takes, for the journal."""
+        return getattr(self._consumer, "taker", SOMEBODY)
 
     def capacity(self) -> int:
         """See `IConsumer.capacity`."""

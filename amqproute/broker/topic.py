@@ -72,11 +72,22 @@ from amqproute.errors import (
 )
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.interfaces import ITarget
+from amqproute.journal.events import Taker
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 
 MOST_SUBSCRIPTIONS: Final = 100_000
 """Durable subscriptions to one topic."""
+
+
+class _Nobody:
+    """Takes what no subscriber wants any more."""
+
+    taker = Taker(Kind.DELETED, {"code": "subscription.changed"})
+
+
+NOBODY: Final = _Nobody()
 EMPTYING_SECONDS: Final = 0.1
 """How often a queue that is being emptied is looked at again."""
 
@@ -283,10 +294,12 @@ class Topic:
                 expires_ms = min(expires_ms, latest) if expires_ms else latest
             arrival = Arrival(self._store.next_id(), message, now_ms, expires_ms, container)
         keeps = arrival if limits.last_value and message.header.durable else None
+        before = 0 if batch.came is None else len(batch.came)
         if outlets:
             self._put_on(outlets, message, batch, origin, keeps)
         elif keeps is not None:
             self._last.store(keeps, batch.transaction)
+        batch.copied(before, self.name, message, origin)
         self.tally.published += not batch.is_rehearsal
         if arrival is not None:
             try:
@@ -434,7 +447,7 @@ class Topic:
         queue = self._make_queue(definition.queue_name, self._limits.queue)
         batch = self._begin()
         batch.transaction.note(NOTES, definition.queue_name, definition.encode())
-        origin = Origin(ANONYMOUS_PRINCIPAL)
+        origin = Origin(ANONYMOUS_PRINCIPAL, event=Kind.ROUTED)
         kept = self._last.since(definition.since_ms, batch.now_ms)
         for each in kept:
             if queue.space() > 0 and filters.matches(each.message, each.origin):
@@ -556,7 +569,7 @@ class Topic:
     def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
         """Take entries that nobody wants any more off a subscription's queue."""
         batch = self._begin()
-        queue.settle(entries, ACCEPTED, batch)
+        queue.settle(entries, ACCEPTED, batch, NOBODY)
         batch.commit(True).addErrback(self._failed, queue.name)
 
     def _failed(self, failure: Failure, name: str) -> None:

@@ -25,7 +25,7 @@ passphrases. The file can then be shown to a colleague as it is.
 
 Limits
 ------
-One file, no includes. Environment variables are not substituted. The settings of `journal` and
+One file, no includes. Environment variables are not substituted. The settings of
 `management` are accepted and reserved.
 """
 

@@ -880,17 +880,45 @@ class DistributedTransactions(Settings):
 
 
 class Journal(Settings):
-    """The audit journal. Its settings are taken and kept for the release that writes it."""
+    """The audit journal: what happened to every message, without its body, in the folder `journal`
+    of the state directory."""
 
+    enabled: bool = Field(
+        default=True,
+        description="Keep a journal. It is read at the start only.",
+    )
     segment_bytes: Bytes = Field(
         default=64 * MEBIBYTE,
         ge=4096,
-        description="A segment is closed at this size. Reserved for the audit journal.",
+        description="A segment is closed at this size, and moved to the folder of its day.",
     )
     segment_seconds: Seconds = Field(
         default=60.0,
         gt=0,
-        description="A segment is closed at this age. Reserved for the audit journal.",
+        description="The same for its age: so old is the journal that other programs see.",
+    )
+    keep: Seconds | None = Field(
+        default=90 * DAY,
+        ge=DAY,
+        description="How long closed segments are kept after their day. null: for ever.",
+    )
+    max_bytes: Bytes | None = Field(
+        default=None,
+        ge=MEBIBYTE,
+        description="What closed segments may come to; the oldest go first. null: a fifth of the "
+        "file system.",
+    )
+    stock_seconds: Seconds = Field(
+        default=HOUR,
+        ge=1,
+        description="How often the journal says which messages are there; what has begun, has not "
+        "ended and is not there is lost.",
+    )
+    on_full: Literal["stop", "count"] = Field(
+        default="stop",
+        description="What happens while the journal cannot be written. stop: publishers, clients "
+        "and peers alike, get no credit; what is here is still delivered. count: everything goes "
+        "on, and records that find no room in memory are lost and counted.",
     )
 
 

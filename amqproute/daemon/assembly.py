@@ -48,6 +48,7 @@ from amqproute.daemon.federation import (
     peer_settings,
     product,
 )
+from amqproute.daemon.journaling import Journaling
 from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
 from amqproute.daemon.resting import come_to_rest, flush, wait_until
@@ -129,6 +130,7 @@ class House:
         self._sweep: Any = None
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.journaling = Journaling(config, reactor, lambda: self.broker.gate)
         self.store = SqliteStore(
             str(state / STORE_FILE),
             reactor,
@@ -136,6 +138,7 @@ class House:
             ballast_bytes=BALLAST_BYTES,
             on_death=self._store_died,
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
+            outbox=self.journaling.outbox,
         )
         self.contexts = make_contexts(config)
         self._connector: Connector | None = None
@@ -151,6 +154,7 @@ class House:
             now_ms,
             lambda: f"dynamic-{uuid.uuid4()}",
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
+            journal=self.journaling.journal,
         )
         self.inventory = Inventory(
             self.broker,
@@ -214,6 +218,7 @@ class House:
                 self.config, None if self.contexts is None else self.contexts.certificate
             ),
             decided=decisions.made,
+            journal=self.journaling.journal,
         )
         return Relay(
             self.broker,
@@ -264,7 +269,9 @@ class House:
         recovery = await self.store.open()
         self._is_open = True
         await self._identify(recovery.notes.get(OWN_NOTES, {}), recovery.is_restored)
+        await self.journaling.begin(recovery, self.store, self.container_id, self._stream)
         config = self.config
+        self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
         self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches))
@@ -340,6 +347,7 @@ class House:
             self.delays.recovered(recovery.notes.get(DELAY_NOTES, {}))
             self.delays.start()
         self.replies.recovered(recovery.notes.get(REPLY_NOTES, {}))
+        self.journaling.watch(self.store, self.broker)
         self.relay.start()
 
     def _recover_accounts(
@@ -412,6 +420,7 @@ class House:
         )
         management.register(EntityType("contract", self.contract_rows))
         management.register(EntityType("probe", self.probes.rows))
+        management.register(EntityType("journal", self.journaling.rows))
         assert self.decisions is not None
         management.register(EntityType("decision", self.decisions.rows))
         for name in (MANAGEMENT, *SYNONYMS):
@@ -543,6 +552,8 @@ class House:
             "distributed_transactions",
         )
         changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
+        if config.journal.enabled != self.config.journal.enabled:
+            changed.append("journal.enabled")
         old = self.config
         self.config = config
         try:
@@ -572,6 +583,8 @@ class House:
         self.relay.reload(
             relay_terms(config), int(config.relay.lifetime * 1000), config.relay.dead_letter
         )
+        self.journaling.adopt(config)
+        self.journaling.configured(config)
         self._detach_what_is_gone(set(old.aliases) - set(config.aliases))
         assert self.shared is not None
         self.contracts.adopt(tuple(self.shared.frontends))
@@ -674,15 +687,21 @@ class House:
         if self._connector is not None:
             await self._connector.drop_all()
         self._stop_timers()
+        is_orderly = False
         try:
             if self._is_open:
                 await flush(self.store)
+                self.journaling.let_go(self.broker)
+                await self.journaling.take_stock(self.store, None)
             self._stop_timers()  # what has arrived last may have begun to wait for its time
             await self.store.close()
+            is_orderly = True
         except AmqprouteError as error:
             log.error("the store did not close well: {error}", error=str(error))
+        await self.journaling.end(is_orderly)
 
     def _stop_timers(self) -> None:
+        self.journaling.stop_watching()
         if self._watch is not None:
             self._watch.stop()
         if self.branches is not None:

@@ -139,6 +139,7 @@ class DaemonService(Service):
             self.house.reload(config)
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
+            self.house.journaling.configured(self.config, error)
             self._notifier.ready(self.house.unease or "reload refused; see the log")
             return
         except Exception:

@@ -32,6 +32,8 @@ from amqproute.frontends.refusal import error_of
 from amqproute.frontends.shared import Shared
 from amqproute.frontends.suspended import Taken
 from amqproute.interfaces import IConnectionUser
+from amqproute.journal.events import Told
+from amqproute.journal.record import Kind
 from amqproute.net.pump import TransportFacts
 from amqproute.sparing import and_more
 from amqproute.values import ANONYMOUS_PRINCIPAL, CONTRACT, PROBE, NextHop, Principal
@@ -96,7 +98,9 @@ class Frontend:
         self._is_refused = False
         self._is_held = False
         self.probe = ""
-        self.complaints = Complaints(self.log, shared.seconds, self._who)
+        self.complaints = Complaints(
+            self.log, shared.seconds, self._who, self._note_messages_refused
+        )
         self.links = Links(self)
         self.attaching = Attaching(self)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -633,6 +637,23 @@ class Frontend:
     def note_refusal(self, inbound: Inbound, error: AmqpError) -> None:
         """Log that a message is refused."""
         self.complaints.message_refused(inbound.link, inbound.target.name, error)
+
+    def _note_messages_refused(self, link: str, node: str, error: AmqpError, count: int) -> None:
+        """Have it in the journal that messages were refused at the door."""
+        journal = self.shared.broker.journal
+        if journal.is_kept:
+            facts = {
+                "node": node,
+                "link": link,
+                "sender": str(self.principal),
+                "connection": self.facts.remote,
+                "level": self.facts.level,
+                "count": count,
+                "condition": str(error.condition),
+                "code": (error.info or {}).get("code"),
+                "words": error.description,
+            }
+            journal.note(Told(Kind.REJECTED, journal.now_us(), facts))
 
     def note_discharge(self, link: Link, error: AmqpError) -> None:
         """Log that a declare or a discharge is refused."""

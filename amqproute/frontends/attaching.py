@@ -35,7 +35,7 @@ from amqproute.frontends.links import END, ERROR_MODE, Waiting, error_mode
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.suspended import Parked, Retention, Suspended, Taken, retention_of
 from amqproute.frontends.terminus import Found
-from amqproute.values import FLOOR, STREAM, Origin
+from amqproute.values import FLOOR, STORE, STREAM, Origin
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
@@ -347,8 +347,20 @@ class Attaching:
     def _origin(self, attach: spec.Attach) -> Origin:
         principal = self._frontend.principal
         is_peer = principal.kind == "peer"
-        origin = Origin(principal, is_peer, self._frontend.connection.remote_container_id or "")
-        stream = attach.properties.get(STREAM) if attach.properties and is_peer else None
+        facts = self._frontend.facts
+        origin = Origin(
+            principal,
+            is_peer,
+            self._frontend.connection.remote_container_id or "",
+            connection=facts.remote,
+            link=attach.name[:LONGEST_STREAM],
+            level=facts.level,
+        )
+        properties = attach.properties if is_peer else None
+        store = properties.get(STORE) if properties else None
+        if isinstance(store, str) and len(store) <= LONGEST_STREAM:
+            origin.store = store
+        stream = properties.get(STREAM) if properties else None
         if isinstance(stream, str) and 0 < len(stream) <= LONGEST_STREAM:
             origin.stream = self._shared.receipts.stream(
                 principal, stream, self._frontend.forget_stream

@@ -29,14 +29,22 @@ class Complaints:
         log: where to.
         seconds: the monotonic clock.
         who: the fields ``connection`` and ``principal`` of every line.
+        refused: told of messages that were refused: by the link's name, on which node, why, and
+            how many: the first at once, others together, from time to time.
     """
 
     def __init__(
-        self, log: Logger, seconds: Callable[[], float], who: Callable[[], dict[str, str]]
+        self,
+        log: Logger,
+        seconds: Callable[[], float],
+        who: Callable[[], dict[str, str]],
+        refused: Callable[[str, str, AmqpError, int], None] = lambda *_: None,
     ) -> None:
         self._log = log
         self._seconds = seconds
         self._who = who
+        self._refused = refused
+        self._untold: dict[tuple[str, str], tuple[str, AmqpError, int, float]] = {}
         self._count = 0
         self._until = 0.0
         self._refusals: dict[tuple[str, str], int] = {}
@@ -71,6 +79,13 @@ class Complaints:
         """Log the first refusal of a kind on a link; count the others."""
         key = (link.name, str(error.condition))
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
+        now = self._seconds()
+        _, _, untold, since = self._untold.get(key, ("", error, 0, 0.0))
+        if count == 1 or now >= since + COMPLAINT_SECONDS:
+            self._refused(link.name, node, error, untold + 1)
+            self._untold[key] = (node, error, 0, now)
+        else:
+            self._untold[key] = (node, error, untold + 1, since)
         if count == 1:
             self.add(
                 "{connection} ({principal}) message on link {link} to {node} refused: {error}",
@@ -83,6 +98,9 @@ class Complaints:
         """Say how many messages were refused on a link."""
         for key in [key for key in self._refusals if key[0] == link.name]:
             count = self._refusals.pop(key)
+            node, error, untold, _ = self._untold.pop(key)
+            if untold:
+                self._refused(link.name, node, error, untold)
             if count > 1:
                 self.add(
                     "{connection} ({principal}) link {link}: {count} messages refused with "

@@ -32,6 +32,8 @@ from amqproute.frontends.refusal import error_of
 from amqproute.frontends.resumption import OUTCOMES, Again, by_outcome, compare
 from amqproute.frontends.suspended import Parked, Retention, told
 from amqproute.interfaces import IConsumer
+from amqproute.journal.events import Taker
+from amqproute.journal.record import Kind
 from amqproute.values import TAG_OCTETS
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -66,6 +68,7 @@ class Outbound:
     Attributes:
         retention: how long what it holds outlives the link; None: it goes with it.
         is_volatile: the source keeps nothing on the disk: its settlements need no commit.
+        taker: who takes, for the journal.
     """
 
     __slots__ = (
@@ -92,6 +95,7 @@ class Outbound:
         "retention",
         "settled",
         "source",
+        "taker",
     )
 
     def __init__(
@@ -133,6 +137,15 @@ class Outbound:
         # Who knows one outcome only can be presumed to come to it: subscribers (S-06) and
         # consumers (S-23). Nothing is settled by that.
         self._presumed = self._agreed[0]() if len(self._agreed) == 1 else None
+        self.taker = Taker(
+            Kind.DELIVERED,
+            {
+                "peer": str(frontend.principal),
+                "connection": frontend.facts.remote,
+                "link": link.name,
+                "level": frontend.facts.level,
+            },
+        )
 
     def __repr__(self) -> str:
         return f"<Outbound {self.link.name!r} from {self.source.name} credit={self.link.credit}>"

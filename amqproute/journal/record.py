@@ -36,6 +36,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, Literal
 
 VERSION: Final = 1
@@ -351,25 +352,60 @@ def tail(
     Returns:
         The octets behind the hash, the final line feed not among them.
     """
-    text = _encode(
-        {
-            "v": VERSION,
-            "kind": kind,
-            "journal": journal,
-            "broker": broker,
-            "domain": domain,
-            "stream": stream,
-            "seq": seq,
-            "n": count,
-            "time": time_us,
-            "all": shared,
-            "each": columns,
-        }
+    return assemble(
+        kind,
+        journal,
+        broker,
+        domain,
+        stream,
+        seq,
+        count,
+        time_us,
+        encode(shared),
+        encode(columns),
     )
-    return text[1:].encode()
 
 
-_encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+def assemble(
+    kind: str,
+    journal: str,
+    broker: str,
+    domain: str,
+    stream: str,
+    seq: int,
+    count: int,
+    time_us: int,
+    shared: str,
+    columns: str,
+    carried: int | None = None,
+) -> bytes:
+    """Do what `tail` does, with ``all`` and ``each`` as JSON already.
+
+    Args:
+        kind: see there; so are those up to `time_us`.
+        journal: see there.
+        broker: see there.
+        domain: see there.
+        stream: see there.
+        seq: see there.
+        count: see there.
+        time_us: see there.
+        shared: the object ``all`` as JSON.
+        columns: the object ``each`` as JSON.
+        carried: the field ``o`` of the line: the number under which the store may have carried the
+            run in its outbox. It is the daemon's own, for what it does after a crash.
+    """
+    own = "" if carried is None else f',"o":{carried}'
+    return (
+        f'"v":{VERSION},"kind":"{kind}","journal":"{journal}","broker":{_quoted(broker)},'
+        f'"domain":{_quoted(domain)},"stream":"{stream}","seq":{seq},"n":{count},'
+        f'"time":{time_us}{own},"all":{shared},"each":{columns}}}'
+    ).encode()
+
+
+encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+"""Writes JSON as it stands in a line."""
+_quoted: Final = lru_cache(maxsize=64)(encode)
 
 
 def link(previous: str, line_tail: bytes) -> str:

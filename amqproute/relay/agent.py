@@ -15,10 +15,13 @@ from twisted.logger import Logger
 
 from amqproute.entry import Entry
 from amqproute.errors import AmqprouteError, ResolveError
+from amqproute.journal.events import SILENCE
+from amqproute.journal.events import Told as Noted
+from amqproute.journal.record import Kind
 from amqproute.relay import verdict
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.verdict import Action, PeerFailure, Scope, Verdict
-from amqproute.values import Candidate, NextHop, TransportSecurity
+from amqproute.values import RELAY_PREFIX, Candidate, NextHop, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection
 
 
@@ -28,6 +31,7 @@ class Told:
 
     Attributes:
         avoid: host and port from which the last connection was lost: tried last.
+        attempt: which attempt this is, from 1.
     """
 
     floor: Callable[[], int]
@@ -38,6 +42,7 @@ class Told:
     doubtful: Callable[[], Sequence[int]] = tuple
     cannot_resume: Callable[[], None] = lambda: None
     avoid: tuple[str, int] | None = None
+    attempt: int = 1
 
 
 class Places(NamedTuple):
@@ -82,6 +87,7 @@ class Agent:
         attempt_seconds: the longest one candidate may take to an attached link.
         origin: gives the name that peers know us to have proved; empty for none.
         decided: told what each look-up leads to; see `decision`.
+        journal: where each attempt is noted, an `IJournal`.
     """
 
     log = Logger()
@@ -99,6 +105,7 @@ class Agent:
         attempt_seconds: float,
         origin: Callable[[], str] = str,
         decided: Callable[[NextHop, Sequence[Candidate], ResolveError | None], None] | None = None,
+        journal: Any = SILENCE,
     ) -> None:
         self._resolver = resolver
         self._connector = connector
@@ -110,6 +117,7 @@ class Agent:
         self.attempt_seconds = attempt_seconds
         self._origin = origin
         self._decided = decided or (lambda *_: None)
+        self._journal = journal
 
     async def places(self, hop: NextHop) -> Places:
         """Return the places to try, in order, and how they were found.
@@ -141,24 +149,57 @@ class Agent:
             Unreachable: no candidate worked; every attempt is listed.
         """
         attempts: list[str] = []
+        began = self._clock.seconds()
         try:
             places = await self.places(hop)
         except AmqprouteError as error:
             attempts.extend(getattr(error, "attempts", ()))
-            raise Unreachable(verdict.for_failure(error), attempts) from error
+            last = verdict.for_failure(error)
+            self._note(hop, told, self._stage("resolve_us", began), last)
+            raise Unreachable(last, attempts) from error
+        resolved = self._stage("resolve_us", began)
         last = Verdict(Scope.DESTINATION, Action.DEFER, "dns.no-address", "no candidate")
         for candidate in _in_order(places.candidates, told.avoid):
             place = f"{candidate.host}:{candidate.port}"
+            began = self._clock.seconds()
             try:
-                return await self._attempt(hop, candidate, places.ttl, told)
+                session = await self._attempt(hop, candidate, places.ttl, told)
             except (AmqprouteError, PeerFailure) as error:
                 last = verdict.for_failure(error)
+                facts = {"host": place, **resolved, **self._stage("connect_us", began)}
+                self._note(hop, told, facts, last)
                 lines = getattr(error, "attempts", ()) or (f"{place}: {last.code}: {last.words}",)
                 attempts.extend(lines)
                 self.log.debug("{hop} {place}: {code}", hop=hop.key, place=place, code=last.code)
                 if last.scope is Scope.DESTINATION:
                     break
+            else:
+                facts = {"host": place, **resolved, **self._stage("connect_us", began)}
+                self._note(hop, told, {**facts, "level": session.level}, None)
+                return session
         raise Unreachable(last, attempts or places.attempts)
+
+    def _stage(self, name: str, began: float) -> dict[str, Any]:
+        return {name: max(0, round(1e6 * (self._clock.seconds() - began)))}
+
+    def _note(
+        self, hop: NextHop, told: Told, facts: dict[str, Any], failure: Verdict | None
+    ) -> None:
+        """Have an attempt in the journal."""
+        if not self._journal.is_kept:
+            return
+        facts |= {
+            "node": RELAY_PREFIX + hop.key,
+            "peer": f"peer:{hop.domain}",
+            "attempt": told.attempt,
+        }
+        if failure is not None:
+            facts |= {
+                "code": failure.code,
+                "condition": failure.condition,
+                "words": failure.words,
+            }
+        self._journal.note(Noted(Kind.ATTEMPT, self._journal.now_us(), facts))
 
     async def _attempt(
         self, hop: NextHop, candidate: Candidate, ttl: float | None, told: Told
@@ -200,6 +241,7 @@ class Agent:
                 ttl=ttl,
                 origin=self._origin(),
                 level=facts.level,
+                store=self._stream,
             )
             made.append(session)
             return engine, session

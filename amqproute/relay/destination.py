@@ -20,8 +20,11 @@ from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import NotFound
 from amqproute.interfaces import IConsumer
+from amqproute.journal.events import SILENCE, Taker, Told
+from amqproute.journal.record import Kind
 from amqproute.relay import reasons
-from amqproute.relay.agent import Agent, Told
+from amqproute.relay.agent import Agent
+from amqproute.relay.agent import Told as Ears
 from amqproute.relay.attempt import Attempt
 from amqproute.relay.backoff import BackOff
 from amqproute.relay.ledger import Ledger
@@ -66,8 +69,10 @@ class Destination:
         terms: see `RelayTerms`.
         starts: the line of those who are about to connect.
         idle: called when it has had nothing to do for a while.
+        journal: where attempts and deferrals are noted, an `IJournal`.
 
     Attributes:
+        taker: the peer, for the journal.
         held: why nothing is sent; None if it is. The holds themselves are in `holds`.
     """
 
@@ -85,8 +90,11 @@ class Destination:
         terms: RelayTerms,
         starts: Starts,
         idle: Callable[[Destination], None],
+        journal: Any = SILENCE,
     ) -> None:
         self.hop = hop
+        self.taker = Taker(Kind.RELAYED, {"peer": f"peer:{hop.domain}"})
+        self._journal = journal
         self.queue = queue
         self.state = State.IDLE
         self.last_success_ms = 0
@@ -94,7 +102,9 @@ class Destination:
         self.held: str | None = None
         self.backoff = BackOff(hop.key, begin, now_ms, random, terms)
         self.window = self.backoff.window
-        self.ledger = Ledger(hop.key, queue, self, begin, random, terms, clock.seconds)
+        self.ledger = Ledger(
+            hop.key, queue, self, begin, random, terms, clock.seconds, now_ms, journal
+        )
         self.tally = self.ledger.tally
         self._agent = agent
         self._clock = clock
@@ -243,8 +253,8 @@ class Destination:
         self._is_urgent = False
         return True
 
-    def _told(self) -> Told:
-        return Told(
+    def _told(self) -> Ears:
+        return Ears(
             self.ledger.floor,
             self._ended,
             self._outcome,
@@ -253,6 +263,7 @@ class Destination:
             lambda: self._doubtful,
             self._cannot_resume,
             self._avoid,
+            self.failures + 1,
         )
 
     def _cannot_resume(self) -> None:
@@ -283,6 +294,17 @@ class Destination:
                 before=self.remote_id,
             )
         self.remote_id = session.remote_id
+        candidate = session.candidate
+        self.taker = Taker(
+            Kind.RELAYED,
+            {
+                "peer": f"peer:{self.hop.domain}",
+                "connection": session.remote_id,
+                "link": None if session.link is None else session.link.name,
+                "level": session.level,
+                "host": None if candidate is None else f"{candidate.host}:{candidate.port}",
+            },
+        )
         self.tally.connections += 1
         self.last_success_ms = self._now_ms()
         if self.failures:
@@ -334,6 +356,22 @@ class Destination:
             delay = self.backoff.failed(verdict, concerned, self.queue.depth)
             self._set_limits()
             self._wait(delay)
+            self._note_wait(verdict, delay)
+
+    def _note_wait(self, verdict: Verdict, delay: float) -> None:
+        """Have it in the journal that everything here waits."""
+        if self._journal.is_kept:
+            facts = {
+                "node": self.queue.name,
+                "peer": f"peer:{self.hop.domain}",
+                "code": verdict.code,
+                "condition": verdict.condition,
+                "words": verdict.words,
+                "attempt": self.failures,
+                "count": self.queue.depth,
+                "until": 1000 * (self._now_ms() + int(1000 * delay)),
+            }
+            self._journal.note(Told(Kind.DEFERRED, self._journal.now_us(), facts))
 
     def _wait(self, delay: float) -> None:
         self.state = State.WAITING

@@ -23,7 +23,8 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.queue import MOST_COUNTED, Queue
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
-from amqproute.interfaces import IConsumer
+from amqproute.journal.events import SILENCE, Told
+from amqproute.journal.record import Kind
 from amqproute.relay import reasons
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.removals import Removals
@@ -51,6 +52,8 @@ class Ledger:
         random: numbers from 0 to 1.
         terms: see `RelayTerms`.
         seconds: the clock, so that the log is not told too often.
+        now_ms: the wall clock.
+        journal: where it is noted what was given back, an `IJournal`.
 
     Attributes:
         session: the open session, if there is one.
@@ -65,11 +68,13 @@ class Ledger:
         self,
         key: str,
         queue: Queue,
-        consumer: IConsumer,
+        consumer: Any,
         begin: Callable[[], Batch],
         random: Callable[[], float],
         terms: RelayTerms,
         seconds: Callable[[], float],
+        now_ms: Callable[[], int] = int,
+        journal: Any = SILENCE,
     ) -> None:
         self.session: PeerSession | None = None
         self.suspects = Suspects()
@@ -84,6 +89,8 @@ class Ledger:
         self._batch: Batch | None = None
         self._removals = Removals()
         self._seconds = seconds
+        self._now_ms = now_ms
+        self._journal = journal
         self._rejected = 0
         self._quiet_until = 0.0
         self._retries: dict[int, int] = {}
@@ -157,12 +164,29 @@ class Ledger:
         if len(self._retries) > 4 * self._terms.window:
             self._retries.clear()  # of entries that have expired meanwhile, most of them
         schedule = self._terms.schedule
+        until = []
+        now_ms = self._now_ms()
         for entry in entries:
             tries = self._retries[entry.id] = self._retries.get(entry.id, 0) + 1
             delay = schedule.delay(tries, self._random())
             if verdict.retry_after:
                 delay = schedule.asked(verdict.retry_after, self._random())
+            until.append(1000 * (now_ms + int(1000 * delay)))
             self._queue.defer([entry], delay)
+        if self._journal.is_kept:
+            facts = {
+                "node": self._queue.name,
+                "peer": self._consumer.taker.facts["peer"],
+                "code": verdict.code,
+                "condition": verdict.condition,
+                "words": verdict.words,
+            }
+            columns = {
+                "entry": [entry.id for entry in entries],
+                "attempt": [entry.tries for entry in entries],
+                "until": until,
+            }
+            self._journal.note(Told(Kind.DEFERRED, self._journal.now_us(), facts, columns))
 
     def tries(self, entry: Entry) -> int:
         """Return how often a message was sent and came back, as far as that is remembered."""

@@ -26,6 +26,7 @@ from amqproute.values import (
     FLOOR,
     PATH_CAPABILITY,
     SECURITY_LEVELS,
+    STORE,
     STREAM,
     TAG_OCTETS,
     TRANSFER_CAPABILITY,
@@ -83,6 +84,7 @@ class PeerSession:
         ttl: the seconds for which the DNS holds it for the right place; None for ever.
         origin: our own name, as the peer knows it proved; empty for none.
         level: what the connection has reached, one of `values.SECURITY_LEVELS`.
+        store: what our journal calls the store that numbers our entries.
     """
 
     log = Logger()
@@ -108,6 +110,7 @@ class PeerSession:
         ttl: float | None = None,
         origin: str = "",
         level: str = "none",
+        store: str = "",
     ) -> None:
         self.connection = connection
         self.hop = hop
@@ -121,6 +124,7 @@ class PeerSession:
         self.level = level
         self._prefix = prefix_maker(own_id, origin, self._check_path)
         self._stream = stream
+        self._store = store
         self._floor = floor
         self._now_ms = now_ms
         self._attached = attached
@@ -298,7 +302,7 @@ class PeerSession:
         if self.keeps_receipts:
             # The first link is at work: what is in flight there may come again.
             floor = min([self._floor(), *filter(None, [self.lowest_in_flight])])
-            properties = {STREAM: self._stream, FLOOR: floor}
+            properties = {STREAM: self._stream, STORE: self._store, FLOOR: floor}
         assert isinstance(first.target, spec.Target)
         return self.connection.begin().attach(
             f"{first.name}/large",
@@ -460,7 +464,7 @@ class PeerSession:
         target = spec.Target(address=address)
         unsettled: Mapping[bytes, Any] | None = None
         if self.keeps_receipts:
-            properties = {STREAM: self._stream, FLOOR: self._floor()}
+            properties = {STREAM: self._stream, STORE: self._store, FLOOR: self._floor()}
         else:
             # Whoever keeps no receipts may keep what is unsettled, for a while.
             target.expiry_policy = spec.EXPIRE_CONNECTION_CLOSE

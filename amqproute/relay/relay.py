@@ -205,6 +205,7 @@ class Relay:
                 self._terms,
                 self._starts,
                 self._went_idle,
+                self._broker.journal,
             )
             for name in (hop.domain, *hop.names):
                 self._by_name.setdefault(name, set()).add(hop.key)

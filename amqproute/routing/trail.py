@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from amqproute.errors import NotAllowed
-from amqproute.wire.amqp10.types import Symbol
+from amqproute.values import TRACE
 
-TRACE = Symbol("x-opt-amqproute-trace")
+__all__ = ["TRACE", "check", "extended", "shortened", "trace_of"]
+
 MOST_QUOTED: Final = 8
 """Names of a trace that are repeated in words and reports: few enough for a refusal's words."""
 LONGEST_NAME: Final = 100

@@ -51,6 +51,7 @@ Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -66,6 +67,8 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.errors import AmqpError
 from amqproute.interfaces import ITarget
+from amqproute.journal.events import Told
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.services.aliases import Aliases
 from amqproute.services.commands import (
@@ -124,6 +127,42 @@ MAX_ROWS: Final = 1000
 
 _CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE", "MOVE", "COPY")
 _KINDS: Final = ("queue", "topic", "link", "alias")
+
+
+READS: Final = frozenset(
+    {
+        "QUERY",
+        "READ",
+        "GET-TYPES",
+        "GET-OPERATIONS",
+        "GET-ATTRIBUTES",
+        "GET-MGMT-NODES",
+        "LIST-MESSAGES",
+        "WHY",
+    }
+)
+"""Operations that change nothing."""
+LONGEST_DETAIL: Final = 1024
+
+
+def _deed(request: Request, reply: Reply, now_us: int) -> Told:
+    """Return what the journal says about a request."""
+    asked: dict[str, Any] = {
+        key: value for key, value in request.properties.items() if key != "operation"
+    }
+    if request.body:
+        asked["attributes"] = request.body
+    if request.batch is not None:
+        asked["commands"] = request.batch
+    asked["answer"] = reply.description
+    facts = {
+        "operator": str(request.principal),
+        "action": request.operation or "BATCH",
+        "node": str(request.properties.get("name", "")) or None,
+        "code": str(reply.status),
+        "detail": json.dumps(asked, default=str)[:LONGEST_DETAIL],
+    }
+    return Told(Kind.OPERATOR, now_us, facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +266,7 @@ class ManagementService:
         changes = Changes(str(origin.principal), batch.now_ms)
         reply = self.answer(request, changes)
         if isinstance(reply, Deferred):
+            reply.addCallback(self._noted, request)
             reply.addErrback(self._broken, request.operation)
             reply.addCallback(self._follow, reply_to)
             reply.addErrback(self._not_told, request.operation)
@@ -239,6 +279,15 @@ class ManagementService:
             changes.leave(batch)  # nothing is done of which nobody is told
             raise
         changes.put(batch)
+        self._noted(reply, request)
+
+    def _noted(self, reply: Reply, request: Request) -> Reply:
+        """Have it in the journal if somebody has changed something, or tried to."""
+        journal = self._broker.journal
+        is_dry = request.body.get("dry-run") is True
+        if journal.is_kept and request.operation not in READS and not is_dry:
+            journal.note(_deed(request, reply, journal.now_us()))
+        return reply
 
     def _follow(self, reply: Reply, reply_to: ReplyTo) -> Deferred[None]:
         batch = self._broker.begin()

@@ -30,6 +30,7 @@ from amqproute.broker.walk import START, Place
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreError
 from amqproute.filters.selector import Selector, compile_selector
+from amqproute.journal.record import Kind
 from amqproute.services.changes import Changes, Result
 from amqproute.services.commands import BAD_REQUEST, CONFLICT, NOT_FOUND, OK, Command, Refused
 from amqproute.services.options import switch
@@ -223,7 +224,13 @@ class _Job:
         is_full = False
         for entry in wanted:
             account = None if entry.charge is None or not self.moves else entry.charge[0]
-            origin = Origin(ANONYMOUS_PRINCIPAL, container_id=entry.origin or "", account=account)
+            origin = Origin(
+                ANONYMOUS_PRINCIPAL,
+                container_id=entry.origin or "",
+                account=account,
+                event=Kind.ROUTED,
+                parent=entry.id,
+            )
             try:
                 target.put(leaving(entry, batch.now_ms), batch, origin)
             except AmqpError as error:

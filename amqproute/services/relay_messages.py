@@ -54,6 +54,7 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.walk import START, Place
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, StoreError
+from amqproute.journal.record import Kind
 from amqproute.routing.table import Router
 from amqproute.services.commands import FORBIDDEN
 from amqproute.services.management import (
@@ -441,7 +442,11 @@ class RelayMessages:
                 batch.now_ms = entry.arrived_ms
                 account = None if entry.charge is None else entry.charge[0]
                 origin = Origin(
-                    ANONYMOUS_PRINCIPAL, container_id=entry.origin or "", account=account
+                    ANONYMOUS_PRINCIPAL,
+                    container_id=entry.origin or "",
+                    account=account,
+                    event=Kind.ROUTED,
+                    parent=entry.id,
                 )
                 target.put(entry.message, batch, origin)
         except AmqpError as error:

@@ -57,7 +57,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
 
@@ -99,7 +99,7 @@ NEVER: Final = "never"
 WORDS: Final = frozenset((FAILURE, DELAY, RELAYED, DELIVERED, RETURN, NEVER))
 NOTHING: Final[frozenset[str]] = frozenset()
 
-UNREPORTED: Final = Sender(ANONYMOUS_PRINCIPAL)
+UNREPORTED: Final = Sender(ANONYMOUS_PRINCIPAL, event="reported")
 LONGEST_TEXT: Final = 1000
 MOST_ATTEMPTS: Final = 32
 """Hosts listed in one report."""
@@ -307,7 +307,7 @@ class Reporter:
         )
         setattr(self.tally, kind, getattr(self.tally, kind) + 1)
         try:
-            self._place(address).put(report, batch, UNREPORTED)
+            self._place(address).put(report, batch, replace(UNREPORTED, parent=entry.id))
         except AmqpError as error:
             return self._bury(report, address, error, queue, batch)
         return True

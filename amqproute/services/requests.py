@@ -27,7 +27,7 @@ from amqproute.services.commands import (
 )
 from amqproute.services.inventory import Result
 from amqproute.services.overview import Row
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
+from amqproute.values import ANSWERING, Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Int
 
@@ -137,7 +137,7 @@ class ReplyTo:
             AmqpError: the node does not take it.
         """
         encoded = _encode_reply(reply, self.address, self.correlation)
-        self.target.put(encoded, batch, Origin(ANONYMOUS_PRINCIPAL))
+        self.target.put(encoded, batch, ANSWERING)
 
 
 def accept(

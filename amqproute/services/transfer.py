@@ -231,6 +231,7 @@ class TransferService:
             return
         if stream.seen(entry_id):
             self.tally.duplicates += 1
+            batch.repeated(target.name, message, origin)
             return
         if entry_id in stream.pending:
             # It came by another connection and is not safe yet: nobody may be told so.

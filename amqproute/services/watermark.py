@@ -34,7 +34,15 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
-from amqproute.broker.floodgate import DISK, MAX_BYTES, MEMORY, STORE, Floodgate, HeldMemory
+from amqproute.broker.floodgate import (
+    DISK,
+    JOURNAL,
+    MAX_BYTES,
+    MEMORY,
+    STORE,
+    Floodgate,
+    HeldMemory,
+)
 from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
@@ -312,6 +320,7 @@ class Watermarks:
         facts += [
             (MEMORY, memory.used_bytes, memory.limit_bytes, memory.low_bytes),
             (STORE, None, 0, 0),
+            (JOURNAL, None, 0, 0),
         ]
         for name, level, limit, reopens_at in facts:
             row: dict[str, Any] = {

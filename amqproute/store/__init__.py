@@ -48,6 +48,11 @@ database while commits go on; the writer itself copies only the small remainder,
 begins anew (`checkpoint`). A longer log (``checkpoint_bytes``) saves writes, since a page that
 changed a hundred times is copied once, and makes the start after a crash longer.
 
+**The outbox.** A journal of commits (`amqproute.journal`) is told of each by the writer's thread,
+in their order, and has the events of those that end entries written with them, in one row: after a
+crash it finds there what its own disk had not got yet. The row costs a page of the log; a lone
+arrival, which ends nothing, stays one statement. On a full disk nothing is carried.
+
 **Receipts.** What a peer's stream has delivered is remembered as one row for each call: a run of
 ids, with the gaps as JSON. They are forgotten by id once the peer has said it will not send those
 again, by stream, and by time for peers that never come back.

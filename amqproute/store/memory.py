@@ -13,7 +13,15 @@ from zope.interface import implementer
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IBody, IDraft, IStore
 from amqproute.store.records import QueueNumbers, Recovery, Room, StoredEntry
-from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Shared, Stage, Transaction, merge
+from amqproute.store.transaction import (
+    NEVER,
+    SHARED_WIDTH,
+    WIDTH,
+    Shared,
+    Stage,
+    Transaction,
+    merge,
+)
 
 
 class Clock(Protocol):
@@ -141,10 +149,12 @@ class MemoryStore:
 
     Args:
         reactor: for the next turn.
+        outbox: told of what is committed, an `IOutbox`; None for nobody.
     """
 
-    def __init__(self, reactor: Clock) -> None:
+    def __init__(self, reactor: Clock, outbox: Any = None) -> None:
         self._reactor = reactor
+        self._outbox = outbox
         self._numbers = QueueNumbers()
         self._queues: dict[int, _Queue] = {}
         self._where: dict[int, _Queue] = {}
@@ -200,6 +210,14 @@ class MemoryStore:
     ) -> Deferred[list[StoredEntry]]:
         """See `IStore.expired`."""
         return self._submit(lambda: self._expired(queue, now_ms, after_id, limit))
+
+    def names(self) -> list[str]:
+        """See `IStore.names`."""
+        return list(self._numbers)
+
+    def ids(self, queue: str, after_id: int, limit: int) -> Deferred[Sequence[int]]:
+        """See `IStore.ids`."""
+        return self._submit(lambda: [each.id for each in self._load(queue, after_id, limit, NEVER)])
 
     def room(self) -> Deferred[Room]:
         """See `IStore.room`: as if there were no end of it."""
@@ -264,6 +282,8 @@ class MemoryStore:
             if payload is not None and not payload.holders:
                 del self._payloads[payload_id]
         self._transactions += 1
+        if self._outbox is not None and transaction.events:
+            self._outbox.committed(transaction.events, False)
 
     def _check(self, stage: Stage) -> None:
         self._check_new(stage.rows[::WIDTH])

@@ -24,6 +24,8 @@ The tables:
 * ``receipt``: one row per batch of received ids; ``steps`` is a JSON list of the gaps, empty
   for a run without gaps. It has no rowid and no index, so that a commit with receipts changes one
   page for them and not three; finding them by age, which is rare, reads all.
+* ``outbox``: what somebody else is to be told of commits and may not have on its own disk yet
+  (`amqproute.interfaces.IOutbox`), a row for a commit; the numbers are theirs.
 * ``note``: small facts. ``meta``: the upper bound of ids given out so far.
 """
 
@@ -87,6 +89,7 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE payload ADD COLUMN body_length INTEGER",
         "CREATE INDEX payload_segment ON payload (segment) WHERE segment IS NOT NULL",
     ),
+    ("CREATE TABLE outbox (number INTEGER PRIMARY KEY, octets BLOB NOT NULL)",),
 )
 """Step n leads from version n to version n + 1."""
 

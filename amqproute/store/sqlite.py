@@ -26,6 +26,7 @@ from amqproute.store.mark import Mark, State
 from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, Room, StoredEntry
 from amqproute.store.statements import (
     EXPIRED,
+    IDS,
     LOAD,
     purge_transient,
     read_page,
@@ -64,6 +65,7 @@ class SqliteStore:
         segment_bytes: where such a file is full.
         ballast_bytes: room set aside for a full disk, see `amqproute.store.ballast`; 0 for none.
         connect: makes a connection; tests put a faulty one here.
+        outbox: told of what is committed, an `IOutbox`; None for nobody.
         on_full: told, in the reactor's thread, when the disk is so full that the database may not
             grow any more, until `room` finds plenty.
         on_death: told, in the reactor's thread, when the writer's thread died.
@@ -86,6 +88,7 @@ class SqliteStore:
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
         on_full: Callable[[StoreError], object] | None = None,
+        outbox: Any = None,
     ) -> None:
         self.path = os.path.abspath(path)
         self._page_size = page_size
@@ -113,6 +116,7 @@ class SqliteStore:
             swept=self._bodies.swept,
             on_death=on_death,
             on_full=on_full,
+            outbox=outbox,
         )
         self._started = False
         self._closed: Deferred[None] | None = None
@@ -185,6 +189,19 @@ class SqliteStore:
     ) -> Deferred[list[StoredEntry]]:
         """See `IStore.expired`."""
         return self._read(EXPIRED, (self._numbers.get(queue, 0), now_ms, after_id, limit))
+
+    def names(self) -> list[str]:
+        """See `IStore.names`."""
+        return list(self._numbers)
+
+    def ids(self, queue: str, after_id: int, limit: int) -> Deferred[Sequence[int]]:
+        """See `IStore.ids`."""
+        if not self._reserved:
+            raise LocalProtocolError("the store is not open")
+        found: Deferred[Sequence[int]] = Deferred()
+        parameters = (self._numbers.get(queue, 0), after_id, limit)
+        self._writer.submit(Call(partial(self._ids, parameters), found))
+        return found
 
     def room(self) -> Deferred[Room]:
         """See `IStore.room`."""
@@ -357,6 +374,9 @@ class SqliteStore:
         recovery.received = {stream: sorted(ids) for stream, ids in received.items()}
         for kind, key, value in connection.execute("SELECT kind, key, value FROM note"):
             recovery.notes.setdefault(kind, {})[key] = value
+        recovery.outbox = list(
+            connection.execute("SELECT number, octets FROM outbox ORDER BY number")
+        )
         return recovery
 
     def _close(self, next_id: int) -> None:
@@ -428,6 +448,10 @@ class SqliteStore:
     def _page(self, statement: str, parameters: tuple[Any, ...]) -> list[StoredEntry]:
         assert self._writer.connection is not None
         return read_page(self._writer.connection, statement, parameters, self._files)
+
+    def _ids(self, parameters: tuple[int, int, int]) -> list[int]:
+        assert self._writer.connection is not None
+        return [entry_id for (entry_id,) in self._writer.connection.execute(IDS, parameters)]
 
     def _make_file(self) -> None:
         try:

@@ -359,6 +359,13 @@ def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> No
             connection.execute("DELETE FROM note WHERE kind = ? AND key = ?", key)
 
 
+def write_outbox(connection: sqlite3.Connection, carried: tuple[int, bytes, int]) -> None:
+    """Write a row of the outbox, and delete those that are not needed any more."""
+    number, octets, done = carried
+    connection.execute("DELETE FROM outbox WHERE number <= ?", (done,))
+    connection.execute("INSERT INTO outbox (number, octets) VALUES (?, ?)", (number, octets))
+
+
 def _receipt_row(stream: str, receipt: Receipt) -> tuple[Any, ...]:
     steps = json.dumps(receipt.steps, separators=(",", ":")) if receipt.steps else ""
     return (stream, receipt.low, receipt.high, receipt.at_ms, steps)
@@ -398,6 +405,9 @@ LOAD: Final = _PAGE.format(
     chosen="SELECT id FROM (SELECT id, sum(size) OVER (ORDER BY id) - size AS before FROM"
     " (SELECT id, size FROM entry INDEXED BY entry_queue WHERE queue = ? AND id > ?"
     " ORDER BY id LIMIT ?)) WHERE before < ?"
+)
+IDS: Final = (
+    "SELECT id FROM entry INDEXED BY entry_queue WHERE queue = ? AND id > ? ORDER BY id LIMIT ?"
 )
 EXPIRED: Final = _PAGE.format(
     chosen="SELECT id FROM entry INDEXED BY entry_expires WHERE queue = ? AND expires > 0"

@@ -256,6 +256,7 @@ class Transaction:
         "_rows",
         "bodies",
         "deferred",
+        "events",
         "facts",
         "is_patient",
         "stages",
@@ -276,6 +277,7 @@ class Transaction:
         # New ids are never touched by anything earlier, so rows may always join stage one.
         self._rows = first.rows
         self.facts: list[Facts] = []
+        self.events: list[Any] = []
         self.deferred: Deferred[None] = Deferred()
         self.is_patient = False
 
@@ -468,6 +470,12 @@ class Transaction:
         later = Facts()
         later.notes[kind, key] = value
         self._add(later)
+
+    def record(self, event: Any) -> None:
+        """Have an event told to the store's outbox when this is committed; not if it fails."""
+        if self._hand_over is None:
+            raise _too_late()
+        self.events.append(event)
 
     def commit(self, patient: bool = False) -> Deferred[None]:
         """Hand everything over.

@@ -22,7 +22,15 @@ from amqproute.store.ballast import Ballast
 from amqproute.store.checkpoint import Settled, Wal
 from amqproute.store.files import Files
 from amqproute.store.records import QueueNumbers
-from amqproute.store.statements import GRAIN, INSERT, NAME, tidy, write_facts, write_stages
+from amqproute.store.statements import (
+    GRAIN,
+    INSERT,
+    NAME,
+    tidy,
+    write_facts,
+    write_outbox,
+    write_stages,
+)
 from amqproute.store.transaction import WIDTH, Transaction, merge
 
 log = Logger()
@@ -109,6 +117,7 @@ class Writer:
         swept: Callable[[Sequence[int]], object],
         on_death: Callable[[StoreError], None] | None,
         on_full: Callable[[StoreError], object] | None = None,
+        outbox: Any = None,
     ) -> None:
         self.path = path
         self.figures = Figures()
@@ -123,6 +132,8 @@ class Writer:
         self._clock_ms = clock_ms
         self._on_death = on_death
         self._on_full = on_full
+        self._outbox = outbox
+        self._is_carrying = False
         self.is_frozen = False
         self._failing = False
         self._refusal: StoreError | None = None
@@ -338,7 +349,11 @@ class Writer:
             self._commit(group)
         except Exception as error:
             self._roll_back()
-            if len(group) == 1 and not self._may_give_way(group[0], error):
+            if (
+                len(group) == 1
+                and not self._is_carrying
+                and not self._may_give_way(group[0], error)
+            ):
                 self._failed(group, error)
             else:
                 self._isolate(list(group))
@@ -363,13 +378,18 @@ class Writer:
         assert connection is not None
         stages, facts = merge(group)
         names = list(self._numbers.unsaved.items())
-        if not (names or facts or any(stage.is_busy() for stage in stages)):
+        events = self._events(group)
+        carried = self._outbox.carry(events) if events and not self.is_frozen else None
+        self._is_carrying = carried is not None
+        if not (carried or names or facts or any(stage.is_busy() for stage in stages)):
+            self._tell(events, False)
             return  # nothing but empty transactions: no write, no fsync
-        if not (names or facts) and len(stages) == 1 and stages[0].only_begins():
+        if not (carried or names or facts) and len(stages) == 1 and stages[0].only_begins():
             rows = stages[0].rows
             if len(rows) <= GRAIN * WIDTH:  # one statement, which is a transaction of its own
                 INSERT.run(connection, rows)
                 self.figures.entries += stages[0].born()
+                self._tell(events, False)
                 return
         connection.execute("BEGIN")
         if names:
@@ -377,13 +397,26 @@ class Writer:
         write_stages(connection, stages, self._files)
         for fact in facts:
             write_facts(connection, fact, self._clock_ms())
+        if carried:
+            write_outbox(connection, carried)
         self._files.look(connection)
         connection.execute("COMMIT")
         self._files.committed()
+        self._tell(events, bool(carried))
         for number, _ in names:
             self._numbers.unsaved.pop(number, None)
         for stage in stages:
             self.figures.entries += stage.born() + len(stage.dequeued)
+
+    def _events(self, group: Sequence[Transaction]) -> list[Any]:
+        """What the outbox is to be told of these transactions."""
+        if self._outbox is None:
+            return []
+        return [event for one in group for event in one.events]
+
+    def _tell(self, events: Sequence[Any], is_carried: bool) -> None:
+        if events:
+            self._outbox.committed(events, is_carried)
 
     def _isolate(self, group: list[Transaction], refusal: StoreError | None = None) -> None:
         """Write a group that failed with a savepoint around each transaction.
@@ -520,6 +553,10 @@ class Writer:
         self._files.look(connection)
         connection.execute("COMMIT")
         self._files.committed()
+        # Nothing is carried: what makes room on a full disk must not need any for this.
+        self._tell(
+            self._events([one for index, one in enumerate(group) if index not in bad]), False
+        )
         return None
 
     def _tidy(self) -> None:

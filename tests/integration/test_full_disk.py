@@ -109,6 +109,7 @@ class FullDiskTests(SynchronousTestCase):
                 "nodes": [{"name": "q"}, {"name": "p"}],
                 "state-directory": str(self.disk / "state"),
                 "store": store,
+                "journal": {"on-full": "count"},  # it is the store that is looked at
             },
         )
         self.addCleanup(daemon.kill)

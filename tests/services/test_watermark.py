@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.floodgate import DISK, MAX_BYTES, MEMORY, STORE, HeldMemory
+from amqproute.broker.floodgate import DISK, JOURNAL, MAX_BYTES, MEMORY, STORE, HeldMemory
 from amqproute.errors import StoreError
 from amqproute.services.watermark import OUTGOING, DiskTerms, Watermarks, octets
 from amqproute.store.records import Room
@@ -153,7 +153,7 @@ class WatermarkTests(SynchronousTestCase):
         """Operators see level, limit and state of each."""
         self.see(GIB - 1)
         rows = {row["name"]: row for row in self.marks.rows()}
-        self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE, OUTGOING])
+        self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE, JOURNAL, OUTGOING])
         self.assertEqual(rows[DISK]["state"], "closed")
         self.assertEqual((rows[DISK]["level"], rows[DISK]["limit"]), (GIB - 1, GIB))
         self.assertIn("store.min-free", rows[DISK]["reason"])

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of a house: put together, told of starts and stops, and compared with the store."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
+from amqproute.broker.broker import Broker
+from amqproute.broker.floodgate import JOURNAL
+from amqproute.broker.levels import queue_of_key
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
+from amqproute.broker.newest import LAST_PREFIX
+from amqproute.broker.queue import Queue
+from amqproute.config.parameters import Config
+from amqproute.entry import TRANSIENT, Entry
+from amqproute.journal.events import SILENCE, Arrivals, Told
+from amqproute.journal.record import Kind
+from amqproute.journal.recovery import Begun
+from amqproute.journal.segments import Names
+from amqproute.journal.writer import Journal, JournalTerms
+from amqproute.message import Message
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+
+log = Logger()
+
+DIRECTORY: Final = "journal"
+FOUND: Final = Origin(ANONYMOUS_PRINCIPAL, event=Kind.RECOVERY)
+"""Where entries come from that the store has and the journal does not know."""
+MOST_READ: Final = 100_000
+"""So many of one queue are looked at with their bodies; of more their ids have to do."""
+PAGE: Final = 5_000
+STOPPED: Final = {"code": "broker.stopped", "words": "it was not durable, and the broker stops"}
+
+
+def now_us() -> int:
+    """Return the wall clock, microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+def terms_of(config: Config) -> JournalTerms:
+    """Return what a configuration says about the journal."""
+    journal = config.journal
+    return JournalTerms(
+        segment_bytes=journal.segment_bytes,
+        segment_seconds=journal.segment_seconds,
+        keep_seconds=journal.keep or 0.0,
+        max_bytes=journal.max_bytes or 0,
+        stops=journal.on_full == "stop",
+    )
+
+
+class Journaling:
+    """What a house has to do with its journal, if it has one.
+
+    Args:
+        config: what to be.
+        reactor: where to live.
+        gate: returns the gate that is closed while the journal cannot be written.
+
+    Attributes:
+        journal: the `IJournal`.
+        outbox: for the store; None without a journal.
+    """
+
+    def __init__(self, config: Config, reactor: Any, gate: Callable[[], Any]) -> None:
+        self.kept: Journal | None = None
+        self._reactor = reactor
+        self._seconds = config.journal.stock_seconds
+        self._call: Any = None
+        self._is_begun = False
+        if config.journal.enabled:
+            self.kept = Journal(
+                config.state_directory / DIRECTORY,
+                reactor,
+                terms_of(config),
+                domain=config.domains[0] if config.domains else "",
+                now_us=now_us,
+                troubled=lambda words: gate().close(JOURNAL, words),
+                well=lambda: gate().open(JOURNAL),
+            )
+        self.journal: Any = self.kept or SILENCE
+        self.outbox = None if self.kept is None else self.kept.outbox
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def begin(self, recovery: Any, store: Any, container_id: str, stream: str) -> None:
+        """Open the journal, and have in it what the store holds and it does not know.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        journal = self.kept
+        if journal is None:
+            return
+        names = Names("", container_id, journal.domain, stream)
+        opened = await journal.open(names, recovery.outbox)
+        self._is_begun = True
+        if opened.restored:
+            log.info("{count} records of the journal were in the store only", count=opened.restored)
+        self._note(Kind.START, words=None)
+        known = opened.begun
+        count = 0
+        for key, summary in recovery.queues.items():
+            if summary.last_id > known.above and _is_of_node(key):
+                count += await self._compare(store, key, summary, known)
+        self._note(Kind.RECOVERY, count=count)
+        if count:
+            log.info("{count} messages in the store were not in the journal: noted", count=count)
+
+    async def _compare(self, store: Any, key: str, summary: Any, known: Begun) -> int:
+        """Note the entries of a line that the journal does not know."""
+        count = 0
+        after = max(known.above, summary.first_id - 1)
+        while True:
+            if not known.ids and summary.count > MOST_READ:
+                ids = await store.ids(key, after, PAGE)
+                if ids:
+                    facts = {"node": queue_of_key(key), "durable": True}
+                    told = Told(Kind.RECOVERY, now_us(), facts, {"entry": ids})
+                    self.journal.note(told)
+                    count += len(ids)
+                    after = ids[-1]
+            else:
+                ids = rows = await store.load(key, after, LOAD_MESSAGES, LOAD_BYTES)
+                missing = [row for row in rows if row.id not in known.ids]
+                if missing:
+                    self.journal.note(_found(queue_of_key(key), missing, self.journal.domain))
+                    count += len(missing)
+                if rows:
+                    after = rows[-1].id
+            if not ids:
+                return count
+
+    def watch(self, store: Any, broker: Broker) -> None:
+        """Take stock from time to time."""
+        if self.kept is not None:
+            self._call = self._reactor.callLater(self._seconds, self._look, store, broker)
+
+    def _look(self, store: Any, broker: Broker) -> None:
+        self.watch(store, broker)
+        taken = Deferred.fromCoroutine(self.take_stock(store, broker))
+        taken.addErrback(lambda failure: log.failure("taking stock failed", failure))
+
+    async def take_stock(self, store: Any, broker: Broker | None) -> None:
+        """Note which entries are there: those in the store, and those in memory of a broker."""
+        if self.kept is None:
+            return
+        for key in store.names():
+            if not _is_of_node(key):
+                continue
+            after = 0
+            while ids := await store.ids(key, after, PAGE):
+                after = ids[-1]
+                self._note(Kind.STOCK, node=queue_of_key(key), ranges=ranges(ids), count=len(ids))
+        for queue in () if broker is None else queues_of(broker):
+            unstored = [entry.id for entry in queue.in_memory() if not entry.stored]
+            for start in range(0, len(unstored), PAGE):
+                part = sorted(unstored[start : start + PAGE])
+                self._note(Kind.STOCK, node=queue.name, ranges=ranges(part), count=len(part))
+        self._note(Kind.STOCK, count=0)
+
+    def let_go(self, broker: Broker) -> None:
+        """Note what ends with the process, since it stands in memory only."""
+        if self.kept is None:
+            return
+        for queue in queues_of(broker):
+            ids = [entry.id for entry in queue.in_memory() if not entry.stored]
+            if ids:
+                facts = {"node": queue.name, **STOPPED}
+                self.journal.note(Told(Kind.DELETED, now_us(), facts, {"entry": ids}))
+
+    def stop_watching(self) -> None:
+        """Take stock no more."""
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+
+    async def end(self, is_orderly: bool) -> None:
+        """Write what there is, and close the journal: the store is closed already."""
+        self.stop_watching()
+        if self.kept is not None and self._is_begun:
+            if is_orderly:
+                self._note(Kind.STOP)
+            await self.kept.close()
+
+    # -- what else is told -----------------------------------------------------------------------
+
+    def configured(self, config: Config, error: Exception | None = None) -> None:
+        """Note that a configuration was loaded, or refused."""
+        path = config.source.path
+        digest = None
+        if path is not None:
+            try:
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            except OSError as fault:
+                log.debug("{path}: {error}", path=str(path), error=str(fault))
+        self._note(
+            Kind.CONFIGURED,
+            digest=digest,
+            detail=None if path is None else str(path),
+            condition=None if error is None else "amqp:precondition-failed",
+            words=None if error is None else str(error),
+        )
+
+    def adopt(self, config: Config) -> None:
+        """Go by a new configuration."""
+        if self.kept is not None:
+            self.kept.terms = terms_of(config)
+        self._seconds = config.journal.stock_seconds
+
+    def _note(self, kind: Kind, **facts: Any) -> None:
+        if self.kept is not None:
+            self.kept.note(Told(kind, now_us(), facts))
+
+    def rows(self) -> list[Mapping[str, Any]]:
+        """Return the journal as an operator sees it."""
+        if self.kept is None:
+            return []
+        facts = self.kept.statistics()
+        return [
+            {
+                "name": DIRECTORY,
+                "type": "journal",
+                "state": "troubled" if self.kept.figures.fault else "written",
+                "fault": self.kept.figures.fault,
+                "directory": str(self.kept.directory),
+                **{name.replace("_", "-"): int(value) for name, value in facts.items()},
+            }
+        ]
+
+
+def queues_of(broker: Broker) -> Iterable[Queue]:
+    """Iterate over all queues, those that nobody can address too."""
+    yield from broker.nodes.values()
+    yield from broker.internal.values()
+    for topic in broker.topics.values():
+        for subscription in topic.durable.values():
+            yield subscription.queue
+
+
+def _is_of_node(key: str) -> bool:
+    """Whether a line of the store is a node's: messages that are on their way, and not copies that
+    are kept for newcomers, or postings of branches that are not committed."""
+    return key != BRANCH_ROWS and not key.startswith(LAST_PREFIX)
+
+
+def _found(node: str, rows: Sequence[Any], domain: str) -> Arrivals:
+    came = [
+        (
+            node,
+            Entry(
+                row.id,
+                Message(row.encoded, row.rest),
+                not row.flags & TRANSIENT,
+                True,
+                row.arrived_ms,
+                row.expires_ms,
+            ),
+            FOUND,
+            b"",
+            None,
+        )
+        for row in rows
+    ]
+    return Arrivals(now_us(), came, domain)
+
+
+def ranges(ids: Sequence[int]) -> str:
+    """Return ascending ids as text: ``1-5 9 12-20``."""
+    parts: list[str] = []
+    start = last = ids[0]
+    for each in [*ids[1:], None]:
+        if each is not None and each == last + 1:
+            last = each
+            continue
+        parts.append(str(start) if start == last else f"{start}-{last}")
+        if each is not None:
+            start = last = each
+    return " ".join(parts)
+
+
+__all__ = ["Journaling", "now_us", "ranges", "terms_of"]

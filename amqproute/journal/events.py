@@ -1,0 +1,440 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What happens, as the reactor tells it: cheap to make, and turned into records elsewhere.
+
+An event refers to what is there anyway, a list of entries and a few facts that all of them share;
+it is made once for a batch. What costs time (digests, reading properties, JSON) is done when
+somebody asks for its `Event.runs`, on another thread. Nothing that an event refers to changes any
+more when it is made, but for the caches of a message, which are left alone here.
+
+Events of a transaction are given to it (`IStoreTransaction.record`): the store tells of them when
+they are committed, and only then. Others go to the journal directly (`IJournal.note`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from zope.interface import implementer
+
+from amqproute.address import from_compatibility, parse
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError, DecodeError
+from amqproute.interfaces import IJournal
+from amqproute.journal.record import LONGEST_RUN, MAX_WORDS, Kind, encode
+from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
+from amqproute.values import ORIGIN, RELAY_PREFIX, TAG_OCTETS, TRACE, Origin
+from amqproute.wire.amqp10 import sections, spec
+from amqproute.wire.amqp10.types import ULong
+
+MESSAGE_ID_FIELD: Final = 0
+NOTHING: Final[Mapping[str, Any]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records of one kind and one instant, as they are written.
+
+    Attributes:
+        kind: of all.
+        count: how many.
+        time_us: the wall clock.
+        shared: the object ``all`` as JSON.
+        columns: the object ``each`` as JSON.
+    """
+
+    kind: str
+    count: int
+    time_us: int
+    shared: str
+    columns: str
+
+
+class Taker(NamedTuple):
+    """How the journal says that somebody has taken entries.
+
+    Attributes:
+        kind: of the ending.
+        facts: fields that are true of all.
+    """
+
+    kind: Kind
+    facts: Mapping[str, Any] = NOTHING
+
+
+SOMEBODY: Final = Taker(Kind.DELIVERED)
+"""A consumer that does not say who it is."""
+
+
+class Event:
+    """Something that has happened, or happens with the transaction it is given to.
+
+    Attributes:
+        time_us: when, by the wall clock.
+        number: among those that the store has committed; 0 for others.
+        committed_us: when that was; 0 before, and for others.
+        ends: something that stands in the store ends with it: it may not be lost, whatever happens
+            after the commit.
+    """
+
+    __slots__ = ("_runs", "committed_us", "number", "time_us")
+
+    def __init__(self, time_us: int) -> None:
+        self.time_us = time_us
+        self.number = 0
+        self.committed_us = 0
+        self._runs: Sequence[Run] | None = None
+
+    @property
+    def ends(self) -> bool:
+        """See above."""
+        return False
+
+    @property
+    def settle_us(self) -> int | None:
+        """How long the commit took, if that is known and of interest."""
+        if not self.committed_us:
+            return None
+        return max(0, self.committed_us - self.time_us)
+
+    def runs(self) -> Sequence[Run]:
+        """Return what is written; made when first asked for, on whatever thread.
+
+        Two threads may ask at once: both get the same, made twice.
+        """
+        runs = self._runs
+        if runs is None:
+            runs = self._runs = self._made()
+            self._let_go()
+        return runs
+
+    def _made(self) -> Sequence[Run]:
+        raise NotImplementedError
+
+    def _let_go(self) -> None:
+        """Drop the messages that it was made from."""
+
+
+class Told(Event):
+    """A run as it is.
+
+    Args:
+        kind: of the records.
+        time_us: the wall clock.
+        shared: fields that are true of all.
+        columns: fields in which they differ; without any it is one record.
+    """
+
+    __slots__ = ("_columns", "_kind", "_shared")
+
+    def __init__(
+        self,
+        kind: Kind,
+        time_us: int,
+        shared: Mapping[str, Any],
+        columns: Mapping[str, Sequence[Any]] = NOTHING,
+    ) -> None:
+        super().__init__(time_us)
+        self._kind = kind
+        self._shared = shared
+        self._columns = columns
+
+    @property
+    def settle_us(self) -> int | None:
+        """It is not what somebody waits for."""
+        return None
+
+    def _made(self) -> Sequence[Run]:
+        shared = {name: _short(value) for name, value in self._shared.items() if value is not None}
+        count = max(map(len, self._columns.values()), default=1)
+        return [
+            _run(
+                self._kind,
+                min(LONGEST_RUN, count - start),
+                self.time_us,
+                shared,
+                {
+                    name: values[start : start + LONGEST_RUN]
+                    for name, values in self._columns.items()
+                },
+            )
+            for start in range(0, count, LONGEST_RUN)
+        ]
+
+
+class Gone(Event):
+    """Entries that end.
+
+    Args:
+        kind: how.
+        time_us: the wall clock.
+        node: which they were on.
+        entries: they are not changed any more.
+        facts: fields that are true of all.
+    """
+
+    __slots__ = ("_entries", "facts", "kind", "node")
+
+    def __init__(
+        self,
+        kind: Kind,
+        time_us: int,
+        node: str,
+        entries: Sequence[Entry],
+        facts: Mapping[str, Any] = NOTHING,
+    ) -> None:
+        super().__init__(time_us)
+        self.kind = kind
+        self.node = node
+        self.facts = facts
+        self._entries = entries
+
+    @property
+    def ends(self) -> bool:
+        """See `Event.ends`: if one of them has a row."""
+        return any(entry.durable and entry.stored for entry in self._entries)
+
+    def without(self, others: Container[int]) -> Gone:
+        """Return the same of those entries that are not among these ids."""
+        left = [entry for entry in self._entries if entry.id not in others]
+        return Gone(self.kind, self.time_us, self.node, left, self.facts)
+
+    def _made(self) -> Sequence[Run]:
+        entries = self._entries
+        shared = {"node": self.node}
+        for name, value in self.facts.items():
+            if value is not None:
+                shared[name] = _short(value)
+        taken = self.kind in (Kind.RELAYED, Kind.DELIVERED)
+        runs = []
+        for start in range(0, len(entries), LONGEST_RUN):
+            part = entries[start : start + LONGEST_RUN]
+            columns: dict[str, Sequence[Any]] = {"entry": [entry.id for entry in part]}
+            common = shared.copy()
+            if taken:
+                _put(common, columns, "attempt", [entry.tries or None for entry in part])
+                _put(common, columns, "queue_us", [_waited(entry) for entry in part])
+                now = self.time_us
+                _put(common, columns, "wire_us", [_on_the_wire(entry, now) for entry in part])
+            runs.append(_run(self.kind, len(part), self.time_us, common, columns))
+        return runs
+
+    def _let_go(self) -> None:
+        # Whether it ends something is asked before the commit, and again after a failed one.
+        if self.committed_us:
+            self._entries = ()
+
+
+def _waited(entry: Entry) -> int | None:
+    return max(0, entry.sent_us - entry.arrived_ms * 1000) if entry.sent_us else None
+
+
+def _on_the_wire(entry: Entry, now_us: int) -> int | None:
+    return max(0, now_us - entry.sent_us) if entry.sent_us else None
+
+
+Came = tuple[str, Any, Origin, bytes, Any]
+"""What a node has taken: its name; the entry, or the message of which it keeps none itself; who has
+sent it; under which delivery-tag; and the kind of the record, if it is not that of the origin, or
+how many copies were made."""
+
+
+class Arrivals(Event):
+    """What came in one batch.
+
+    Args:
+        time_us: the wall clock.
+        came: in order; see `Came`.
+        domain: the organization here.
+    """
+
+    __slots__ = ("_came", "_domain")
+
+    def __init__(self, time_us: int, came: Sequence[Came], domain: str) -> None:
+        super().__init__(time_us)
+        self._came = came
+        self._domain = domain
+
+    def _made(self) -> Sequence[Run]:
+        runs: list[Run] = []
+        for _, same in groupby(self._came, _whence):
+            group = list(same)
+            for start in range(0, len(group), LONGEST_RUN):
+                runs.append(self._run_of(group[start : start + LONGEST_RUN]))
+        return runs
+
+    def _let_go(self) -> None:
+        self._came = ()
+
+    def _run_of(self, part: Sequence[Came]) -> Run:
+        node, first, origin, _, how = part[0]
+        messages = [each if type(each) is Message else each.message for _, each, *_ in part]
+        facts = [_facts(message) for message in messages]
+        kind = how if isinstance(how, str) else origin.event
+        shared: dict[str, Any] = {
+            "node": node,
+            "sender": str(origin.principal),
+            "connection": origin.connection or None,
+            "link": origin.link or None,
+            "level": origin.level or None,
+            "parent": origin.parent,
+            "copies": how if isinstance(how, int) else None,
+        }
+        columns: dict[str, Sequence[Any]] = {}
+        if type(first) is Entry:
+            if kind == Kind.ROUTED and node.startswith(RELAY_PREFIX):
+                kind = Kind.SPOOLED
+            columns["entry"] = [entry.id for _, entry, *_ in part]
+            _put(shared, columns, "durable", [entry.durable for _, entry, *_ in part])
+            lives = [1000 * entry.expires_ms or None for _, entry, *_ in part]
+            _put(shared, columns, "expires", lives)
+        columns["size"] = [message.size for message in messages]
+        if origin.store and all(len(tag) == TAG_OCTETS for _, _, _, tag, _ in part):
+            shared["from_stream"] = origin.store
+            columns["from_entry"] = [int.from_bytes(tag, "big") for _, _, _, tag, _ in part]
+        for place, name in enumerate(_FACTS):
+            _put(shared, columns, name, [each[place] for each in facts])
+        if not origin.is_peer and self._domain and "origin" not in columns:
+            shared.setdefault("origin", self._domain)
+        shared = {name: value for name, value in shared.items() if value is not None}
+        return _run(kind, len(part), self.time_us, shared, columns)
+
+
+def _whence(came: Came) -> tuple[str, int, Any]:
+    return came[0], id(came[2]), came[4]
+
+
+_FACTS: Final = ("message_id", "message_id_type", "to", "priority", "digest", "trail", "origin")
+_Facts = tuple[str | None, str | None, str | None, int | None, str | None, str | None, str | None]
+_UNREADABLE: Final[_Facts] = (None, None, None, None, None, None, None)
+
+
+def _facts(message: Message) -> _Facts:
+    """Read what a record says of a message, without its caches: they are another thread's."""
+    encoded = message.encoded
+    try:
+        offsets = sections.locate(encoded)
+        digest = None
+        if message.rest is None:
+            bare = memoryview(encoded)[offsets.bare_start : offsets.bare_end]
+            digest = hashlib.sha256(bare).hexdigest()
+        kind = text = to = None
+        if offsets.properties_end > offsets.properties_start:
+            text, kind = _name_of(sections.find_property(encoded, offsets, MESSAGE_ID_FIELD))
+            found = sections.find_to(encoded, offsets)
+            to = None if found is None else _normal(found)
+        end = offsets.header_end
+        priority = int(header_of(encoded[:end]).priority) if end else 4
+        start, end = offsets.message_annotations_start, offsets.message_annotations_end
+        trail, origin = _noted(encoded[start:end]) if end > start else (None, None)
+    except DecodeError:
+        return _UNREADABLE
+    return text, kind, to, priority, digest, trail, origin
+
+
+def _name_of(value: Any) -> tuple[str | None, str | None]:
+    """Return a message-id as text, and its type."""
+    if value is None:
+        return None, None
+    if isinstance(value, str):
+        return value, "string"
+    if isinstance(value, UUID):
+        return str(value), "uuid"
+    if isinstance(value, int):
+        return str(int(value)), "ulong"
+    return bytes(value).hex(), "binary"
+
+
+def name_of(value: str | ULong | UUID | bytes) -> tuple[str | None, str | None]:
+    """Return a message-id as records have it: as text, and its type."""
+    return _name_of(value)
+
+
+@lru_cache(maxsize=1024)
+def _normal(address: str) -> str:
+    try:
+        return str(parse(from_compatibility(address) or address))
+    except AmqpError:
+        return address
+
+
+def _noted(section: bytes) -> tuple[str | None, str | None]:
+    if len(section) > LONGEST_REMEMBERED:
+        return _read_notes(section)
+    return _remembered_notes(section)
+
+
+def _read_notes(section: bytes) -> tuple[str | None, str | None]:
+    annotations = annotations_of(section)
+    trace, origin = annotations.get(TRACE), annotations.get(ORIGIN)
+    trail = " ".join(map(str, trace)) if isinstance(trace, list | tuple) and trace else None
+    return trail, origin if isinstance(origin, str) else None
+
+
+_remembered_notes = lru_cache(maxsize=1024)(_read_notes)
+
+
+def _put(
+    shared: dict[str, Any], columns: dict[str, Sequence[Any]], name: str, values: list[Any]
+) -> None:
+    """Put a field where it belongs: with what all share, or into a column."""
+    first = values[0]
+    if values.count(first) < len(values):
+        columns[name] = values
+    elif first is not None:
+        shared[name] = first
+
+
+def _run(
+    kind: str,
+    count: int,
+    time_us: int,
+    shared: Mapping[str, Any],
+    columns: Mapping[str, Sequence[Any]],
+) -> Run:
+    return Run(str(kind), count, time_us, encode(shared), encode(columns))
+
+
+def _short(value: Any) -> Any:
+    """Cut words that somebody else has chosen."""
+    return value[:MAX_WORDS] if type(value) is str and len(value) > MAX_WORDS else value
+
+
+def because(error: spec.Error | None, code: str | None = None) -> dict[str, Any]:
+    """Return the fields that say why, from an error of the protocol.
+
+    Args:
+        error: what was told.
+        code: unless the error has one of its own.
+    """
+    if error is None:
+        return {"code": code}
+    info = error.info or {}
+    return {
+        "condition": str(error.condition),
+        "words": error.description,
+        "code": info.get("code") or code,
+    }
+
+
+@implementer(IJournal)
+class Silence:
+    """No journal."""
+
+    is_kept = False
+    domain = ""
+
+    def now_us(self) -> int:
+        """See `IJournal.now_us`: nobody wants to know."""
+        return 0
+
+    def note(self, event: Event) -> None:
+        """See `IJournal.note`: nothing is kept."""
+
+
+SILENCE: Final = Silence()

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Between the store and the journal: what is committed is told, and what ends is carried.
+
+The journal's disk may be a second behind the store's, and a crash must not find an entry that has
+left the store while nothing says what became of it. So the commit that ends entries has in it, as
+one row, what the journal has not on its disk: the endings, and the arrivals that it was told of
+since its last fdatasync. An arrival by itself carries nothing: as long as its row stands in the
+store, the next start finds it there.
+
+Everything that the store tells has a *number*. A line of the journal says which numbers it is of
+(``o``), so that a start knows what of the outbox it has already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from amqproute.interfaces import IOutbox
+from amqproute.journal.events import Event, Run
+
+MOST_UNSAVED: Final = 20_000
+"""Events that wait for the journal's disk and may be carried. When a disk stands still, older ones
+are left out: what they began stands in the store, unless it ended just then."""
+
+
+@implementer(IOutbox)
+class Outbox:
+    """Told by the store's thread.
+
+    Args:
+        now_us: the wall clock, microseconds since the epoch.
+        hand_over: takes events, in order, on the store's thread.
+    """
+
+    log = Logger()
+
+    def __init__(self, now_us: Callable[[], int], hand_over: Callable[[Sequence[Event]], None]):
+        self._now_us = now_us
+        self._hand_over = hand_over
+        self._unsaved: deque[Event] = deque(maxlen=MOST_UNSAVED)
+        self._last = 0
+        self._durable = 0
+        self._failed = False
+
+    def begin(self, last: int) -> None:
+        """Go on after this number; nothing has been told before."""
+        self._last = self._durable = last
+
+    def is_durable(self, number: int) -> None:
+        """The journal has everything up to this number on its disk; told by its thread."""
+        self._durable = number
+
+    def carry(self, events: Sequence[Event]) -> tuple[int, bytes, int] | None:
+        """See `IOutbox.carry`."""
+        for event in events:
+            if event.ends:
+                break
+        else:
+            return None
+        try:
+            return self._carried(events)
+        except Exception:
+            # A fault of ours: the messages go on, and the journal has what it has.
+            if not self._failed:
+                self._failed = True
+                self.log.failure("the journal cannot say what has happened")
+            return None
+
+    def _carried(self, events: Sequence[Event]) -> tuple[int, bytes, int]:
+        durable = self._durable
+        unsaved = self._unsaved
+        while unsaved and unsaved[0].number <= durable:
+            unsaved.popleft()
+        lines = [_row(event.number, run) for event in unsaved for run in event.runs()]
+        number = self._last
+        for event in events:
+            number += 1
+            lines += [_row(number, run) for run in event.runs()]
+        return number, "\n".join(lines).encode(), durable
+
+    def committed(self, events: Sequence[Event], is_carried: bool) -> None:
+        """See `IOutbox.committed`."""
+        now_us = self._now_us()
+        for event in events:
+            self._last += 1
+            event.number = self._last
+            event.committed_us = now_us
+        if is_carried:
+            self._unsaved.clear()
+        else:
+            self._unsaved.extend(events)
+        self._hand_over(events)
+
+
+def _row(number: int, run: Run) -> str:
+    return f'[{number},"{run.kind}",{run.count},{run.time_us},{run.shared},{run.columns}]'
+
+
+def read_rows(rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, Run]]:
+    """Return what rows of the outbox carry, with the numbers, in order."""
+    carried: list[tuple[int, Run]] = []
+    for _, octets in rows:
+        for line in octets.split(b"\n"):
+            number, kind, count, time_us, shared, columns = json.loads(line)
+            carried.append((number, Run(kind, count, time_us, _json(shared), _json(columns))))
+    return carried
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))

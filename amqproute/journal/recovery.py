@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start does with the journal that it finds: mend its end, and know what it says.
+
+A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, for what
+it said stands in the store (`amqproute.journal.outbox`). Only an end is cut: where whole lines
+follow what cannot be read, somebody or something has changed the file, and it is left as it is for
+``amqproute journal verify`` to say so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from twisted.logger import Logger
+
+from amqproute.journal.events import Run
+from amqproute.journal.record import BEGINS, GENESIS, InvalidLine, Line, read_line
+from amqproute.journal.segments import (
+    Head,
+    Place,
+    closed,
+    move,
+    opened,
+    parts_of,
+    read_head,
+    write_head,
+)
+
+HORIZON_IDS: Final = 65_536
+"""Ids may come into the journal in another order than they were given out, but not by more."""
+LOOK_BACK_BYTES: Final = 64 * 1024 * 1024
+"""How much of the journal is read for what it says of the latest arrivals."""
+
+log = Logger()
+
+
+@dataclass(slots=True)
+class Found:
+    """What there is.
+
+    Attributes:
+        journal: its name; a new one if there was none.
+        place: where it goes on.
+        head: what is known of its beginning.
+        is_new: there was none.
+        torn_bytes: what was cut off.
+        repeated: lines of the last number that is written.
+    """
+
+    journal: str
+    place: Place
+    head: Head
+    is_new: bool = False
+    torn_bytes: int = 0
+    repeated: int = 0
+
+
+@dataclass(slots=True)
+class Begun:
+    """The latest arrivals that the journal knows of.
+
+    Attributes:
+        ids: of entries.
+        above: all entries with larger ids, if the journal knows them, are among the ids; 0: all
+            there ever were.
+    """
+
+    ids: set[int] = field(default_factory=set)
+    above: int = 0
+
+
+def whole_lines(path: Path) -> Iterator[Line]:
+    """Iterate over the lines of a segment, up to the first that cannot be read."""
+    with path.open("rb") as file:
+        for octets in file:
+            if not octets.endswith(b"\n"):
+                return
+            try:
+                yield read_line(octets)
+            except InvalidLine:
+                return
+
+
+def recover(directory: Path, broker: str) -> Found:
+    """Mend what a crash has left; afterwards nothing is in the folder ``open``.
+
+    Args:
+        directory: of the journal.
+        broker: container-id, for names of files.
+
+    Raises:
+        OSError: the files cannot be read or written.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    head = read_head(directory)
+    left = opened(directory)
+    last = list(closed(directory, head.journal if head is not None else None))
+    paths = [*last[-1:], *left]
+    if not paths:
+        if head is not None:
+            # Somebody has removed everything: go on behind it, so that it shows.
+            place = Place(head.seq + 1, head.hash, head.carried)
+            return Found(head.journal, place, head, is_new=not head.seq)
+        head = Head(secrets.token_hex(8), 0, GENESIS)
+        write_head(directory, head, is_lasting=True)
+        return Found(head.journal, Place(), head, is_new=True)
+    parts = parts_of(paths[-1])
+    assert parts is not None
+    journal = parts[0]
+    found = Found(journal, Place(), head or Head(journal, 0, GENESIS))
+    if head is None:
+        log.error(
+            "{directory} has segments and no head: nobody can tell whether its last records are "
+            "there",
+            directory=str(directory),
+        )
+    elif head.journal != journal:
+        found.head = Head(journal, 0, GENESIS)
+    for path in left:
+        found.torn_bytes += _cut(path)
+    for path in paths:
+        _read_place(path, found)
+    if head is not None and head.journal == journal and found.place.seq <= head.seq:
+        log.error(
+            "the journal ends at record {seq}, its head says {head}: records are missing",
+            seq=found.place.seq - 1,
+            head=head.seq,
+        )
+        found.place.seq, found.place.hash = head.seq + 1, head.hash
+        found.place.carried = max(found.place.carried, head.carried)
+    for path in left:
+        if path.stat().st_size:
+            move(path, directory / _day_of(path), broker)
+        else:
+            path.unlink()
+    return found
+
+
+def _read_place(path: Path, found: Found) -> None:
+    place = found.place
+    for line in whole_lines(path):
+        place.seq, place.hash = line.seq + line.count, line.hash
+        number = line.body.get("o")
+        if isinstance(number, int) and line.kind != "segment":
+            found.repeated = found.repeated + 1 if number == place.carried else 1
+        if isinstance(number, int):
+            place.carried = max(place.carried, number)
+
+
+def _cut(path: Path) -> int:
+    """Cut off a torn end; return how much that was."""
+    good = 0
+    with path.open("r+b") as file:
+        while octets := file.readline():
+            if not _is_whole(octets):
+                if any(map(_is_whole, file)):
+                    log.error(
+                        "{path} is damaged or was changed at octet {at}: it is kept as it is",
+                        path=str(path),
+                        at=good,
+                    )
+                    return 0
+                break
+            good += len(octets)
+        torn = file.seek(0, os.SEEK_END) - good
+        if torn:
+            file.truncate(good)
+            log.info("{path}: {torn} octets of a torn line cut off", path=str(path), torn=torn)
+        file.flush()
+        os.fsync(file.fileno())
+    return torn
+
+
+def _is_whole(octets: bytes) -> bool:
+    try:
+        read_line(octets)
+    except InvalidLine:
+        return False
+    return octets.endswith(b"\n")
+
+
+def _day_of(path: Path) -> str:
+    first = next(whole_lines(path), None)
+    when = 0 if first is None else first.time
+    return datetime.fromtimestamp(when / 1e6, UTC).strftime("%Y-%m-%d")
+
+
+def missing(carried: Sequence[tuple[int, Run]], found: Found) -> list[tuple[int, Run]]:
+    """Return what the store has carried and the journal lacks.
+
+    Of the last number that the journal knows some lines may be there and others not.
+    """
+    last = found.place.carried
+    skip = found.repeated
+    lacking = []
+    for number, run in carried:
+        if number < last:
+            continue
+        if number == last and skip:
+            skip -= 1
+            continue
+        lacking.append((number, run))
+    return lacking
+
+
+def begun_by(run: Run) -> list[int]:
+    """Return the ids of entries that begin with a run."""
+    if run.kind not in BEGINS:
+        return []
+    ids: list[int] = json.loads(run.columns).get("entry", [])
+    return ids
+
+
+def begun(directory: Path, journal: str, stream: str) -> Begun:
+    """Read back which entries the journal says have begun lately."""
+    known = Begun()
+    budget = LOOK_BACK_BYTES
+    highest = lowest = 0
+    for path in reversed(list(closed(directory, journal))):
+        budget -= path.stat().st_size
+        for line in whole_lines(path):
+            if line.kind not in BEGINS or line.body["stream"] != stream:
+                continue
+            entries = line.body["each"].get("entry") or [line.body["all"].get("entry")]
+            ids = [each for each in entries if isinstance(each, int)]
+            if ids:
+                known.ids.update(ids)
+                highest = max(highest, *ids)
+                lowest = min(lowest or ids[0], *ids)
+        if lowest and (lowest <= highest - HORIZON_IDS or budget < 0):
+            known.above = max(lowest, highest - HORIZON_IDS)
+            return known
+    head = read_head(directory)
+    if head is not None and head.first_seq > 1:
+        known.above = lowest  # what began earlier may have been removed for its age
+    return known

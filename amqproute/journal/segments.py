@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal's files: where they stand, how they grow, are closed, moved and removed.
+
+::
+
+    journal/open/<journal>-<first seq>.jsonl                       being written
+    journal/2026-03-01/<broker>-<journal>-<first seq>.jsonl        closed, by the day of its start
+    journal/head                                                   where the journal ends
+
+A segment is closed when it is large or old enough, and is moved as a whole then: whoever reads the
+folders of the days never sees half of one. ``head`` says how far the journal goes, and where it
+begins once old segments have been removed: without it the loss of its last records could not be
+told from a journal that ends there.
+
+All of it is called on the journal's own thread and raises `OSError` as it comes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from amqproute.journal.events import Run
+from amqproute.journal.record import GENESIS, Kind, assemble, chained, encode
+
+OPEN: Final = "open"
+HEAD: Final = "head"
+SUFFIX: Final = ".jsonl"
+USUAL_PART: Final = 5
+"""A fifth of the file system is what a journal may come to unless something else is said."""
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+_NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<seq>\d{20})\.jsonl")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What every line says of where it comes from.
+
+    Attributes:
+        journal: the journal's own name, 16 hexadecimal digits.
+        broker: container-id.
+        domain: the organization.
+        stream: names the store.
+    """
+
+    journal: str
+    broker: str
+    domain: str
+    stream: str
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a journal stands between two lines.
+
+    Attributes:
+        seq: of the next record.
+        hash: of the last line.
+        carried: the highest number, among what the store has told, that has been written.
+    """
+
+    seq: int = 1
+    hash: str = GENESIS
+    carried: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the file ``head`` says.
+
+    Attributes:
+        journal: which journal.
+        seq: of the last record; 0 for none.
+        hash: of the last line.
+        first_seq: of the first record that has not been removed for its age or the journal's size.
+        first_previous: the hash of the line before that one.
+        carried: see `Place`.
+    """
+
+    journal: str
+    seq: int
+    hash: str
+    first_seq: int = 1
+    first_previous: str = GENESIS
+    carried: int = 0
+
+
+def read_head(directory: Path) -> Head | None:
+    """Return what the head says, or None if there is none that can be read."""
+    try:
+        told = json.loads((directory / HEAD).read_bytes())
+        return Head(**{name: told[name] for name in Head.__dataclass_fields__})
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
+    """Replace the head, as a whole; it is on the disk then, if it is to be lasting."""
+    told = json.dumps({name: getattr(head, name) for name in Head.__dataclass_fields__})
+    fresh = directory / f"{HEAD}.new"
+    with fresh.open("wb") as file:
+        file.write(told.encode() + b"\n")
+        if is_lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    fresh.rename(directory / HEAD)
+    if is_lasting:
+        sync_directory(directory)
+
+
+def parts_of(path: Path) -> tuple[str, int] | None:
+    """Return journal and first sequence of a segment by its name; None for another file."""
+    found = _NAME.fullmatch(path.name)
+    return None if found is None else (found["journal"], int(found["seq"]))
+
+
+def days(directory: Path) -> list[Path]:
+    """Return the folders of the days, the oldest first."""
+    with suppress(FileNotFoundError):
+        return sorted(each for each in directory.iterdir() if _DAY.fullmatch(each.name))
+    return []
+
+
+def closed(directory: Path, journal: str | None = None) -> Iterator[Path]:
+    """Iterate over the closed segments in their order.
+
+    Args:
+        directory: of the journal.
+        journal: only those of one journal; None for all.
+    """
+    found = [
+        (parts, path)
+        for day in days(directory)
+        for path in day.iterdir()
+        if (parts := parts_of(path)) is not None and journal in (None, parts[0])
+    ]
+    # By number and not by day: the wall clock may have been set back.
+    found.sort()
+    for _, path in found:
+        yield path
+
+
+def opened(directory: Path) -> list[Path]:
+    """Return what is being written; more than one only after a crash."""
+    with suppress(FileNotFoundError):
+        return sorted(each for each in (directory / OPEN).iterdir() if parts_of(each) is not None)
+    return []
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory as durable as what they name."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def safe(name: str) -> str:
+    """Return a container-id as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9._]", "_", name)[:100].lstrip(".") or "_"
+
+
+class Segments:
+    """Writes lines.
+
+    Args:
+        directory: of the journal; it is there.
+        names: what each line says.
+        place: where to go on.
+        head: what is known of its beginning.
+        now_us: the wall clock.
+    """
+
+    def __init__(self, directory: Path, names: Names, place: Place, head: Head, now_us: Any):
+        self.place = place
+        self.size = 0
+        self.written_bytes = 0
+        self._directory = directory
+        self._names = names
+        self._head = head
+        self._now_us = now_us
+        self._file = -1
+        self._path: Path | None = None
+        self._day = ""
+        self._unsynced = False
+
+    @property
+    def is_open(self) -> bool:
+        """A segment is being written."""
+        return self._file >= 0
+
+    @property
+    def needs_sync(self) -> bool:
+        """Something was written since the last `sync`."""
+        return self._unsynced
+
+    def append(self, lines: Sequence[tuple[int, int | None, Run]]) -> int:
+        """Write runs, all of them or nothing.
+
+        Args:
+            lines: number among what the store has told, 0 for none; how long the commit took, if
+                that is known; and the run.
+
+        Returns:
+            How many records that were.
+        """
+        if self._file < 0:
+            self._begin()
+        names, place = self._names, self.place
+        octets = []
+        seq, last, carried = place.seq, place.hash, place.carried
+        for number, settle_us, run in lines:
+            tail = assemble(
+                run.kind,
+                names.journal,
+                names.broker,
+                names.domain,
+                names.stream,
+                seq,
+                run.count,
+                run.time_us,
+                run.shared if settle_us is None else _with(run.shared, settle_us),
+                run.columns,
+                number or None,
+            )
+            seq += run.count
+            carried = max(carried, number)
+            last, line = chained(last, tail)
+            octets.append(line)
+        self._write(b"".join(octets))
+        count = seq - place.seq
+        place.seq, place.hash, place.carried = seq, last, carried
+        return count
+
+    def _begin(self) -> None:
+        """Begin a segment: a file, and its first line."""
+        names, place = self._names, self.place
+        now_us = self._now_us()
+        folder = self._directory / OPEN
+        folder.mkdir(mode=0o700, exist_ok=True)
+        path = folder / f"{names.journal}-{place.seq:020}{SUFFIX}"
+        file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file, self._path, self.size = file, path, 0
+        self._day = datetime.fromtimestamp(now_us / 1e6, UTC).strftime("%Y-%m-%d")
+        tail = assemble(
+            Kind.SEGMENT,
+            names.journal,
+            names.broker,
+            names.domain,
+            names.stream,
+            place.seq,
+            1,
+            now_us,
+            encode({"previous": place.hash}),
+            "{}",
+            place.carried or None,
+        )
+        last, line = chained(place.hash, tail)
+        try:
+            self._write(line)
+            sync_directory(folder)
+        except OSError:
+            os.close(file)
+            self._file = -1
+            with suppress(OSError):
+                path.unlink()
+            raise
+        place.seq, place.hash = place.seq + 1, last
+
+    def _write(self, octets: bytes) -> None:
+        """Write them all; what was there before is all there is if that fails."""
+        view = memoryview(octets)
+        at = 0
+        try:
+            while at < len(octets):
+                at += os.write(self._file, view[at:])
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._file, self.size)
+                os.lseek(self._file, self.size, os.SEEK_SET)
+            raise
+        self.size += len(octets)
+        self.written_bytes += len(octets)
+        self._unsynced = True
+
+    def sync(self) -> None:
+        """Have on the disk what has been written."""
+        if self._unsynced:
+            os.fdatasync(self._file)
+            self._unsynced = False
+            self._note_head()
+
+    def _note_head(self, is_lasting: bool = False) -> None:
+        place, old = self.place, self._head
+        self._head = Head(
+            self._names.journal,
+            place.seq - 1,
+            place.hash,
+            old.first_seq,
+            old.first_previous,
+            place.carried,
+        )
+        write_head(self._directory, self._head, is_lasting)
+
+    def close(self) -> Path | None:
+        """Close the segment and move it to its day; return where it is now."""
+        if self._file < 0:
+            return None
+        os.fsync(self._file)
+        self._unsynced = False
+        assert self._path is not None
+        day = self._directory / self._day
+        moved = move(self._path, day, self._names.broker)
+        os.close(self._file)
+        self._file = -1
+        self._path = None
+        self._note_head(is_lasting=True)
+        return moved
+
+    def drop(self) -> None:
+        """Let go of the file as it is: the daemon gives up."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def retain(self, keep_us: int, most_bytes: int) -> list[Path]:
+        """Remove closed segments that are too old, or more than there may be.
+
+        Args:
+            keep_us: how long a segment is kept after the day it began on; 0 for ever.
+            most_bytes: octets of closed segments; 0 for a part of the file system.
+
+        Returns:
+            What was removed.
+        """
+        oldest = datetime.fromtimestamp((self._now_us() - keep_us) / 1e6, UTC)
+        limit = oldest.strftime("%Y-%m-%d") if keep_us else ""
+        all_ = [(path, path.stat().st_size) for path in closed(self._directory)]
+        room = os.statvfs(self._directory)
+        most_bytes = most_bytes or room.f_blocks * room.f_frsize // USUAL_PART
+        excess = sum(size for _, size in all_) - most_bytes
+        removed = []
+        for path, size in all_[:-1]:  # the last one is always kept: the chain goes on from it
+            if not (path.parent.name < limit or excess > 0):
+                break
+            path.unlink()
+            excess -= size
+            removed.append(path)
+            with suppress(OSError):
+                path.parent.rmdir()
+        if removed:
+            self._begins_at(all_[len(removed)][0])
+        return removed
+
+    def _begins_at(self, path: Path) -> None:
+        with path.open("rb") as file:
+            first = json.loads(file.readline())
+        previous = first["all"].get("previous", GENESIS)
+        old = self._head
+        self._head = Head(old.journal, old.seq, old.hash, first["seq"], previous, old.carried)
+        write_head(self._directory, self._head, is_lasting=True)
+
+
+def move(path: Path, day: Path, broker: str) -> Path:
+    """Move a segment that is complete to its day."""
+    day.mkdir(mode=0o700, exist_ok=True)
+    target = day / f"{safe(broker)}-{path.name}"
+    if path.exists():  # else it was moved, and what follows failed
+        path.rename(target)
+    sync_directory(day)
+    sync_directory(path.parent)
+    sync_directory(day.parent)
+    return target
+
+
+def _with(shared: str, settle_us: int) -> str:
+    own = f'{{"settle_us":{settle_us}'
+    return f"{own},{shared[1:]}" if shared != "{}" else f"{own}}}"
