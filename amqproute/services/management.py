@@ -55,7 +55,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
