@@ -386,7 +386,10 @@ class Termini:
                 topic, filters, since_ms, (str(principal), *key)
             )
             if str(node.filters) != str(filters):
-                raise PreconditionFailed(f"the shared subscription {key[1]!r} has other filters")
+                raise PreconditionFailed(
+                    f"the shared subscription {key[1]!r} has other filters: attach with the same, "
+                    "or under another name"
+                )
         else:
             node = Subscription(topic, filters, since_ms)
         return Found(
@@ -578,7 +581,10 @@ def _check_topic(properties: Mapping[Any, Any]) -> None:
             (key == "node-type" and value == "topic")
             or (key == "supported-dist-modes" and value in (COPY, [COPY], (COPY,)))
         ):
-            raise NotImplementedHere(f"dynamic-node-properties of a topic: {key!s:.100}")
+            raise NotImplementedHere(
+                f"dynamic-node-properties: {key!s:.100} of a dynamic topic is not offered; it can "
+                "have node-type topic, supported-dist-modes copy, and lifetime-policy"
+            )
 
 
 def _default_outcome(source: spec.Source, allowed: Sequence[str]) -> Any:

@@ -65,6 +65,7 @@ from amqproute.services.commands import (
     Refused,
 )
 from amqproute.services.options import (
+    in_words,
     is_busy,
     leads_back,
     link_of,
@@ -355,7 +356,8 @@ class Inventory:
         }
         if different:
             words = "; ".join(
-                f"{key} is {facts['is']}, not {facts['asked']}" for key, facts in different.items()
+                f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
+                for key, facts in different.items()
             )
             raise Refused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
         return Result(OK, "as it should be", {"name": command.name, **there})

@@ -23,6 +23,7 @@ from amqproute.services.commands import (
 from amqproute.services.inventory import Inventory
 from amqproute.services.options import (
     check_link_name,
+    in_words,
     link_of,
     link_options,
     new_name_of,
@@ -106,7 +107,8 @@ class Links:
         }
         if different:
             words = "; ".join(
-                f"{key} is {facts['is']}, not {facts['asked']}" for key, facts in different.items()
+                f"{key} is {in_words(facts['is'])}, not {in_words(facts['asked'])}"
+                for key, facts in different.items()
             )
             raise Refused(CONFLICT, f"{command.name!r}: {words}", {"differences": different})
         return Result(OK, "as it should be", there)

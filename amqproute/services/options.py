@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -19,6 +20,7 @@ from amqproute.services.commands import BAD_REQUEST, Command, Refused
 __all__ = [
     "check_link_name",
     "check_name",
+    "in_words",
     "is_busy",
     "leads_back",
     "link_of",
@@ -112,6 +114,11 @@ def new_name_of(command: Command) -> str:
     if not isinstance(new_name, str) or not new_name:
         raise Refused(BAD_REQUEST, "RENAME needs the attribute `new-name`")
     return new_name
+
+
+def in_words(value: Any) -> str:
+    """Return the value of an option as commands have it: null, true, a number, a text."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def switch(command: Command, key: str) -> bool:

@@ -408,6 +408,13 @@ class CommandTests(InventoryCase):
         self.restart()
         self.assertEqual(self.broker.topics["t"].durable, {})
 
+    def test_differences_in_words(self) -> None:
+        """An option that is not set is null, as one would write it."""
+        _, body = self.run_text("assert queue orders with capacity=3, archive-expired=false")
+        (row,) = body["results"]
+        words = "'orders': capacity is null, not 3; archive-expired is true, not false"
+        self.assertEqual(row["description"], words)
+
     def test_temporary(self) -> None:
         """Q-14: no node becomes temporary, and no dynamic one becomes permanent."""
         self.do("create queue a")
