@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from amqproute.store.fsck import check
 from tests.integration.support import until
 from tests.integration.test_proton import ProtonTestCase
 
@@ -107,6 +108,39 @@ class TopicTests(ProtonTestCase):
         self.assertEqual(got, [0, 2])
         receiver.close()
         until(lambda: name not in self.kinds(), "an ended subscription")
+
+    def test_large(self) -> None:
+        """A large body for two subscriptions is one on the disk, over a kill, until both had it."""
+        files = self.daemon.directory / "state" / "store.bodies"
+        body = "large" * 20_000
+
+        def subscribers() -> list[Any]:
+            return [
+                self.subscriber().create_receiver(
+                    "t", credit=1, name=f"large-{number}", options=DurableSubscription()
+                )
+                for number in range(2)
+            ]
+
+        for each in subscribers():
+            each.connection.close()
+        self.send(Message(body=body, durable=True))
+        self.assertLess(sum(file.stat().st_size for file in files.iterdir()), 150_000)
+        self.connection.close()
+        self.daemon.kill()
+        self.assertEqual(check(str(self.daemon.directory / "state" / "store.db")), [])
+        self.daemon.start()
+        self.connection = self.connect()
+        for each in subscribers():
+            self.assertEqual(each.receive(timeout=10).body, body)
+            each.accept()
+            each.close()
+        # The next start removes what nobody needs, the segment that was the current one too.
+        self.connection.close()
+        self.assertEqual(self.daemon.stop(), 0)
+        self.assertEqual(list(files.iterdir()), [])
+        self.daemon.start()
+        self.connection = self.connect()
 
     def test_bindings(self) -> None:
         """From the topic by way of a queue into another one, by configuration."""
