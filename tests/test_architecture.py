@@ -58,7 +58,10 @@ IO_MODULES = {
 SANS_IO_LIBRARIES = {"scramp"}
 """Packages that wire may use: the grammar of SCRAM, with nonce and salt as arguments."""
 
-LOCAL_IMPORTS: dict[str, set[str]] = {"amqproute.cli.render": {"amqproute.cli.terminal"}}
+LOCAL_IMPORTS: dict[str, set[str]] = {
+    "amqproute.cli.commands.access": {"amqproute.cli.commands.local"},
+    "amqproute.cli.render": {"amqproute.cli.terminal"},
+}
 """Module -> names it may import inside a function; each with its reason in a comment there."""
 
 

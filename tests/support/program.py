@@ -39,6 +39,7 @@ ROOT = Path(amqproute.__file__).parent.parent
 LOADED = (
     "amqproute.cli.commands.access",
     "amqproute.cli.commands.checking",
+    "amqproute.cli.commands.local",
     "amqproute.cli.content",
     "amqproute.cli.main",
     "amqproute.daemon.assembly",
