@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page about a reconciliation: does our partner agree?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from amqproute.pipeline.charts import duration
+from amqproute.pipeline.coverage import DOWN, GAP, MISSING, RESTORED
+from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tiles
+from amqproute.pipeline.reconcile import (
+    AGREED,
+    DISCREPANCIES,
+    IN_FLIGHT,
+    NOT_COVERED,
+    VERDICTS,
+    Offset,
+    Reconciliation,
+)
+
+__all__ = ["LISTED_ON_PAGE", "agreement_page", "in_words", "instant", "listed_rows"]
+
+LISTED_ON_PAGE: Final = 1000
+"""Hand-overs that a page names; the table has all of them."""
+
+_REASONS: Final = {
+    MISSING: "segments are missing",
+    GAP: "records could not be written",
+    RESTORED: "the journal ended without a stop, and another one began",
+    DOWN: "the broker was stopped",
+}
+
+
+def instant(microseconds: int | None) -> str | None:
+    """Write a time of a record, UTC."""
+    if microseconds is None:
+        return None
+    seconds, rest = divmod(microseconds, 1_000_000)
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:03}"
+
+
+def in_words(result: Reconciliation) -> tuple[str, str]:
+    """Return the state (``good``, ``doubtful``, ``bad``) and one sentence."""
+    wrong = result.count(*DISCREPANCIES)
+    hidden = result.count(NOT_COVERED)
+    agreed = result.count(AGREED)
+    if wrong:
+        return "bad", f"{result.theirs} does not agree: {wrong:,} of {wrong + agreed:,} hand-overs"
+    if hidden:
+        return "doubtful", f"Nothing contradicts, but of {hidden:,} hand-overs nobody can say"
+    if not agreed:
+        return "doubtful", f"Nothing went between {result.ours} and {result.theirs}"
+    return "good", f"{result.theirs} agrees: all {agreed:,} hand-overs"
+
+
+def listed_rows(result: Reconciliation, most: int) -> Sequence[Row]:
+    """Return hand-overs that are not agreed, the oldest first, and not more than `most`."""
+    at = F.coalesce("sent_us", "taken_us")
+    return result.listed.orderBy(at, "stream", "entry").limit(most).collect()
+
+
+def agreement_page(result: Reconciliation) -> str:
+    """Write the page."""
+    day = result.day.isoformat() if result.day else "all days"
+    state, words = in_words(result)
+    return page(
+        f"{result.ours} and {result.theirs}",
+        f"Reconciliation of {day}, UTC",
+        note(words, state),
+        tiles(
+            [
+                ("Agreed", f"{result.count(AGREED):,}", "known to both sides"),
+                ("Contradicting", f"{result.count(*DISCREPANCIES):,}", "see below"),
+                ("In flight", f"{result.count(IN_FLIGHT):,}", "at the end of a journal"),
+                ("Not covered", f"{result.count(NOT_COVERED):,}", "journals have gaps there"),
+                ("Clocks", _ahead(result.offset), f"{result.theirs} ahead of {result.ours}"),
+            ]
+        ),
+        section("Verdicts", "What do both journals say of each hand-over?", _verdicts(result)),
+        section(
+            "Hand-overs that are not agreed",
+            f"Which are they? Message-ids and times by each side's own clock; "
+            f"at most {LISTED_ON_PAGE:,}, the table has all.",
+            _listed(result),
+        ),
+        section(
+            "Gaps in the journals",
+            "Of which times do the journals tell nothing? Nobody is accused for these.",
+            _gaps(result),
+        ),
+    )
+
+
+def _ahead(offset: Offset) -> str:
+    if not offset.pairs:
+        return "unknown"
+    sign = "-" if offset.estimate < 0 else ""
+    around = "" if offset.error is None else f" ± {duration(offset.error)}"
+    return f"{sign}{duration(abs(offset.estimate))}{around}"
+
+
+def _verdicts(result: Reconciliation) -> Markup:
+    directions = ((result.ours, result.theirs), (result.theirs, result.ours))
+    return table(
+        "Hand-overs",
+        [
+            Column("Verdict"),
+            *(Column(f"{sender} → {receiver}", right=True) for sender, receiver in directions),
+            Column("Meaning"),
+        ],
+        [
+            (verdict, *(result.counts.get((sender, verdict), 0) for sender, _ in directions), words)
+            for verdict, words in VERDICTS.items()
+        ],
+    )
+
+
+def _listed(result: Reconciliation) -> Markup:
+    return table(
+        "Not agreed",
+        [
+            Column("Verdict"),
+            Column("From"),
+            Column("Message-id", code=True),
+            Column("Handed over"),
+            Column("Received"),
+            Column("Times", right=True),
+            Column("Store and entry at the sender", code=True),
+        ],
+        [
+            (
+                row.verdict,
+                row.sender,
+                row.message_id,
+                instant(row.sent_us),
+                instant(row.taken_us),
+                row.times,
+                f"{row.stream}/{row.entry}",
+            )
+            for row in listed_rows(result, LISTED_ON_PAGE)
+        ],
+        "there is none",
+    )
+
+
+def _gaps(result: Reconciliation) -> Markup:
+    rows = result.holes.orderBy("from_us").limit(LISTED_ON_PAGE).collect()
+    return table(
+        "Gaps",
+        [
+            Column("Broker"),
+            Column("From"),
+            Column("Until"),
+            Column("Length", right=True),
+            Column("Why"),
+            Column("Records", right=True),
+        ],
+        [
+            (
+                row.broker or row.domain,
+                instant(row.from_us),
+                "the end" if row.until_us >= 1 << 61 else instant(row.until_us),
+                Cell(duration(row.until_us - row.from_us), row.until_us - row.from_us),
+                _REASONS.get(row.reason, row.reason),
+                row["count"],
+            )
+            for row in rows
+        ],
+    )

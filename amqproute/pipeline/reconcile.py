@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Do two organizations agree about what went from one to the other?
+
+Each side states what it handed over to the other and what it took from it (`statement`): entries,
+times, message-ids and digests of the bare messages, and nothing else; that is what an export
+shows. The join is exact: the next broker's record names the store and the entry that a message
+came from.
+
+A hand-over is *agreed* when both know it, once, with the same digest. Otherwise there is a verdict,
+one of `VERDICTS`. Nobody is accused of what a journal cannot show: where the side that lacks a
+record has a hole in its journal (`amqproute.pipeline.coverage`) at the time, give or take a grace,
+the hand-over is *in flight*, if that journal ends there, or *not covered*.
+
+Clocks differ. The next hop commits a message after it was handed over and before its outcome is
+known, so each agreed hand-over bounds the difference from both sides::
+
+    handed over = relayed - settle - wire  <=  received - offset  <=  relayed
+
+All of them together, in both directions, bound it closely. The bounds are taken at a percentile
+that a few records, written late after a crash, do not move.
+
+Why so: everything that agrees is only counted, in the pass that finds what does not. What is left
+is as large as the trouble is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from amqproute.journal.record import Kind
+from amqproute.pipeline import coverage
+
+__all__ = [
+    "AGREED",
+    "CHANGED",
+    "DISCREPANCIES",
+    "IN_FLIGHT",
+    "LISTED",
+    "LOST",
+    "NOT_COVERED",
+    "STATEMENT",
+    "TWICE",
+    "UNKNOWN",
+    "VERDICTS",
+    "Offset",
+    "Reconciliation",
+    "Side",
+    "reconcile",
+    "statement",
+]
+
+AGREED: Final = "agreed"
+LOST: Final = "lost on the wire"
+UNKNOWN: Final = "accepted but unknown"
+TWICE: Final = "delivered twice"
+CHANGED: Final = "digest differs"
+IN_FLIGHT: Final = "in flight"
+NOT_COVERED: Final = "not covered"
+
+VERDICTS: Final[Mapping[str, str]] = {
+    AGREED: "both sides know it, once, with the same digest",
+    LOST: "the sender was told that it was taken, and the receiver has no record of it",
+    UNKNOWN: "the receiver took it, and the sender has no record of having handed it over",
+    TWICE: "the receiver took it more than once",
+    CHANGED: "what arrived is not what was sent",
+    IN_FLIGHT: "at the end of a journal: the other half is in segments that are not here yet",
+    NOT_COVERED: "the journal that should know has a gap at that time",
+}
+"""What is said of a hand-over, and what it means."""
+
+DISCREPANCIES: Final = (LOST, UNKNOWN, TWICE, CHANGED)
+"""Verdicts by which two sides contradict each other."""
+
+STATEMENT: Final = (
+    "sender string, receiver string, role string, stream string, entry long, at_us long, "
+    "span_us long, message_id string, message_id_type string, digest string"
+)
+"""What a side says of one hand-over: `role` is ``sent`` or ``taken``; `stream` and `entry` are
+those at the sender; `at_us` is when it was relayed or received, by its own clock; `span_us` is how
+long before that it had been handed over at the earliest."""
+
+LISTED: Final = (
+    "sender string, receiver string, stream string, entry long, verdict string, "
+    "message_id string, message_id_type string, sent_us long, taken_us long, times long, "
+    "sent_digest string, taken_digests array<string>, holes array<string>"
+)
+"""One hand-over that is not agreed: `times` is how often the receiver took it, `holes` are the
+reasons of the holes that hide what happened."""
+
+GRACE_SECONDS: Final = 60.0
+_PLACES: Final = 0.99
+"""Bounds of the clocks' offset that so many of the hand-overs keep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: its domain, its `STATEMENT` and its `amqproute.pipeline.coverage.HOLES`."""
+
+    domain: str
+    statement: DataFrame
+    holes: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """What their clock shows more than ours, microseconds.
+
+    Attributes:
+        estimate: the most likely.
+        error: it may be so much more or less.
+        pairs: hand-overs that it comes from.
+    """
+
+    estimate: int = 0
+    error: int | None = None
+    pairs: int = 0
+
+
+@dataclass(slots=True)
+class Reconciliation:
+    """What came out.
+
+    Attributes:
+        ours: domain of one side.
+        theirs: of the other.
+        day: that it is about; None for all days.
+        offset: between the clocks.
+        counts: hand-overs by sender's domain and verdict.
+        listed: one row for each hand-over that is not agreed, `LISTED`.
+        holes: what is missing in the journals of the two, but for their ends.
+    """
+
+    ours: str
+    theirs: str
+    day: date | None
+    offset: Offset
+    listed: DataFrame
+    holes: DataFrame
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def count(self, *verdicts: str) -> int:
+        """Return how many hand-overs have one of these verdicts, in both directions."""
+        return sum(number for (_, verdict), number in self.counts.items() if verdict in verdicts)
+
+    @property
+    def is_discrepant(self) -> bool:
+        """The two contradict each other somewhere."""
+        return self.count(*DISCREPANCIES) > 0
+
+
+def statement(hops: DataFrame, domain: str, partner: str) -> DataFrame:
+    """Say what an organization handed over to another one, and took from it.
+
+    Args:
+        hops: `amqproute.pipeline.schema.HOP`, with those of this organization.
+        domain: of this organization.
+        partner: domain of the other one.
+
+    Returns:
+        `STATEMENT`.
+    """
+    own = hops.where(F.col("domain") == domain)
+    span = F.coalesce("wire_us", F.lit(0)) + F.coalesce("settle_us", F.lit(0))
+    sent = own.where((F.col("fate") == Kind.RELAYED) & (F.col("peer") == f"peer:{partner}"))
+    taken = own.where((F.col("sender") == f"peer:{partner}") & F.col("from_entry").isNotNull())
+    named = ("message_id", "message_id_type", "digest")
+    return sent.select(
+        F.lit(domain).alias("sender"),
+        F.lit(partner).alias("receiver"),
+        F.lit("sent").alias("role"),
+        "stream",
+        "entry",
+        F.col("ended_us").alias("at_us"),
+        F.when(F.col("wire_us").isNotNull(), span).alias("span_us"),
+        *named,
+    ).unionByName(
+        taken.select(
+            F.lit(partner).alias("sender"),
+            F.lit(domain).alias("receiver"),
+            F.lit("taken").alias("role"),
+            F.col("from_stream").alias("stream"),
+            F.col("from_entry").alias("entry"),
+            F.col("began_us").alias("at_us"),
+            F.lit(None).cast("long").alias("span_us"),
+            *named,
+        )
+    )
+
+
+def reconcile(
+    ours: Side,
+    theirs: Side,
+    *,
+    day: date | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+) -> Reconciliation:
+    """Compare what two organizations say of the messages between them.
+
+    Args:
+        ours: one side.
+        theirs: the other.
+        day: hand-overs of this UTC day only, by the clock of who handed over.
+        grace_seconds: so much before and behind a hole nobody is sure either.
+    """
+    stated = ours.statement.unionByName(theirs.statement)
+    compared = _compared(stated, day)
+    seen = Observation()
+    doubtful = compared.observe(seen, *_figures(ours.domain)).where(~F.col("agrees")).persist()
+    number = doubtful.count()
+    figures = seen.get
+    offset = _offset(figures)
+    holes = _holes(ours, theirs)
+    judged = _judged(doubtful, holes, ours.domain, offset, round(grace_seconds * 1e6))
+    listed = _named(judged, stated, is_small=number <= _SMALL).persist()
+    counts = {
+        (row["sender"], row["verdict"]): row["number"]
+        for row in listed.groupBy("sender", "verdict").agg(F.count("*").alias("number")).collect()
+    }
+    counts[ours.domain, AGREED] = figures["agreed_ours"]
+    counts[theirs.domain, AGREED] = figures["agreed_theirs"]
+    inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
+    return Reconciliation(ours.domain, theirs.domain, day, offset, listed, inner, counts)
+
+
+_KEY: Final = ("sender", "receiver", "stream", "entry")
+_SMALL: Final = 1_000_000
+"""So many rows are sent to everybody rather than exchanged."""
+
+
+def _compared(stated: DataFrame, day: date | None) -> DataFrame:
+    """Put together what both say of each hand-over.
+
+    Digests take part by hashes of fixed length, so that rows are aggregated in place and not
+    sorted: 96 bits, of a text that is a SHA-256 itself.
+    """
+    is_sent, is_taken = F.col("role") == "sent", F.col("role") == "taken"
+    has_digest = F.col("digest").isNotNull()
+    long_hash = F.when(has_digest, F.xxhash64("digest"))
+    short_hash = F.when(has_digest, F.hash("digest"))
+    grouped = stated.groupBy(*_KEY).agg(
+        F.max(F.when(is_sent, F.col("at_us"))).alias("sent_us"),
+        F.max(F.when(is_sent, F.col("span_us"))).alias("span_us"),
+        F.min(F.when(is_taken, F.col("at_us"))).alias("taken_us"),
+        F.count(F.when(is_taken, True)).alias("times"),
+        F.max(F.when(is_sent, long_hash)).alias("sent_long"),
+        F.max(F.when(is_taken, long_hash)).alias("taken_long"),
+        F.max(F.when(is_sent, short_hash)).alias("sent_short"),
+        F.max(F.when(is_taken, short_hash)).alias("taken_short"),
+    )
+    differs = (F.col("sent_long") != F.col("taken_long")) | (
+        F.col("sent_short") != F.col("taken_short")
+    )
+    agrees = (
+        F.col("sent_us").isNotNull() & (F.col("times") == 1) & ~F.coalesce(differs, F.lit(False))
+    )
+    compared = grouped.select(
+        *_KEY, "sent_us", "span_us", "taken_us", "times", agrees.alias("agrees")
+    )
+    if day is None:
+        return compared
+    at = F.coalesce("sent_us", "taken_us")
+    begin = int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * _SECOND
+    return compared.where((at >= begin) & (at < begin + 86_400 * _SECOND))
+
+
+def _figures(ours: str) -> list[Column]:
+    """Count what agrees, and bound the offset of the clocks; see the module."""
+    agrees, is_ours = F.col("agrees"), F.col("sender") == ours
+    ahead = F.when(agrees, F.col("taken_us") - F.col("sent_us"))
+    span = F.col("span_us")
+    lower = F.when(is_ours, ahead).otherwise(-ahead - span)
+    upper = F.when(is_ours, ahead + span).otherwise(-ahead)
+    middle = (lower + upper) / 2
+    return [
+        F.count(F.when(agrees & is_ours, True)).alias("agreed_ours"),
+        F.count(F.when(agrees & ~is_ours, True)).alias("agreed_theirs"),
+        F.percentile_approx(lower, _PLACES).alias("lower"),
+        F.percentile_approx(upper, 1 - _PLACES).alias("upper"),
+        F.percentile_approx(middle, 0.5).alias("middle"),
+    ]
+
+
+def _offset(figures: Mapping[str, Any]) -> Offset:
+    pairs = figures["agreed_ours"] + figures["agreed_theirs"]
+    lower, upper = figures["lower"], figures["upper"]
+    if lower is None and upper is None:
+        return Offset(0, None, pairs)
+    if lower is None or upper is None:  # one direction only, and nothing of how long it took
+        return Offset(round(lower if upper is None else upper), None, pairs)
+    if lower <= upper:
+        return Offset(round((lower + upper) / 2), round((upper - lower) / 2), pairs)
+    # A clock was set on the way: no one offset fits all.
+    middle = round(figures["middle"])
+    return Offset(middle, round(max(abs(middle - lower), abs(middle - upper))), pairs)
+
+
+def _holes(ours: Side, theirs: Side) -> DataFrame:
+    """Return the holes of both; a side that shows no journal at all is one."""
+    domains = [ours.domain, theirs.domain]
+    holes = ours.holes.unionByName(theirs.holes).where(F.col("domain").isin(domains)).persist()
+    known = {row["domain"] for row in holes.select("domain").distinct().collect()}
+    for domain in domains:
+        if domain not in known:
+            row = (domain, None, 0, coverage.FOREVER, coverage.MISSING, None)
+            holes = holes.unionByName(holes.sparkSession.createDataFrame([row], coverage.HOLES))
+    return holes
+
+
+def _judged(
+    doubtful: DataFrame, holes: DataFrame, ours: str, offset: Offset, grace_us: int
+) -> DataFrame:
+    """Give each hand-over that does not agree its verdict."""
+    not_sent, not_taken = F.col("sent_us").isNull(), F.col("times") == 0
+    silent = F.when(not_taken, F.col("receiver")).when(not_sent, F.col("sender"))
+    known_at = F.coalesce("sent_us", "taken_us")
+    shift = F.when(silent == ours, -offset.estimate).otherwise(offset.estimate)
+    wanted = doubtful.select("*", silent.alias("silent"), (known_at + shift).alias("about_us"))
+    over = F.broadcast(holes.select("domain", "from_us", "until_us", "reason"))
+    hidden = (
+        (F.col("silent") == F.col("domain"))
+        & (F.col("about_us") + grace_us >= F.col("from_us"))
+        & (F.col("about_us") - grace_us <= F.col("until_us"))
+    )
+    reasons = (
+        wanted.join(over, hidden, "left")
+        .groupBy(*_KEY, "sent_us", "taken_us", "times")
+        .agg(F.sort_array(F.collect_set("reason")).alias("holes"))
+    )
+    verdict = (
+        F.when(F.col("times") > 1, TWICE)
+        .when(~not_sent & ~not_taken, CHANGED)
+        .when(F.array_contains("holes", coverage.ENDS), IN_FLIGHT)
+        .when(F.size("holes") > 0, NOT_COVERED)
+        .when(not_taken, LOST)
+        .otherwise(UNKNOWN)
+    )
+    return reasons.withColumn("verdict", verdict)
+
+
+def _named(judged: DataFrame, stated: DataFrame, *, is_small: bool) -> DataFrame:
+    """Add message-ids and digests, which only these few rows need."""
+    few = F.broadcast(judged) if is_small else judged
+    digests = F.sort_array(F.collect_set(F.when(F.col("role") == "taken", F.col("digest"))))
+    return (
+        stated.select(*_KEY, "role", "message_id", "message_id_type", "digest")
+        .join(few, list(_KEY))
+        .groupBy(*_KEY, "verdict", "sent_us", "taken_us", "times", "holes")
+        .agg(
+            F.max("message_id").alias("message_id"),
+            F.max("message_id_type").alias("message_id_type"),
+            F.max(F.when(F.col("role") == "sent", F.col("digest"))).alias("sent_digest"),
+            digests.alias("taken_digests"),
+        )
+        .select(*_COLUMNS)
+    )
+
+
+_COLUMNS: Final = tuple(part.split()[0] for part in LISTED.split(", "))
+_SECOND: Final = 1_000_000
