@@ -20,12 +20,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from amqproute.journal.events import Run
 from amqproute.journal.record import GENESIS, Kind, assemble, chained, encode
@@ -177,9 +177,19 @@ class Segments:
         place: where to go on.
         head: what is known of its beginning.
         now_us: the wall clock.
+        write: as `os.write`; tests put a full disk here.
     """
 
-    def __init__(self, directory: Path, names: Names, place: Place, head: Head, now_us: Any):
+    def __init__(
+        self,
+        directory: Path,
+        names: Names,
+        place: Place,
+        head: Head,
+        now_us: Callable[[], int],
+        write: Callable[[int, memoryview], int] = os.write,
+    ) -> None:
+        self._put = write
         self.place = place
         self.size = 0
         self.written_bytes = 0
@@ -281,7 +291,7 @@ class Segments:
         at = 0
         try:
             while at < len(octets):
-                at += os.write(self._file, view[at:])
+                at += self._put(self._file, view[at:])
         except OSError:
             with suppress(OSError):
                 os.ftruncate(self._file, self.size)

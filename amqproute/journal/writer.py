@@ -10,6 +10,7 @@ stands still or is full, runs wait in memory, up to a bound, and are dropped and
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
@@ -116,6 +117,9 @@ class Journal:
         seconds: a clock that nobody sets.
         troubled: told, in the reactor's thread, why nothing can be written, where `terms.stops`.
         well: told, likewise, when it can again.
+        write: as `os.write`; tests put a full disk here.
+        gather_seconds: how long events wait for others.
+        retry_seconds: how long to wait after a failure of the disk.
     """
 
     log = Logger()
@@ -132,6 +136,7 @@ class Journal:
         seconds: Callable[[], float] = time.monotonic,
         troubled: Callable[[str], object] = lambda _: None,
         well: Callable[[], object] = lambda: None,
+        write: Callable[[int, memoryview], int] = os.write,
         gather_seconds: float = GATHER_SECONDS,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
@@ -145,6 +150,7 @@ class Journal:
         self._seconds = seconds
         self._troubled = troubled
         self._well = well
+        self._put = write
         self._gather_seconds = gather_seconds
         self._retry_seconds = retry_seconds
         self._events: deque[Event] = deque()
@@ -246,20 +252,23 @@ class Journal:
                 settle_us = event.settle_us
                 lines += [(event.number, settle_us, run) for run in event.runs()]
             except Exception:
-                self._lost += 1
+                with self._disk:
+                    self._lost += 1
                 self.log.failure("an event could not be written down")
         size = sum([len(run.shared) + len(run.columns) + RUN_BYTES for _, _, run in lines])
         with self._disk:
-            if self._held_bytes + size <= self.terms.held_bytes:
+            there_is_room = self._held_bytes + size <= self.terms.held_bytes
+            if there_is_room:
                 self._lines += lines
                 self._held_bytes += size
             else:
                 lost = sum(run.count for _, _, run in lines)
                 self._lost += lost
                 self.figures.lost += lost
+            if not there_is_room or self._held_bytes > self.terms.held_bytes // 2:
+                # Before the disk's thread can say that all is well again.
+                self._trouble("the disk under {directory} does not take its records")
             self._disk.notify()
-        if self._held_bytes > self.terms.held_bytes // 2:
-            self._trouble("the disk under {directory} does not take its records")
 
     # The disk's thread.
 
@@ -293,7 +302,7 @@ class Journal:
     def _open(self, names: Names, rows: Sequence[tuple[int, bytes]]) -> Opened:
         found = recover(self.directory, names.broker)
         names = Names(found.journal, names.broker, names.domain, names.stream)
-        segments = Segments(self.directory, names, found.place, found.head, self.now_us)
+        segments = Segments(self.directory, names, found.place, found.head, self.now_us, self._put)
         carried = read_rows(rows)
         lacking = missing(carried, found)
         lines = [(number, None, run) for number, run in lacking]
@@ -317,7 +326,7 @@ class Journal:
         assert segments is not None
         while True:
             with self._disk:
-                if not self._lines and not self._is_encoded:
+                if not (self._lines or self._lost or self._is_encoded):
                     self._disk.wait(self._patience(segments))
                 lines = [self._lines.popleft() for _ in range(min(AT_ONCE, len(self._lines)))]
                 is_last = self._is_encoded and not self._lines
@@ -358,7 +367,7 @@ class Journal:
     def _write(
         self, segments: Segments, lines: list[tuple[int, int | None, Run]], is_last: bool
     ) -> None:
-        if lines:
+        if lines or self._lost:
             try:
                 self._append(segments, lines)
             except OSError:
@@ -386,7 +395,8 @@ class Journal:
             words = "there was no room, or the disk did not take them"
             gap = Told(Kind.GAP, self.now_us(), {"count": lost, "words": words})
             segments.append([(0, None, run) for run in gap.runs()])
-            self._lost -= lost
+            with self._disk:
+                self._lost -= lost
             self.log.warn(
                 "{count} records of the journal are lost: {words}", count=lost, words=words
             )

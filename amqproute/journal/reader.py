@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Read a journal: everything in order, what concerns one message, what comes, and whether it is
+what was written.
+
+It needs the files and no daemon, and takes no lock: a journal that is being written is read as far
+as it goes. A segment that is moved to its day meanwhile is found there.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from amqproute.journal.record import (
+    GENESIS,
+    InvalidLine,
+    Kind,
+    Line,
+    Record,
+    link,
+    read_line,
+)
+from amqproute.journal.segments import Head, closed, opened, parts_of, read_head
+
+MOST_ENTRIES: Final = 10_000
+"""Entries of one message that are followed: copies of copies, at most."""
+POLL_SECONDS: Final = 0.2
+
+
+def segments(directory: Path) -> list[Path]:
+    """Return all segments in their order, what is being written last."""
+    # In this order: one that is moved meanwhile is then seen twice, and not never.
+    being_written = opened(directory)
+    paths = list(closed(directory))
+    moved = set(map(parts_of, paths))
+    paths += [path for path in being_written if parts_of(path) not in moved]
+    paths.sort(key=lambda path: parts_of(path) or ("", 0))
+    return paths
+
+
+def _open(path: Path, directory: Path) -> BinaryIO | None:
+    """Open a segment, wherever it is by now."""
+    with suppress(FileNotFoundError):
+        return path.open("rb")
+    parts = parts_of(path)
+    for each in closed(directory):
+        if parts_of(each) == parts:
+            with suppress(FileNotFoundError):
+                return each.open("rb")
+    return None  # removed for its age
+
+
+def octets_of(directory: Path) -> Iterator[bytes]:
+    """Iterate over all whole lines, in order, as they stand in the files."""
+    for path in segments(directory):
+        file = _open(path, directory)
+        if file is None:
+            continue
+        with file:
+            for octets in file:
+                if octets.endswith(b"\n"):
+                    yield octets
+
+
+def lines(directory: Path, wanted: Callable[[bytes], bool] = lambda _: True) -> Iterator[Line]:
+    """Iterate over all lines that can be read.
+
+    Args:
+        directory: of the journal.
+        wanted: told the octets of a line; what it does not want is not decoded.
+    """
+    for octets in octets_of(directory):
+        if wanted(octets):
+            try:
+                yield read_line(octets)
+            except InvalidLine:
+                continue
+
+
+def records(directory: Path) -> Iterator[Record]:
+    """Iterate over all records."""
+    for line in lines(directory):
+        yield from line.records()
+
+
+# -- verify ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Where a journal is not what was written.
+
+    Attributes:
+        segment: the file; None for the journal as a whole.
+        line: in it, from 1; 0 for none.
+        first: of the records concerned.
+        last: of these.
+        words: what is wrong.
+    """
+
+    segment: Path | None
+    line: int
+    first: int
+    last: int
+    words: str
+
+    def __str__(self) -> str:
+        where = "" if self.segment is None else f"{self.segment}:{self.line}: "
+        those = (
+            f"record {self.first}"
+            if self.first == self.last
+            else (f"records {self.first} to {self.last}")
+        )
+        return f"{where}{those}: {self.words}"
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What `verify` has found.
+
+    Attributes:
+        journal: its name.
+        segments: files that were looked at.
+        records: in them, as far as the first flaw.
+        first: sequence of the first record; 0 for none.
+        last: of the last one.
+        hash: of the last line: whoever has noted it elsewhere can compare.
+        flaw: the first one; None if there is none.
+        notes: what is no flaw: a torn end, segments removed for their age, records counted as lost.
+    """
+
+    journal: str
+    segments: int = 0
+    records: int = 0
+    first: int = 0
+    last: int = 0
+    hash: str = GENESIS
+    flaw: Flaw | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def verify(directory: Path) -> list[Verdict]:
+    """Look at every line of every journal in a directory, and at its place in the chain.
+
+    Returns:
+        A verdict for each journal; there is more than one only where files of several were put
+        together.
+    """
+    head = read_head(directory)  # first: what is written while we look is behind it
+    paths: dict[str, list[Path]] = {}
+    for path in segments(directory):
+        parts = parts_of(path)
+        assert parts is not None
+        paths.setdefault(parts[0], []).append(path)
+    if head is not None and head.seq:
+        paths.setdefault(head.journal, [])
+    return [
+        _Verifier(directory, journal, head if head and head.journal == journal else None).run(each)
+        for journal, each in sorted(paths.items())
+    ]
+
+
+class _Verifier:
+    """Looks at one journal."""
+
+    def __init__(self, directory: Path, journal: str, head: Head | None) -> None:
+        self._directory = directory
+        self._head = head
+        self._verdict = Verdict(journal)
+        self._previous: str | None = None
+        self._next: int | None = None
+
+    def run(self, paths: list[Path]) -> Verdict:
+        verdict = self._verdict
+        for path in paths:
+            file = _open(path, self._directory)
+            if file is None:
+                continue
+            verdict.segments += 1
+            with file:
+                flaw = self._segment(path, file, is_last=path is paths[-1])
+            if flaw is not None:
+                verdict.flaw = flaw
+                return verdict
+        verdict.flaw = self._end()
+        return verdict
+
+    def _segment(self, path: Path, file: BinaryIO, is_last: bool) -> Flaw | None:
+        for number, octets in enumerate(file, 1):
+            try:
+                line = read_line(octets)
+                if not octets.endswith(b"\n"):
+                    raise InvalidLine("torn")
+            except InvalidLine as error:
+                if is_last and not file.readline():
+                    self._verdict.notes.append(f"{path} ends with a torn line, or grows just now")
+                    return None
+                at = self._next or 0
+                return Flaw(path, number, at, at, f"the line cannot be read: {error}")
+            flaw = self._line(path, number, line, octets)
+            if flaw is not None:
+                return flaw
+        return None
+
+    def _line(self, path: Path, number: int, line: Line, octets: bytes) -> Flaw | None:
+        verdict = self._verdict
+        last = line.seq + line.count - 1
+        if self._previous is None:
+            flaw = self._first(path, number, line)
+            if flaw is not None:
+                return flaw
+        previous, expected = self._previous, self._next
+        assert previous is not None
+        assert expected is not None
+        own = link(previous, octets.rstrip(b"\n")[len('{"h":"') + 64 + len('",') :])
+        if line.seq > expected:
+            words = f"missing: removed, or put elsewhere; the next one there is {line.seq}"
+            return Flaw(path, number, expected, line.seq - 1, words)
+        if line.seq < expected:
+            words = f"out of order: the one before it is {expected - 1}"
+            return Flaw(path, number, line.seq, last, words)
+        if own != line.hash:
+            words = (
+                "changed, or the one before it was written anew: the hash does not follow from the "
+                "text and the line before"
+            )
+            return Flaw(path, number, line.seq, last, words)
+        head = self._head
+        if head is not None and last == head.seq and line.hash != head.hash:
+            return Flaw(path, number, line.seq, last, "not what the journal's head says it was")
+        if line.kind == Kind.GAP:
+            verdict.notes.append(
+                f"{line.body['all'].get('count')} records before record {line.seq} could not be "
+                "written"
+            )
+        verdict.first = verdict.first or line.seq
+        verdict.records += line.count
+        verdict.last = last
+        verdict.hash = self._previous = line.hash
+        self._next = last + 1
+        return None
+
+    def _first(self, path: Path, number: int, line: Line) -> Flaw | None:
+        """See whether the journal begins where it should."""
+        said = line.body["all"].get("previous")
+        previous = said if line.kind == Kind.SEGMENT and isinstance(said, str) else GENESIS
+        self._previous, self._next = previous, line.seq
+        head = self._head
+        first = 1 if head is None else head.first_seq
+        if line.seq == first:
+            wanted = GENESIS if head is None or first == 1 else head.first_previous
+            if previous != wanted:
+                words = "changed: it does not follow from what was before it"
+                return Flaw(path, number, line.seq, line.seq + line.count - 1, words)
+            if first > 1:
+                self._verdict.notes.append(f"records before {first} were removed for their age")
+            return None
+        if head is None:
+            self._verdict.notes.append(
+                f"there is no head: whether records before {line.seq} are missing is not known"
+            )
+            return None
+        if line.seq < first:
+            # Removed from the list of those that are kept, and still there: no harm.
+            return None
+        return Flaw(path, number, first, line.seq - 1, "missing: removed from the beginning")
+
+    def _end(self) -> Flaw | None:
+        verdict, head = self._verdict, self._head
+        if head is None:
+            verdict.notes.append(
+                "there is no head: nobody knows whether the last records are there"
+            )
+        elif head.seq > verdict.last:
+            words = "missing: removed from the end; the journal's head knows of them"
+            return Flaw(None, 0, verdict.last + 1, head.seq, words)
+        return None
+
+
+# -- find ------------------------------------------------------------------------------------------
+
+
+def find(
+    directory: Path,
+    *,
+    message_id: str | None = None,
+    entry: int | None = None,
+    digest: str | None = None,
+) -> list[Record]:
+    """Return all records about a message, in order: its own, its copies', and its parents'.
+
+    The journal is read twice: first for what the message is called, then for what happened to it.
+    Records about a destination that it waited for are among them.
+
+    Args:
+        directory: of the journal.
+        message_id: as text, as it stands in records.
+        entry: the broker's number for it, on any of its nodes.
+        digest: of the bare message.
+    """
+    seen = _entries_of(directory, message_id, entry, digest)
+    if not seen:
+        return []
+    return _story(directory, seen)
+
+
+def _entries_of(
+    directory: Path, message_id: str | None, entry: int | None, digest: str | None
+) -> set[tuple[str, int]]:
+    """Return the streams and ids of the entries that these name."""
+    if entry is not None:
+        needle = str(entry).encode()
+    elif message_id is not None:
+        needle = json.dumps(message_id)[1:-1].encode()
+    else:
+        needle = (digest or "").encode()
+    found: set[tuple[str, int]] = set()
+    parents: set[tuple[str, int]] = set()
+    for line in lines(directory, lambda octets: needle in octets):
+        if line.kind == Kind.STOCK:
+            continue
+        for record in line.records():
+            if record.entry is None or not (
+                record.entry == entry
+                or (message_id is not None and record.message_id == message_id)
+                or (digest is not None and record.digest == digest)
+            ):
+                continue
+            if len(found) < MOST_ENTRIES:
+                found.add((record.stream, record.entry))
+                if record.parent is not None:
+                    parents.add((record.stream, record.parent))
+    return found | parents
+
+
+def _story(directory: Path, seen: set[tuple[str, int]]) -> list[Record]:
+    story: list[Record] = []
+    waits: dict[str, int] = {}
+    for line in lines(directory, lambda octets: b'"entry":' in octets or b'"deferred"' in octets):
+        if line.kind == Kind.STOCK:
+            continue
+        for record in line.records():
+            node = record.node or ""
+            if record.entry is None:
+                if record.kind == Kind.DEFERRED and waits.get(node):
+                    story.append(record)
+                continue
+            key = (record.stream, record.entry)
+            child = record.parent is not None and (record.stream, record.parent) in seen
+            if key not in seen and not (child and len(seen) < MOST_ENTRIES):
+                continue
+            seen.add(key)
+            story.append(record)
+            if record.kind in _COMES:
+                waits[node] = waits.get(node, 0) + 1
+            elif record.kind in _GOES:
+                waits[node] = waits.get(node, 1) - 1
+    return story
+
+
+_COMES: Final = {Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY}
+_GOES: Final = {
+    Kind.RELAYED,
+    Kind.DELIVERED,
+    Kind.REJECTED,
+    Kind.EXPIRED,
+    Kind.DEAD_LETTERED,
+    Kind.RETURNED,
+    Kind.DELETED,
+}
+
+
+# -- follow ----------------------------------------------------------------------------------------
+
+
+def last(directory: Path, count: int) -> tuple[list[Record], tuple[str, int]]:
+    """Return the last records, and where the journal ends: its name, and the sequence after it."""
+    kept: list[Record] = []
+    end = ("", 1)
+    for path in reversed(segments(directory)):
+        file = _open(path, directory)
+        if file is None:
+            continue
+        own: list[Record] = []
+        with file:
+            for octets in file:
+                try:
+                    line = read_line(octets) if octets.endswith(b"\n") else None
+                except InvalidLine:
+                    line = None
+                if line is not None:
+                    own += line.records()
+                    own = own[-count - 1 :]
+        if own and end == ("", 1):
+            end = (own[-1].journal, own[-1].seq + 1)
+        kept = own + kept
+        if len(kept) >= count:
+            break
+    return kept[-count:] if count else [], end
+
+
+def follow(
+    directory: Path, after: tuple[str, int], sleep: Callable[[float], object] = time.sleep
+) -> Iterator[Record | None]:
+    """Iterate over records as they are written; None whenever there is nothing new for now.
+
+    Args:
+        directory: of the journal.
+        after: a place that `last` has returned.
+        sleep: between two looks.
+    """
+    journal, seq = after
+    while True:
+        found = False
+        for path in _from(directory, journal, seq):
+            file = _open(path, directory)
+            if file is None:
+                continue
+            with file:
+                for record in _new(file, seq):
+                    journal, seq, found = record.journal, record.seq + 1, True
+                    yield record
+        if not found:
+            yield None
+            sleep(POLL_SECONDS)
+
+
+def _from(directory: Path, journal: str, seq: int) -> list[Path]:
+    """Return the segments in which there may be records from a sequence on."""
+    paths = [
+        path for path in segments(directory) if journal in ("", (parts_of(path) or ("", 0))[0])
+    ]
+    starts = [(parts_of(path) or ("", 0))[1] for path in paths]
+    before = [place for place, start in enumerate(starts) if start <= seq]
+    return paths[before[-1] if before else 0 :]
+
+
+def _new(file: BinaryIO, seq: int) -> Iterator[Record]:
+    for octets in file:
+        if not octets.endswith(b"\n"):
+            return
+        try:
+            line = read_line(octets)
+        except InvalidLine:
+            continue
+        if line.seq + line.count > seq:
+            for record in line.records():
+                if record.seq >= seq:
+                    yield record
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """Return a record as programs get it: what is known of it."""
+    facts = {"event_id": record.event_id}
+    for name in record.__dataclass_fields__:
+        value = getattr(record, name)
+        if value is not None:
+            facts[name] = value
+    return facts

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the tests of the journal share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from amqproute.entry import Entry
+from amqproute.journal import reader
+from amqproute.journal.events import Arrivals, Gone, Told
+from amqproute.journal.record import Kind, Record
+from amqproute.journal.segments import Names
+from amqproute.journal.writer import Journal, JournalTerms, Opened
+from amqproute.message import Message
+from amqproute.values import Origin, Principal
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.spec import Header, Properties
+from tests.store.rig import QueueReactor
+
+NAMES = Names("", "mx1.alpha.example", "alpha.example", "store-1")
+ANN = Principal("user", "ann")
+SECONDS = 10.0
+
+
+class Wall:
+    """A wall clock that a test sets; it goes on by a microsecond for each look."""
+
+    def __init__(self, now_us: int = 1_795_345_200_000_000) -> None:
+        self.now_us = now_us
+
+    def __call__(self) -> int:
+        self.now_us += 1
+        return self.now_us
+
+
+class Desk:
+    """A journal with a pretend reactor; blocking words for the tests."""
+
+    def __init__(
+        self,
+        directory: Path,
+        wall: Wall | None = None,
+        terms: JournalTerms | None = None,
+        **more: Any,
+    ) -> None:
+        self.directory = directory
+        self.reactor = QueueReactor()
+        self.wall = wall or Wall()
+        self.troubles: list[str] = []
+        self.wells = 0
+        self.journal = Journal(
+            directory,
+            self.reactor,
+            terms or JournalTerms(),
+            domain="alpha.example",
+            now_us=self.wall,
+            troubled=self.troubles.append,
+            well=self._well,
+            **{"gather_seconds": 0.001, "retry_seconds": 0.01, **more},
+        )
+
+    def _well(self) -> None:
+        self.wells += 1
+
+    def open(self, rows: Sequence[tuple[int, bytes]] = (), names: Names = NAMES) -> Opened:
+        return self.reactor.wait(self.journal.open(names, rows))
+
+    def close(self) -> None:
+        self.reactor.wait(self.journal.close())
+
+    def note(self, *entries: int, kind: Kind = Kind.RECOVERY) -> None:
+        """Note a run, in no transaction."""
+        columns = {"entry": list(entries)}
+        self.journal.note(Told(kind, self.wall(), {"node": "q"}, columns))
+
+    def until(self, true: Any) -> None:
+        """Run what the threads tell until something is true."""
+        deadline = time.monotonic() + SECONDS
+        while not true():
+            if time.monotonic() > deadline:
+                raise AssertionError("it has not come true")
+            while not self.reactor.calls.empty():
+                self.reactor.calls.get()()
+            time.sleep(0.001)
+
+    def written(self) -> None:
+        """Wait until everything is in the file."""
+        self.until(
+            lambda: not self.journal.waiting and not self.journal.statistics()["waiting_bytes"]
+        )
+
+    def records(self) -> list[Record]:
+        return list(reader.records(self.directory))
+
+
+def entry(entry_id: int, size: int = 10, **properties: Any) -> Entry:
+    """Make an entry with a row, on a node."""
+    made = Entry(entry_id, message(size, **properties), True, True, 1_795_345_000_000, 0)
+    return made
+
+
+def message(size: int = 10, **properties: Any) -> Message:
+    """Make a message."""
+    body = b"\x00\x53\x75\xb0" + size.to_bytes(4, "big") + b"x" * size
+    return Message(
+        codec.encode(Header(durable=True)) + codec.encode(Properties(**properties)) + body
+    )
+
+
+def arrivals(desk: Desk, entries: Iterable[Entry], origin: Origin | None = None) -> Arrivals:
+    """Make the event of their arrival on q."""
+    origin = origin or Origin(ANN)
+    came = [("q", each, origin, b"", None) for each in entries]
+    return Arrivals(desk.wall(), came, "alpha.example")
+
+
+def gone(desk: Desk, entries: Sequence[Entry], kind: Kind = Kind.DELIVERED) -> Gone:
+    """Make the event of their end."""
+    return Gone(kind, desk.wall(), "q", entries, {"peer": "user:bob"})

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading journals: what was changed, what became of a message, what comes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqproute.journal import reader
+from amqproute.journal.record import Kind, link
+from amqproute.journal.segments import HEAD, closed
+from amqproute.journal.writer import JournalTerms
+from amqproute.values import Origin
+from tests.journal.rig import ANN, Desk, arrivals, entry, gone
+from tests.journal.test_writer import JournalCase
+
+
+class VerifyTests(JournalCase):
+    """The first record that is not what it was."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        for number in range(3):
+            desk = self.opened()
+            for each in range(3):
+                desk.note(10 * number + each)
+                desk.written()
+            desk.close()
+        # Segments of records 1-4, 5-8 and 9-12, the first line of each being the segment's own.
+        self.verify()
+
+    def changed(self, change: Callable[[list[Path]], object]) -> reader.Flaw:
+        directory = Path(self.mktemp()) / "journal"
+        shutil.copytree(self.directory, directory)
+        change(list(closed(directory)))
+        (verdict,) = reader.verify(directory)
+        assert verdict.flaw is not None
+        return verdict.flaw
+
+    @staticmethod
+    def edit(path: Path, edit: Callable[[list[bytes]], object]) -> None:
+        lines = path.read_bytes().splitlines(keepends=True)
+        edit(lines)
+        path.write_bytes(b"".join(lines))
+
+    def test_changed(self) -> None:
+        """A record that says something else."""
+        flaw = self.changed(
+            lambda paths: self.edit(
+                paths[1], lambda lines: lines.insert(1, lines.pop(1).replace(b"[10]", b"[99]"))
+            )
+        )
+        assert flaw.segment is not None
+        self.assertEqual((flaw.line, flaw.first, flaw.last), (2, 6, 6))
+        self.assertIn("changed", flaw.words)
+
+    def test_written_anew(self) -> None:
+        """A record that was changed together with its hash shows at the next one."""
+
+        def forge(lines: list[bytes]) -> None:
+            text = lines[1].replace(b"[10]", b"[99]").rstrip(b"\n")
+            previous = lines[0][6:70].decode()
+            lines[1] = b'{"h":"%s",%s\n' % (link(previous, text[72:]).encode(), text[72:])
+
+        flaw = self.changed(lambda paths: self.edit(paths[1], forge))
+        self.assertEqual((flaw.line, flaw.first), (3, 7))
+
+    def test_removed(self) -> None:
+        """A record, a segment, the end."""
+        flaw = self.changed(lambda paths: self.edit(paths[1], lambda lines: lines.pop(2)))
+        self.assertEqual((flaw.line, flaw.first, flaw.last), (3, 7, 7))
+        flaw = self.changed(lambda paths: paths[1].unlink())
+        self.assertEqual((flaw.line, flaw.first, flaw.last), (1, 5, 8))
+        flaw = self.changed(lambda paths: self.edit(paths[2], lambda lines: lines.pop()))
+        self.assertEqual((flaw.segment, flaw.first, flaw.last), (None, 12, 12))
+        flaw = self.changed(lambda paths: paths[2].unlink())
+        self.assertEqual((flaw.segment, flaw.first, flaw.last), (None, 9, 12))
+        flaw = self.changed(lambda paths: [path.unlink() for path in paths])
+        self.assertEqual((flaw.segment, flaw.first, flaw.last), (None, 1, 12))
+
+    def test_reordered(self) -> None:
+        """Two records that changed places."""
+
+        def swap(lines: list[bytes]) -> None:
+            lines[1], lines[2] = lines[2], lines[1]
+
+        flaw = self.changed(lambda paths: self.edit(paths[0], swap))
+        self.assertEqual((flaw.line, flaw.first), (2, 2))
+
+    def test_unreadable(self) -> None:
+        """A line that is none."""
+        flaw = self.changed(
+            lambda paths: self.edit(paths[1], lambda lines: lines.insert(2, b"?\n"))
+        )
+        self.assertEqual((flaw.line, flaw.first), (3, 7))
+
+    def test_without_head(self) -> None:
+        """Without a head nobody can say whether the end is there: that is said."""
+        (self.directory / HEAD).unlink()
+        (verdict,) = reader.verify(self.directory)
+        self.assertIsNone(verdict.flaw)
+        self.assertTrue([note for note in verdict.notes if "no head" in note])
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.data())
+    def test_any_octet(self, data: st.DataObject) -> None:
+        """Whatever octet is changed anywhere, it is noticed."""
+        paths = list(closed(self.directory))
+        path = data.draw(st.sampled_from(paths))
+        octets = path.read_bytes()
+        place = data.draw(st.integers(0, len(octets) - 1))
+        other = data.draw(st.integers(0, 255).filter(lambda each: each != octets[place]))
+        try:
+            path.write_bytes(octets[:place] + bytes([other]) + octets[place + 1 :])
+            (verdict,) = reader.verify(self.directory)
+            self.assertTrue(verdict.flaw is not None or "torn" in "".join(verdict.notes), verdict)
+        finally:
+            path.write_bytes(octets)
+
+
+class FindTests(JournalCase):
+    """The story of a message."""
+
+    def test_story(self) -> None:
+        """Its own records, its copies', and why it had to wait; nobody else's."""
+        desk = self.opened(terms=JournalTerms(segment_bytes=4096))
+        one, other, copy = entry(1, message_id="a"), entry(2, message_id="b"), entry(3)
+        desk.journal.outbox.committed([arrivals(desk, [one, other])], False)
+        copies = arrivals(desk, [copy], Origin(ANN, event="routed", parent=1))
+        end = gone(desk, [one], Kind.DEAD_LETTERED)
+        desk.journal.outbox.committed([copies, end], False)
+        desk.journal.outbox.committed([gone(desk, [other, copy])], False)
+        desk.close()
+        story = [
+            (Kind.RECEIVED, 1),
+            (Kind.ROUTED, 3),
+            (Kind.DEAD_LETTERED, 1),
+            (Kind.DELIVERED, 3),
+        ]
+        for asked in ({"message_id": "a"}, {"entry": 1}):
+            found = reader.find(desk.directory, **asked)
+            self.assertEqual([(each.kind, each.entry) for each in found], story, asked)
+        digest = story and reader.find(desk.directory, message_id="b")[0].digest
+        found = reader.find(desk.directory, digest=digest)
+        self.assertEqual(
+            [(each.kind, each.entry) for each in found],
+            [(Kind.RECEIVED, 2), (Kind.DELIVERED, 2)],
+        )
+        self.assertEqual(reader.find(desk.directory, message_id="c"), [])
+
+
+class FollowTests(JournalCase):
+    """What comes, over segments that are closed meanwhile."""
+
+    def test_follow(self) -> None:
+        """Everything once, in order."""
+        desk = self.opened(terms=JournalTerms(segment_bytes=1024))
+        desk.note(*range(5))
+        desk.written()
+        before, end = reader.last(desk.directory, 2)
+        self.assertEqual([each.entry for each in before], [3, 4])
+        slept: list[float] = []
+        coming = reader.follow(desk.directory, end, slept.append)
+        self.assertIsNone(next(coming))
+        for start in range(5, 65, 6):
+            desk.note(*range(start, start + 6))
+            desk.written()
+        self.assertGreater(len(list(closed(desk.directory))), 1)
+        records = (each for each in coming if each is not None and each.entry is not None)
+        self.assertEqual([each.entry for each in islice(records, 60)], list(range(5, 65)))
+        desk.note(65)
+        desk.written()
+        self.assertEqual(next(records).entry, 65)
+
+    def test_from_nothing(self) -> None:
+        """A journal that begins while somebody waits for it."""
+        desk: Desk = self.desk()
+        before, end = reader.last(desk.directory, 10)
+        self.assertEqual(before, [])
+        coming = reader.follow(desk.directory, end, lambda _: None)
+        self.assertIsNone(next(coming))
+        desk.open()
+        desk.note(7)
+        desk.written()
+        entries = (each.entry for each in coming if each is not None)
+        self.assertEqual([next(entries), next(entries)], [None, 7])

@@ -1,0 +1,424 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Segments, crashes, full disks: the journal as it is written."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.journal import reader
+from amqproute.journal.record import GENESIS, Kind
+from amqproute.journal.segments import HEAD, Head, closed, opened, read_head, write_head
+from amqproute.journal.writer import JournalTerms
+from tests.journal.rig import NAMES, Desk, Wall, arrivals, entry, gone
+
+DAY_US = 86_400_000_000
+
+
+class JournalCase(SynchronousTestCase):
+    """A directory for a journal."""
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp()) / "journal"
+        self.desks: list[Desk] = []
+
+    def tearDown(self) -> None:
+        for desk in self.desks:
+            desk.close()
+
+    def desk(self, directory: Path | None = None, **more: Any) -> Desk:
+        desk = Desk(directory or self.directory, **more)
+        self.desks.append(desk)
+        return desk
+
+    def opened(self, **more: Any) -> Desk:
+        desk = self.desk(**more)
+        desk.open()
+        return desk
+
+    def verify(self, directory: Path | None = None) -> reader.Verdict:
+        (verdict,) = reader.verify(directory or self.directory)
+        self.assertIsNone(verdict.flaw, str(verdict.flaw))
+        return verdict
+
+
+class SegmentTests(JournalCase):
+    """Where records stand."""
+
+    def test_written_and_closed(self) -> None:
+        """A journal that is closed has its records in the folder of their day, and a head."""
+        desk = self.opened()
+        desk.note(1, 2)
+        desk.note(3)
+        desk.close()
+        (path,) = closed(self.directory)
+        self.assertEqual(path.parent.name, "2026-11-22")
+        self.assertRegex(path.name, r"^mx1\.alpha\.example-[0-9a-f]{16}-0{19}1\.jsonl$")
+        self.assertEqual(opened(self.directory), [])
+        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        records = desk.records()
+        self.assertEqual([each.seq for each in records], [1, 2, 3, 4])
+        self.assertEqual([each.kind for each in records], ["segment", *["recovery"] * 3])
+        self.assertEqual([each.entry for each in records], [None, 1, 2, 3])
+        self.assertEqual(records[1].broker, "mx1.alpha.example")
+        head = read_head(self.directory)
+        assert head is not None
+        self.assertEqual(head.seq, 4)
+        self.assertEqual(self.verify().hash, head.hash)
+
+    def test_goes_on(self) -> None:
+        """The next start goes on where this one ended: one chain, no gap, another segment."""
+        for number in range(3):
+            desk = self.opened()
+            desk.note(number)
+            desk.close()
+        self.assertEqual(len(list(closed(self.directory))), 3)
+        verdict = self.verify()
+        self.assertEqual((verdict.first, verdict.last, verdict.segments), (1, 6, 3))
+
+    def test_size(self) -> None:
+        """A segment that is full is closed, and the next one begins."""
+        desk = self.opened(terms=JournalTerms(segment_bytes=4096))
+        for number in range(50):
+            desk.note(number)
+            desk.written()
+        self.assertGreater(len(list(closed(self.directory))), 2)
+        desk.close()
+        self.assertEqual(self.verify().records, len(desk.records()))
+        self.assertEqual(
+            [each.entry for each in desk.records() if each.entry is not None], list(range(50))
+        )
+
+    def test_age(self) -> None:
+        """A segment is closed by its age, also where nothing more comes."""
+        desk = self.opened(terms=JournalTerms(segment_seconds=0.05))
+        desk.note(1)
+        desk.until(lambda: list(closed(self.directory)))
+        self.assertEqual(opened(self.directory), [])
+        desk.note(2)
+        desk.until(lambda: len(list(closed(self.directory))) == 2)
+        self.verify()
+
+    def test_long_runs(self) -> None:
+        """More than 64 records of one event are several lines."""
+        desk = self.opened()
+        desk.note(*range(200))
+        desk.close()
+        counts = [line.count for line in reader.lines(self.directory)]
+        self.assertEqual(counts, [1, 64, 64, 64, 8])
+        self.verify()
+
+    def test_clock_goes_back(self) -> None:
+        """Order is that of the sequence, whatever the wall clock says."""
+        wall = Wall()
+        for back in (0, 3 * DAY_US, 2 * DAY_US):
+            desk = self.opened(wall=wall)
+            desk.note(back)
+            desk.close()
+            wall.now_us -= back
+        self.assertEqual([each.seq for each in desk.records()], list(range(1, 7)))
+        self.assertEqual(len({path.parent for path in closed(self.directory)}), 2)
+        self.verify()
+
+    def test_age_and_size_of_what_is_kept(self) -> None:
+        """Old segments go, then those that are too many; the head says from where on it is kept."""
+        wall = Wall()
+        for day in range(4):
+            desk = self.opened(wall=wall, terms=JournalTerms(keep_seconds=0))
+            desk.note(day)
+            desk.close()
+            wall.now_us += DAY_US
+        desk = self.opened(wall=wall, terms=JournalTerms(keep_seconds=1.5 * 86400))
+        desk.note(4)
+        desk.close()
+        self.assertEqual(
+            [each.entry for each in desk.records() if each.entry is not None], [2, 3, 4]
+        )
+        verdict = self.verify()
+        self.assertEqual(verdict.first, 5)
+        self.assertIn("records before 5 were removed for their age", verdict.notes)
+        desk = self.opened(wall=wall, terms=JournalTerms(max_bytes=1))
+        desk.note(5)
+        desk.close()
+        self.assertEqual([each.entry for each in desk.records() if each.entry is not None], [5])
+        self.assertEqual(self.verify().first, 11)
+
+    def test_removed_beginning_is_noticed(self) -> None:
+        """What is removed by somebody else is not taken for what went for its age."""
+        for number in range(3):
+            desk = self.opened()
+            desk.note(number)
+            desk.close()
+        next(closed(self.directory)).unlink()
+        (verdict,) = reader.verify(self.directory)
+        assert verdict.flaw is not None
+        self.assertEqual((verdict.flaw.first, verdict.flaw.last), (1, 2))
+
+
+class CrashTests(JournalCase):
+    """What a start finds."""
+
+    def test_torn_everywhere(self) -> None:
+        """Wherever the last line is torn, it is cut off, and the journal goes on."""
+        desk = self.opened()
+        desk.note(1)
+        desk.note(2)
+        desk.written()
+        (path,) = opened(self.directory)
+        whole = path.read_bytes()
+        self.assertEqual(whole.count(b"\n"), 3)
+        begin = whole.rstrip(b"\n").rfind(b"\n") + 1
+        for end in range(begin, len(whole) + 1):
+            other = Path(self.mktemp()) / "journal"
+            (other / "open").mkdir(parents=True)
+            (other / "open" / path.name).write_bytes(whole[:end])
+            write_head(other, Head(desk.records()[0].journal, 0, GENESIS))  # nothing was synced
+            again = self.desk(other)
+            again.open()
+            again.note(3)
+            again.close()
+            left = [1, 2, 3] if end == len(whole) else [1, 3]
+            self.assertEqual([each.entry for each in again.records() if each.entry], left, end)
+            self.verify(other)
+
+    def test_garbage_after(self) -> None:
+        """An end that a power failure left full of zeros is cut off too."""
+        desk = self.opened()
+        desk.note(1)
+        desk.written()
+        other = self.copy(desk, b"\0" * 5000)
+        self.assertEqual([each.entry for each in other.records() if each.entry], [1])
+        self.verify(other.directory)
+
+    def copy(self, desk: Desk, more: bytes = b"") -> Desk:
+        """Start once more from a copy of what stands there now, as after a kill."""
+        directory = Path(self.mktemp()) / "journal"
+        shutil.copytree(desk.directory, directory)
+        for path in opened(directory):
+            with path.open("ab") as file:
+                file.write(more)
+        other = self.desk(directory)
+        other.open()
+        return other
+
+    def test_changed_in_the_middle(self) -> None:
+        """Whole lines behind one that cannot be read: that is no torn end, and nothing is cut."""
+        desk = self.opened()
+        for number in range(3):
+            desk.note(number)
+        desk.written()
+        (path,) = opened(self.directory)
+        octets = path.read_bytes().replace(b'"entry":[1]', b'"entry":1]]')
+        desk.close()
+        directory = Path(self.mktemp()) / "journal"
+        (directory / "open").mkdir(parents=True)
+        (directory / "open" / path.name).write_bytes(octets)
+        shutil.copy(self.directory / HEAD, directory / HEAD)
+        other = self.desk(directory)
+        other.open()
+        self.flushLoggedErrors()
+        other.close()
+        (verdict,) = reader.verify(directory)
+        assert verdict.flaw is not None
+        self.assertEqual((verdict.flaw.line, verdict.flaw.first), (3, 3))
+
+    def test_outbox(self) -> None:
+        """What the store has carried and the journal lacks is written at the start, once."""
+        desk = self.opened()
+        ids = list(range(1, 6))
+        entries = [entry(each, message_id=f"m{each}") for each in ids]
+        outbox = desk.journal.outbox
+        self.assertIsNone(outbox.carry([arrivals(desk, entries)]))
+        come = arrivals(desk, entries)
+        outbox.committed([come], False)
+        end = gone(desk, entries[:3])
+        carried = outbox.carry([end])
+        assert carried is not None
+        number, octets, done = carried
+        self.assertEqual((number, done), (2, 0))
+        # As it would be found after a power failure that took all of the journal's writes,
+        lost = self.desk(Path(self.mktemp()) / "journal")
+        found = lost.open([(number, octets)])
+        self.assertEqual(found.restored, 8)
+        self.assertEqual(found.begun.ids, set(ids))
+        lost.close()
+        told = [(each.kind, each.entry) for each in lost.records() if each.entry]
+        self.assertEqual(
+            told, [("received", each) for each in ids] + [("delivered", each) for each in ids[:3]]
+        )
+        self.assertEqual(lost.records()[1].message_id, "m1")
+        # and by a start that finds them already in the journal.
+        outbox.committed([end], True)
+        desk.written()
+        both = self.copy_with(desk, [(number, octets)])
+        self.assertEqual([(each.kind, each.entry) for each in both.records() if each.entry], told)
+        self.verify(both.directory)
+
+    def copy_with(self, desk: Desk, rows: list[tuple[int, bytes]]) -> Desk:
+        directory = Path(self.mktemp()) / "journal"
+        shutil.copytree(desk.directory, directory)
+        other = self.desk(directory)
+        other.open(rows)
+        return other
+
+    def test_outbox_half_written(self) -> None:
+        """Of an event of several lines some may be there: only the others are added."""
+        desk = self.opened()
+        entries = [entry(each) for each in range(1, 151)]
+        outbox = desk.journal.outbox
+        outbox.committed([arrivals(desk, entries)], False)
+        end = gone(desk, entries)
+        carried = outbox.carry([end])
+        assert carried is not None
+        outbox.committed([end], True)
+        desk.written()
+        (path,) = opened(self.directory)
+        lines = path.read_bytes().splitlines(keepends=True)
+        self.assertEqual(len(lines), 7)
+        wanted = [(each.kind, each.entry) for each in desk.records() if each.entry]
+        self.assertEqual(len(wanted), 300)
+        for there in range(8):
+            directory = Path(self.mktemp()) / "journal"
+            (directory / "open").mkdir(parents=True)
+            (directory / "open" / path.name).write_bytes(b"".join(lines[:there]))
+            write_head(directory, Head(desk.records()[0].journal, 0, GENESIS))
+            other = self.desk(directory)
+            other.open([carried[:2]])
+            other.close()
+            told = [(each.kind, each.entry) for each in other.records() if each.entry]
+            self.assertEqual(told, wanted, there)
+            self.verify(directory)
+
+    def test_durable_rows_may_go(self) -> None:
+        """Once the journal has them on its disk, rows of the outbox are not needed."""
+        desk = self.opened(terms=JournalTerms(segment_seconds=0.01))
+        one, two = entry(1), entry(2)
+        outbox = desk.journal.outbox
+        outbox.committed([arrivals(desk, [one, two])], False)
+        desk.until(lambda: list(closed(self.directory)))
+        carried = outbox.carry([gone(desk, [one])])
+        assert carried is not None
+        number, octets, done = carried
+        self.assertEqual((number, done), (2, 1))
+        self.assertEqual(octets.count(b"\n"), 0, "the arrival is safe, and not carried again")
+
+    def test_what_is_not_durable_is_not_carried(self) -> None:
+        """Entries without a row cost the store nothing."""
+        desk = self.opened()
+        light = entry(1)
+        light.durable = light.stored = False
+        self.assertIsNone(desk.journal.outbox.carry([gone(desk, [light])]))
+
+    def test_another_store(self) -> None:
+        """A store that was restored has another name; what began before does not count."""
+        desk = self.opened()
+        desk.note(1, 2)
+        desk.close()
+        self.assertEqual(self.desk().open().begun.ids, {1, 2})
+        self.assertEqual(self.desk().open(names=replace(NAMES, stream="store-2")).begun.ids, set())
+
+
+class FullDiskTests(JournalCase):
+    """What happens when the disk takes nothing."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.is_full = False
+        self.hangs = threading.Event()
+        self.hangs.set()
+
+    def write(self, file: int, octets: memoryview) -> int:
+        self.hangs.wait()
+        if self.is_full:
+            if len(octets) > 10:
+                return os.write(file, octets[:7])  # a part of it, as disks do
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.write(file, octets)
+
+    def fail(self, file: int, octets: memoryview) -> int:
+        if self.is_full:
+            os.write(file, octets[:7])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.write(file, octets)
+
+    def test_stop(self) -> None:
+        """Nothing is accepted until the disk takes the journal again; and nothing is missing."""
+        desk = self.opened(write=self.fail)
+        desk.note(1)
+        desk.written()
+        self.is_full = True
+        desk.note(2)
+        desk.until(lambda: desk.troubles)
+        self.assertIn("No space left", desk.troubles[0])
+        desk.note(3)
+        self.assertEqual(desk.journal.figures.fault, "[Errno 28] No space left on device")
+        self.is_full = False
+        desk.until(lambda: desk.wells)
+        desk.written()
+        desk.close()
+        self.assertEqual([each.entry for each in desk.records() if each.entry], [1, 2, 3])
+        self.assertEqual(self.verify().notes, [])
+        self.assertEqual(len(desk.troubles), 1)
+
+    def test_count(self) -> None:
+        """Everything goes on; what finds no room in memory is counted, in the journal too."""
+        terms = JournalTerms(stops=False, held_bytes=2000)
+        desk = self.opened(write=self.fail, terms=terms)
+        desk.note(1)
+        desk.written()
+        self.is_full = True
+        for number in range(2, 100):
+            desk.note(number)
+        desk.until(lambda: not len(desk.journal._events))
+        lost = desk.journal.figures.lost
+        self.assertGreater(lost, 50)
+        self.is_full = False
+        desk.until(lambda: not desk.journal.figures.fault)
+        desk.note(100)
+        desk.written()
+        desk.close()
+        self.assertEqual(desk.troubles, [])
+        records = desk.records()
+        there = [each.entry for each in records if each.entry]
+        (gap,) = [each for each in records if each.kind == Kind.GAP]
+        self.assertEqual((gap.count, len(there)), (lost, 100 - lost))
+        self.assertEqual((there[0], there[-1]), (1, 100))
+        self.assertIn(f"{lost} records before", self.verify().notes[0])
+
+    def test_hangs(self) -> None:
+        """A disk that stands still keeps no message in memory, and no more records than allowed."""
+        desk = self.opened(write=self.write, terms=JournalTerms(held_bytes=4000))
+        self.hangs.clear()
+        for number in range(1, 50):
+            desk.note(number)
+        desk.until(lambda: desk.troubles)
+        desk.until(lambda: not len(desk.journal._events))
+        self.assertLessEqual(desk.journal.statistics()["waiting_bytes"], 4000)
+        self.hangs.set()
+        desk.until(lambda: desk.wells)
+        desk.close()
+        self.verify()
+
+    def test_full_at_the_start(self) -> None:
+        """A start does not wait for room: what was carried is written when there is some."""
+        first = self.opened()
+        end = gone(first, [entry(1)])
+        carried = first.journal.outbox.carry([end])
+        assert carried is not None
+        directory = Path(self.mktemp()) / "journal"
+        self.is_full = True
+        desk = self.desk(directory, write=self.fail)
+        self.assertEqual(desk.open([carried[:2]]).restored, 1)
+        desk.until(lambda: desk.troubles)
+        self.is_full = False
+        desk.until(lambda: desk.wells)
+        desk.close()
+        self.assertEqual([each.entry for each in desk.records() if each.entry], [1])
+        self.verify(directory)
