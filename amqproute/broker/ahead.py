@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amqproute.broker.consumers import Consumers
+from amqproute.broker.expiry import FLEETING_MS
 from amqproute.broker.levels import Levels
 from amqproute.entry import Entry
 
@@ -39,7 +40,8 @@ class Ahead:
         consumers: who takes.
 
     Attributes:
-        entries: those whose commit is still under way.
+        entries: those whose commit is still under way, and the octets that they had when they were
+            put: a consumer may have changed them since.
     """
 
     __slots__ = ("_consumers", "_levels", "entries")
@@ -47,7 +49,7 @@ class Ahead:
     def __init__(self, levels: Levels, consumers: Consumers) -> None:
         self._levels = levels
         self._consumers = consumers
-        self.entries: set[Entry] = set()
+        self.entries: dict[Entry, int] = {}
 
     def deal(self, entries: Sequence[Entry], now_ms: int) -> list[tuple[Any, list[Entry]]]:
         """Take what may go ahead and has somebody to go to; return who gets what."""
@@ -62,25 +64,27 @@ class Ahead:
             return []
         line = entries[0].line
         for entry in entries:
-            # Behind what is paged, in another order than it came, or over by now.
-            if entry.taken or entry.line is not line or 0 < entry.expires_ms <= now_ms:
+            # Behind what is paged, in another order than it came, or over by now or once offered.
+            if entry.taken or entry.line is not line:
+                return []
+            if 0 < entry.expires_ms <= now_ms or entry.expires_ms == FLEETING_MS:
                 return []
         dealt = consumers.deal_out(entries)
         for _, share in dealt:
             for entry in share:
                 entry.taken = True
-                self.entries.add(entry)
+                self.entries[entry] = len(entry.message.encoded)
         return dealt
 
     def arrived(self, entries: list[Entry]) -> list[Entry]:
         """Note that entries are safe; return those that did not go ahead."""
         rest = []
         for entry in entries:
-            if entry in self.entries:
-                self.entries.remove(entry)
-                entry.line.passed(len(entry.message.encoded))
-            else:
+            size = self.entries.pop(entry, None)
+            if size is None:
                 rest.append(entry)
+            else:
+                entry.line.passed(size)
         return rest
 
     def not_arrived(self, entries: list[Entry]) -> list[Entry]:

@@ -40,7 +40,8 @@ class Batch:
         is_rehearsal: it will be abandoned; what is put is not to be counted.
         gate: of the broker.
         goes_ahead: its messages may be handed out while the commit is under way: whoever answers
-            for them can leave their sender in doubt (`broker.ahead`).
+            for them can leave their sender in doubt (`broker.ahead`). What would be put anew (see
+            `redo`) is not: it would be there twice.
         is_ahead: some of them have been.
         came: what nodes have taken so far, for the journal (`amqproute.journal.events.Came`); None
             where nobody keeps one.
@@ -156,7 +157,7 @@ class Batch:
             self.transaction.record(Arrivals(journal.now_us(), self.came, journal.domain))
         done: Deferred[None] = self.transaction.commit(patient)
         done.addCallbacks(self._committed, self._failed)
-        if self.goes_ahead and self.gate.is_open:
+        if self.goes_ahead and self.gate.is_open and not self.redo:
             for queue, entries in self.arrivals.items():
                 if entries and queue.go_ahead(entries, self):
                     self.is_ahead = True

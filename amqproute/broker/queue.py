@@ -399,8 +399,13 @@ class Queue:
             return 0
         if not self.limits.capacity:
             return UNBOUNDED
-        taken = self.depth + self._levels.pending + self.holds.places
-        return max(0, self.limits.capacity - taken)
+        return max(0, self.limits.capacity - self._places_taken)
+
+    @property
+    def _places_taken(self) -> int:
+        # What has gone ahead of its commit is in a consumer's hands already, or has left.
+        on_their_way = self._levels.pending - len(self._ahead.entries)
+        return self.depth + on_their_way + self.holds.places
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
@@ -429,13 +434,11 @@ class Queue:
             admission.check_message(
                 self.name, self._options, message, batch.is_transactional, self._keeps_nothing
             )
-        if limits.capacity:
-            taken = self.depth + self._levels.pending + self.holds.places
-            if taken - batch.leaving.get(self, 0) >= limits.capacity:
-                raise ResourceLimitExceeded(
-                    f"queue {self.name} is full: {limits.capacity} messages",
-                    info={"limiter": "capacity"},
-                )
+        if limits.capacity and self._places_taken - batch.leaving.get(self, 0) >= limits.capacity:
+            raise ResourceLimitExceeded(
+                f"queue {self.name} is full: {limits.capacity} messages",
+                info={"limiter": "capacity"},
+            )
         now_ms = batch.now_ms
         lasts = origin.is_dead_letter or not self._options.archive_expired
         expires_ms = 0 if lasts else message.expires_ms(now_ms)
@@ -496,13 +499,25 @@ class Queue:
         ):
             return False
         dealt = self._ahead.deal(entries, batch.now_ms)
-        self._hand_out(dealt)
+        # What one gives back at once is for others when all have their shares.
+        self._dispatching = True
+        self._dispatch_again = False
+        try:
+            self._hand_out(dealt)
+        finally:
+            self._dispatching = False
+        if self._dispatch_again:
+            self.dispatch()
         return bool(dealt)
+
+    def is_ahead(self, entry: Entry) -> bool:
+        """Tell whether an entry has been handed out whose commit is still under way."""
+        return entry in self._ahead.entries
 
     def arrived(self, entries: list[Entry]) -> None:
         """Line up entries whose batch has been committed."""
         if self._deleted:
-            self._removal.archive_now(entries)
+            self._removal.archive_now(self._ahead.arrived(entries))
             return
         if self._once is not None:
             entries = self._without_duplicates(entries, self._once)

@@ -358,7 +358,7 @@ class Topic:
         sharing.close()
 
     def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> bool:
-        """Do nothing: what many share is handed out when it is safe."""
+        """Do nothing: what subscribers have in memory they get when it is safe."""
         return False
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:

@@ -232,7 +232,7 @@ class Frontend:
         self._answers = []
         self._uncommitted += 1
         size = 0
-        goes_ahead = True
+        goes_ahead = bool(taken)
         for inbound, deliveries in taken:
             if inbound.taken.is_durable:
                 goes_ahead = False

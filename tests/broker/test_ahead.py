@@ -3,18 +3,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from amqproute.broker.floodgate import DISK
+from amqproute.broker.anew import settle_anew
+from amqproute.broker.dynamic import DynamicTerms
+from amqproute.broker.floodgate import DISK, STORE
+from amqproute.broker.options import QueueOptions
 from amqproute.broker.receipts import Receipts
+from amqproute.entry import Entry
 from amqproute.errors import StoreError
-from amqproute.values import Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
 from tests.broker.test_queue import QueueCase
 from tests.support.fakes import ORIGIN, Taker, message, put
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
+REJECTED = spec.Rejected()
+
+
+class Picky(Taker):
+    """Gives back at once what it is handed first, for others."""
+
+    def deliver(self, entries: Sequence[Entry]) -> None:
+        """See `IConsumer.deliver`."""
+        super().deliver(entries)
+        if len(self.seen) == len(entries):
+            self.held.remove(entries[0])
+            barred = spec.Modified(undeliverable_here=True)
+            self.queue.settle(entries[:1], barred, None, self)  # type: ignore[arg-type]
 
 
 class AheadTests(QueueCase):
@@ -160,3 +179,88 @@ class AheadTests(QueueCase):
         self.put(b"3")
         self.assertSeen(b"1", b"1")  # no room left
         self.assertEqual(self.bodies(self.queue), [b"3"])
+
+    def test_capacity(self) -> None:
+        """What is in hands takes one place, committed or not, and none when it has left."""
+        self.make(capacity=4)
+        taker = Taker(self.queue, 4)
+        self.send(b"1", b"2")
+        self.assertEqual((taker.seen, self.queue.space()), ([b"1", b"2"], 2))
+        self.send(b"3", b"4")
+        self.assertEqual((len(taker.held), self.queue.space()), (4, 0))
+        taker.settle(self.broker, taker.held[:1], ACCEPTED)
+        self.assertEqual(self.queue.space(), 1)
+        self.turn()
+        self.assertEqual((self.queue.depth, self.queue.space()), (3, 1))
+
+    def test_given_back_at_once(self) -> None:
+        """What one consumer does not stand goes to others as far as these have room."""
+        self.queue.detach(self.taker)
+        picky, other = Picky(self.queue, 3), Taker(self.queue, 1)
+        self.send(b"1", b"2", b"3")
+        self.assertEqual((picky.seen, other.seen), ([b"1", b"3"], [b"2"]))
+        self.turn()
+        self.assertEqual((other.room, self.queue.available), (0, 1))
+        other.take(1)
+        self.assertEqual(other.seen, [b"2", b"1"])
+
+    def test_fleeting(self) -> None:
+        """What is to be delivered at once or never does not stay when it is given back."""
+        self.send(b"1", ttl=0)
+        self.turn()
+        self.assertSeen(b"1")
+        self.settle(self.taker, list(self.taker.held), RELEASED)
+        self.assertSeen(b"1")
+        self.assertEqual((self.queue.depth, self.store.rows("q")), (0, []))
+
+    def test_changed_before_the_commit(self) -> None:
+        """A consumer that makes it longer meanwhile costs no memory but its own."""
+        for fails in (False, True):
+            self.taker.room = 1
+            self.store.is_failing = fails
+            done = self.send(b"1")
+            annotated = spec.Modified(message_annotations={Symbol("x-opt-seen"): "x" * 500})
+            self.taker.settle(self.broker, list(self.taker.held), annotated).addErrback(str)
+            self.turn()
+            done.addErrback(lambda failure: failure.trap(StoreError))
+            self.store.is_failing = False
+            self.assertEqual(self.queue._levels.usual._pending_bytes, 0)
+            self.assertEqual(len(self.bodies(self.queue)), 1)
+        self.assertEqual(self.broker.budget.used_bytes, 0)
+
+    def test_deleted_before_the_commit(self) -> None:
+        """A node that is deleted meanwhile leaves nothing on anybody's account."""
+        for outcome in (None, ACCEPTED):
+            account = self.broker.accounts.of("a")
+            queue = self.broker.create_dynamic(DynamicTerms(options=QueueOptions()))
+            taker = Taker(queue, 1)
+            batch = self.broker.begin()
+            batch.goes_ahead = True
+            for body in (b"1", b"2"):
+                queue.put(message(body), batch, Origin(ANONYMOUS_PRINCIPAL, account=account))
+            done = batch.commit()
+            self.assertEqual((taker.seen, account.messages), ([b"1"], 2))
+            if outcome is not None:
+                taker.settle(self.broker, list(taker.held), outcome)
+            self.broker.delete(queue)
+            self.turn()
+            self.successResultOf(done)
+            self.assertEqual((account.messages, account.octets), (0, 0))
+
+    def test_dead_letters(self) -> None:
+        """What would be put anew if the disk were full does not go ahead: it would be twice."""
+        self.put(b"1")
+        self.assertSeen(b"1")
+        buried = Taker(self.dead, 5)
+        self.store.is_full = True
+        batch = self.broker.begin()
+        batch.goes_ahead = True
+        self.queue.settle(self.taker.held, REJECTED, batch, self.taker)
+        done = batch.commit()
+        self.assertEqual(buried.seen, [])
+        done.addErrback(settle_anew, batch, self.broker.begin)
+        self.turn()
+        self.store.is_full = False
+        self.broker.gate.open(STORE)
+        self.turn()
+        self.assertEqual(buried.seen, [b"1"])

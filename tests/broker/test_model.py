@@ -20,9 +20,11 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import line as line_module
+from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import Stage, TransactionTerms
 from amqproute.broker.transactions import Transactions
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
 from tests.support.fakes import ORIGIN, KeptStore, Taker, body_of, make_broker, message, node, put
 from tests.support.fakes import settle_down as turn
 
@@ -33,11 +35,19 @@ OUTCOMES: dict[str, Any] = {
     "released": spec.Released(),
     "failed": spec.Modified(delivery_failed=True),
     "barred": spec.Modified(undeliverable_here=True),
+    "annotated": spec.Modified(message_annotations={Symbol("x-opt-seen"): "x" * 99}),
 }
 ENDS = ("accepted", "rejected")
 """Outcomes after which an entry is not on the queue any more."""
 GRAIN = 0.06
 """Expiry timers may be this late; the model therefore only ever looks later."""
+
+
+def nothing_pending(queue: Queue) -> None:
+    """Nothing is on its way to the store, and none of it is counted."""
+    assert not queue._ahead.entries
+    for line in queue._levels.lines:
+        assert (line.pending, line._pending_bytes, line._pending_paged) == (0, 0, 0), line
 
 
 class Item:
@@ -75,7 +85,7 @@ class QueueMachine(RuleBasedStateMachine):
         ),
         fails=st.sampled_from([False, False, False, True]),
         ahead=st.booleans(),
-        early=st.sampled_from([None, "accepted", "released", "failed"]),
+        early=st.sampled_from([None, "accepted", "released", "failed", "annotated"]),
     )
     def publish(
         self, kinds: list[tuple[bool, int | None]], fails: bool, ahead: bool, early: str | None
@@ -86,7 +96,9 @@ class QueueMachine(RuleBasedStateMachine):
             self.numbers += 1
             dies = None if life is None else self.clock.seconds() + life
             made.append(Item(self.numbers, durable, dies))
-        self.store.is_failing = fails
+        # Not what settles them meanwhile: that fails alone, or not at all.
+        self.store.is_full = fails
+        self.store.is_failing = fails and not early
         done = put(
             self.broker,
             self.queue,
@@ -100,10 +112,11 @@ class QueueMachine(RuleBasedStateMachine):
             ),
             ahead=ahead,
         )
-        done.addErrback(lambda _: None)
+        failed: list[Any] = []
+        done.addErrback(failed.append)
         dealt = self.came_ahead(made)
         assert ahead or not dealt
-        if early and dealt and not (fails and early == "accepted"):
+        if early and dealt:
             self.settle_early(dealt, early)
             if early == "accepted":
                 made = [item for item in made if item.number not in dealt]
@@ -112,8 +125,8 @@ class QueueMachine(RuleBasedStateMachine):
                     item.count += item.number in dealt
         # Settlements of expired entries, which come later, must not fail with it.
         self.clock.advance(0)
-        self.store.is_failing = False
-        if fails:
+        self.store.is_failing = self.store.is_full = False
+        if failed:  # what nothing has to be written of does not always fail
             # What has been handed out lives on, but not through a restart.
             made = [item for item in made if item.number in dealt]
             for item in made:
@@ -219,6 +232,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert self.queue.depth >= len(alive) + self.queue.acquired
         assert self.queue.resident_bytes >= 0
         assert self.queue.paged_bytes >= 0
+        nothing_pending(self.queue)
 
     def teardown(self) -> None:
         """Everything that lives comes out, in order, and then nothing is left."""
@@ -308,6 +322,8 @@ class SharedMachine(RuleBasedStateMachine):
         self.there: dict[int, tuple[int, float | None]] = {}
         self.deferred: dict[int, float] = {}
         self.dead: set[int] = set()
+        # What was handed out and then not written lives in memory only.
+        self.fleeting: set[int] = set()
         self.boot()
 
     def boot(self) -> None:
@@ -327,11 +343,48 @@ class SharedMachine(RuleBasedStateMachine):
             st.tuples(st.sampled_from([1, 4, 4, 9]), st.sampled_from([None, None, 1, 30])),
             min_size=1,
             max_size=6,
-        )
+        ),
+        ahead=st.booleans(),
+        fails=st.sampled_from([False, False, False, True]),
+        early=st.sampled_from([None, None, "detached", "comes", *sorted(OUTCOMES)]),
     )
-    def publish(self, kinds: list[tuple[int, int | None]]) -> None:
-        """Put a batch of durable messages."""
-        put(self.broker, self.queue, *[self.made(*each) for each in kinds])
+    def publish(
+        self, kinds: list[tuple[int, int | None]], ahead: bool, fails: bool, early: str | None
+    ) -> None:
+        """Put a batch of durable messages; a lot may happen before it is committed, or fails."""
+        first = self.numbers + 1
+        made = [self.made(*each) for each in kinds]
+        self.store.is_full = fails
+        done = put(self.broker, self.queue, *made, ahead=ahead)
+        done.addErrback(lambda _: None)
+        dealt = [
+            (link, [each for each in link.taker.held if int(body_of(each)) >= first])
+            for link in self.links
+        ]
+        numbers = {int(body_of(each)) for _, entries in dealt for each in entries}
+        assert ahead or not numbers
+        for link, entries in dealt:
+            if entries and early is not None and not (fails and early == "rejected"):
+                self.act_early(link, entries, early)
+        self.clock.advance(0)
+        self.store.is_full = False
+        if fails:
+            for number in range(first, self.numbers + 1):
+                if number not in numbers:
+                    del self.there[number]
+            self.fleeting |= numbers & set(self.there)
+
+    def act_early(self, link: Link, entries: list[Any], what: str) -> None:
+        """Something happens to what a link has before it is committed."""
+        if what == "detached":
+            self.let_go(link)
+        elif what == "comes":
+            self.links.append(Link(self.queue, 0, len(self.links) % 2 == 0))
+            self.links[-1].taker.take(1)
+        else:
+            numbers = [int(body_of(entry)) for entry in entries]
+            self.ended(link, numbers, what)
+            link.taker.settle(self.broker, entries, OUTCOMES[what])
 
     def made(self, priority: int, life: int | None) -> Any:
         """Make a message, and expect it to be there."""
@@ -401,7 +454,10 @@ class SharedMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def detach(self, data: st.DataObject) -> None:
         """A link goes, and what it held goes back."""
-        link = data.draw(st.sampled_from(self.links))
+        self.let_go(data.draw(st.sampled_from(self.links)))
+
+    def let_go(self, link: Link) -> None:
+        """Take a link off the queue."""
         self.links.remove(link)
         self.queue.detach(link.taker)
         if not link.copies:
@@ -425,14 +481,19 @@ class SharedMachine(RuleBasedStateMachine):
         if link.copies:
             if outcome in ("released", "failed"):
                 link.shown.difference_update(numbers)
-        elif outcome in ENDS:
+        else:
+            self.ended(link, numbers, outcome)
+        link.taker.settle(self.broker, entries, OUTCOMES[outcome])
+
+    def ended(self, link: Link, numbers: list[int], outcome: str) -> None:
+        """Take note of what a consumer does to messages."""
+        if outcome in ENDS:
             for number in numbers:
                 del self.there[number]
             if outcome == "rejected":
                 self.dead.update(numbers)
         elif outcome == "barred":
             link.barred.update(numbers)
-        link.taker.settle(self.broker, entries, OUTCOMES[outcome])
 
     @rule(seconds=st.sampled_from([0.01, 0.5, 1.2, 40.0]))
     def wait(self, seconds: float) -> None:
@@ -444,6 +505,9 @@ class SharedMachine(RuleBasedStateMachine):
         """Lose the process, with all links."""
         turn(self.clock)
         self.broker.stop()
+        for number in self.fleeting:
+            self.there.pop(number, None)
+        self.fleeting.clear()
         self.boot()
 
     @invariant()
@@ -467,6 +531,7 @@ class SharedMachine(RuleBasedStateMachine):
                 left = {number for number in waiting if link.wants(number)}
                 left -= link.shown | link.barred
                 assert not left, (left, link.copies, link.residue)
+        nothing_pending(self.queue)
 
     def look_at(self, link: Link) -> None:
         """Take note of what has come to a link since the last step."""
