@@ -334,6 +334,7 @@ class Branches:
         transaction.hurry()
         try:
             await self._complete(transaction)
+            await self._have_safe(transaction)
             if not transaction.operations and transaction.doom is None:
                 # Read-only: what was acquired stays with its consumers.
                 transaction.dissolve()
@@ -454,6 +455,17 @@ class Branches:
             complete: Deferred[None] = Deferred()
             transaction.when_complete = lambda: complete.callback(None)
             await complete
+
+    async def _have_safe(self, transaction: Transaction) -> None:
+        """Wait until what it takes is on the disk, or known not to be (`broker.ahead`).
+
+        A record must not name rows that never were: a restart counts on them.
+        """
+        if any(
+            each.entry.stored and each.consumer.queue.is_ahead(each.entry)
+            for each in transaction.retirements
+        ):
+            await self._broker.begin().commit()  # in its place behind those commits
 
     async def _with_ways(self, attempt: Callable[[], _T]) -> _T:
         """Do something that may need next hops which have to be asked about first."""

@@ -381,6 +381,27 @@ class FailureTests(BranchCase):
         self.assertEqual(sorted(link.ended), ["restored", "withdrawn"])
         self.assertEqual(self.counts(), (1, 0, 0))
 
+    def test_taken_before_it_was_written(self) -> None:
+        """What was handed out, and then not written, is not in the record: others are counted."""
+        self.patch(Link, "takes_ahead", True)
+        link = Link(self.broker.nodes["q"])
+        link.room = 1
+        for fails in (False, True):
+            self.store.is_full = fails
+            xid = Xid(1, b"%d" % fails, b"")
+            transaction = self.open(xid)
+            put(self.broker, link.queue, message(b"taken"), ahead=True).addErrback(lambda _: None)
+            self.retire(transaction, link)
+            self.assertEqual(len(transaction.retirements), 1)
+            self.branches.end(OWNER, xid)
+            self.assertEqual(self.do("prepare", xid), "OK")
+            self.store.is_full = False
+            link.entries, link.room = [], 1
+        link.room = 0
+        self.fill("q", b"1", b"2")
+        self.restart()
+        self.assertEqual((self.seen("q"), self.counts()), ([b"1", b"2"], (0, 3, 0)))
+
     def test_one_phase_not_written(self) -> None:
         """The same for one phase."""
         self.work()
