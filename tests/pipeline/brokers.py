@@ -44,7 +44,7 @@ def url(daemon: Daemon) -> str:
 def put(daemon: Daemon, queue: str, bodies: Iterable[str], run: str = "fill") -> None:
     """Send messages."""
     rows = [Row(body=body) for body in bodies]
-    send(Writing.of({"url": url(daemon), "address": queue}), run, 0, iter(rows))
+    send(Writing.of({"url": url(daemon), "address": queue}), run, f"{run}/0", iter(rows))
 
 
 def rows_on(daemon: Daemon, queue: str) -> list[tuple[Any, ...]]:

@@ -37,6 +37,7 @@ from tests.pipeline.support import SETTINGS
 url, queue, out, checkpoint = sys.argv[1:]
 spark = session(master="local[1]", memory="512m", settings=SETTINGS)
 register(spark)
+print(spark._jvm.ProcessHandle.current().pid(), flush=True)
 
 def die(frame, batch):
     frame.write.parquet(f"{out}/first-{batch}")
@@ -144,6 +145,8 @@ class SparkTests(SparkCase):
             capture_output=True, text=True, timeout=SECONDS,
         )  # fmt: skip
         self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr)
+        jvm = Path("/proc", process.stdout.strip())
+        until(lambda: not jvm.exists(), "the end of its JVM", SECONDS)
         self.assertEqual(len(bodies_on(self.alpha, "q8")), 25)
         put(self.alpha, "q8", ["later"], "killed later")
         batches: dict[int, list[Row]] = {}

@@ -159,7 +159,7 @@ class OnceTests(BrokerCase):
     def sent(self, rows: Sequence[Row], batch: int = 0, run: str = "once") -> None:
         """Be the task."""
         writing = Writing.of({"url": url(self.alpha), "address": "q0"})
-        send(writing, run, 3, iter(rows), batch)
+        send(writing, run, f"{run}/{batch}", iter(rows), f"{run}/{batch - 1}" if batch else None)
 
     def test_again(self) -> None:
         """Whatever the order of its rows, and although the broker was killed, each is there once;
@@ -177,12 +177,12 @@ class OnceTests(BrokerCase):
 
     def test_batches(self) -> None:
         """The next batch of a stream is another write, and the one before it is forgotten."""
-        rows = [Row(body="batch")] * 5
+        rows = [Row(body="batch")] * 150
         for batch in (1, 1, 2, 2, 1):
             self.sent(rows, batch, "batches")
         found = [body for body in bodies_on(self.alpha, "q0") if body == "batch"]
         # The last is what Spark never does: to go back behind a batch.
-        self.assertEqual(len(found), 15)
+        self.assertEqual(len(found), 450)
 
     def test_refused(self) -> None:
         """What was refused is sent anew, and told with condition, address and words."""
@@ -190,7 +190,7 @@ class OnceTests(BrokerCase):
         for _ in range(2):
             with self.assertRaises(SourceError) as caught:
                 self.sent([good, bad], run="refused")
-            for words in ("'nowhere'", "rejected, amqp:not-found", "refused/3/"):
+            for words in ("'nowhere'", "rejected, amqp:not-found", "refused/0/"):
                 self.assertIn(words, str(caught.exception))
         self.sent([good], run="refused")
         self.assertEqual(bodies_on(self.alpha, "q0").count("good"), 1)

@@ -59,11 +59,11 @@ class QueueReader(DataSourceReader):
             return CREDIT if left is None else min(CREDIT, left)
 
         with Client(place) as client:
-            link = client.receiving(queue, browses=True, selector=reading.selector, by_entry=True)
+            link = client.receiving(queue, browses=True, selector=reading.selector)
             for delivery in link.available(ask):
                 if left is not None:
                     left -= 1
-                entry = int.from_bytes(delivery.tag, "big")
+                entry = int.from_bytes(delivery.tag, "big") if link.stream else None
                 yield row_of(str(place), queue, entry, delivery.payload)
 
 

@@ -52,9 +52,6 @@ __all__ = ["Client"]
 MAX_MESSAGE_BYTES: Final = 128 * 1024 * 1024
 """The largest message that becomes a row."""
 
-MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
-"""An attach brings what the broker knows of an earlier attachment: some 30 octets a message."""
-
 _READ: Final = 256 * 1024
 _SELECTOR: Final = Symbol("apache.org:selector-filter:string")
 
@@ -109,7 +106,6 @@ class Client:
                 role="client",
                 container_id=container_id or f"amqproute-spark-{uuid.uuid4()}",
                 hostname=place.url.host or None,
-                max_frame_size=MAX_FRAME_BYTES,
                 idle_timeout=60.0,
                 handshake_timeout=place.seconds,
                 max_message_size=MAX_MESSAGE_BYTES,
@@ -185,7 +181,8 @@ class Client:
             node: the node.
             browses: messages are shown and stay where they are.
             selector: only messages that this condition is true for.
-            by_entry: delivery-tags shall be the ids of the entries.
+            by_entry: delivery-tags have to be the ids of the entries; they are anyway, where
+                the link names a `Receiving.stream`.
 
         Raises:
             SourceError: the broker refuses, or cannot do what is asked for.
@@ -203,7 +200,7 @@ class Client:
             spec.Target(),
             # A browser has nothing to decide: what it is shown is settled.
             snd_settle_mode=spec.SENDER_SETTLED if browses else spec.SENDER_UNSETTLED,
-            desired_capabilities=(STREAM,) if by_entry else (),
+            desired_capabilities=(STREAM,),
         )
         receiving = Receiving(self, link, node)
         self.join(link, receiving)
@@ -220,20 +217,18 @@ class Client:
         return receiving
 
     def sending(self, address: str | None, name: str, *, exactly_once: bool) -> Sending:
-        """Attach a link to send to an address, or to wherever each message says (None).
+        """Make links to send to an address, or to wherever each message says (None).
 
         Args:
             address: the target's.
-            name: of the link; with `exactly_once` the same for all attempts at the same work.
-            exactly_once: what was sent on this link before, under the same tags, is not taken
-                again; until `Sending.end` the broker remembers.
+            name: of the links; with `exactly_once` the same for all attempts at the same work.
+            exactly_once: what was sent on these links before, under the same tags, is not taken
+                again; until it is told to forget the broker remembers.
 
-        Raises:
-            SourceError: the broker refuses.
+        Returns:
+            What is to be begun, or to be forgotten.
         """
-        sending = Sending(self, address, name, exactly_once)
-        sending.attach()
-        return sending
+        return Sending(self, address, name, exactly_once)
 
     def join(self, link: Link, end: Receiving | Sending) -> None:
         """Tell an end what happens on its link, and wait until it is attached."""

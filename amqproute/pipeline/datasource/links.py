@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqproute.errors import MessageSizeExceeded
@@ -18,7 +18,6 @@ from amqproute.wire.amqp10.events import (
     LinkAttached,
 )
 from amqproute.wire.amqp10.link import Delivery, Link
-from amqproute.wire.amqp10.states import State
 from amqproute.wire.amqp10.types import Symbol
 
 if TYPE_CHECKING:
@@ -29,6 +28,11 @@ __all__ = ["CREDIT", "SYMBOLS", "Receiving", "Sending"]
 CREDIT: Final = 1000
 """Messages asked for at a time, and sent without an outcome."""
 
+_FEW: Final = 100
+_FULL_SECONDS: Final = 1.0
+"""Where there is no credit after a few deliveries, it is more likely that the queue is full: there
+is so much time for it to take more."""
+
 OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 SYMBOLS: Final = tuple(each.symbol for each in OUTCOMES)
 
@@ -38,7 +42,7 @@ class Receiving:
 
     Attributes:
         name: for messages to people.
-        stream: with ``by_entry``: names the store that numbers the entries.
+        stream: names the store that numbers the entries; empty where tags are just tags.
     """
 
     def __init__(self, client: Client, link: Link, node: str) -> None:
@@ -115,11 +119,16 @@ class Receiving:
 
 
 class Sending:
-    """A link to send on.
+    """Links to send on, one after the other.
+
+    What is sent exactly once stays unsettled on our side, so that the broker remembers it, and the
+    broker bounds what a link may have unsettled: as many as it gives credit for. When a link is
+    full the next one is attached, by the same name with a higher number. Another attempt attaches
+    them in the same order and hears what each had, up to the one that had nothing.
 
     Attributes:
         name: for messages to people.
-        known: the tags that the broker knows from earlier attachments, with their outcomes.
+        known: the tags that the broker knows from earlier attempts, with their outcomes.
         outcomes: those that have come since, by tag.
     """
 
@@ -128,25 +137,36 @@ class Sending:
     ) -> None:
         self.name = "the addresses of the messages" if address is None else repr(address)
         self.is_attached = False
-        self.known: Mapping[bytes, Any] = {}
+        self.known: dict[bytes, Any] = {}
         self.outcomes: dict[bytes, Any] = {}
         self._exactly_once = exactly_once
         self._client = client
         self._address = address
         self._link_name = link_name
+        self._number = -1
         self._pending: set[bytes] = set()
         self._unconfirmed = 0
 
-    def attach(self, keep: Mapping[bytes, Any] | None = None) -> None:
-        """Attach, and hear what the broker knows of earlier attachments.
+    def begin(self) -> None:
+        """Attach, and hear what the broker knows of earlier attempts."""
+        while self._attach_next():
+            self.leave()
 
-        Args:
-            keep: it may forget all other tags; None: it keeps them.
-        """
+    def forget(self) -> None:
+        """Have the broker forget all earlier attempts."""
+        while self._attach_next():
+            self.end()
+        self.end()
+
+    def _attach_next(self) -> bool:
+        """Attach the next link; tell whether the broker knows something of it."""
         once = self._exactly_once
+        known = len(self.known)
         mode: dict[str, Any] = {Symbol("delivery-mode"): Symbol("exactly-once")}
+        self._number += 1
+        self._unconfirmed = 0
         self._link = self._client.session.attach(
-            self._link_name,
+            f"{self._link_name}.{self._number}",
             "sender",
             spec.Source(outcomes=SYMBOLS),
             spec.Target(address=self._address),
@@ -154,11 +174,10 @@ class Sending:
             rcv_settle_mode=spec.RECEIVER_SECOND if once else spec.RECEIVER_FIRST,
             properties=mode if once else None,
             # We have lost our memory, and want to hear theirs rather than have it wiped out.
-            unsettled=keep,
-            incomplete_unsettled=once and keep is None,
+            incomplete_unsettled=once,
         )
-        self._unconfirmed = 0
         self._client.join(self._link, self)
+        return len(self.known) > known
 
     def event(self, event: Any) -> None:
         """Take what the engine tells about the link."""
@@ -185,19 +204,16 @@ class Sending:
             self._client.session.settle(event.deliveries)
 
     def _attached(self, attach: spec.Attach) -> None:
-        self.known = attach.unsettled or {}
         if self._exactly_once:
             place = self._client.place
-            if (attach.properties or {}).get(Symbol("delivery-mode")) != "exactly-once":
+            mode = (attach.properties or {}).get(Symbol("delivery-mode"))
+            if mode != "exactly-once" or attach.incomplete_unsettled:
                 raise SourceError(
-                    f"{self.name} at {place} cannot be sent to exactly once; see the option "
+                    f"{self.name} at {place} cannot be sent to exactly once: the broker does not "
+                    "offer it, or has more to say of a link than fits into a frame; see the option "
                     "delivery"
                 )
-            if attach.incomplete_unsettled:
-                raise SourceError(
-                    f"{place} remembers more messages of this task than fit into a frame: use "
-                    "more partitions, or the option delivery"
-                )
+        self.known.update(attach.unsettled or {})
         self.is_attached = True
 
     def send(self, parts: Sequence[bytes], tag: bytes, window: int = CREDIT) -> None:
@@ -209,8 +225,8 @@ class Sending:
         wait = self._client.wait
         if len(self._pending) >= window:
             wait(lambda: len(self._pending) < window, f"outcome for messages to {self.name}")
-        if self._link.credit <= 0 and self._unconfirmed + len(self._pending):
-            self._renew()
+        if self._link.credit <= 0 and self._exactly_once:
+            self._go_on()
         if self._link.credit <= 0:
             wait(lambda: self._link.credit > 0, f"credit to send to {self.name}")
         try:
@@ -221,26 +237,16 @@ class Sending:
         if len(self._pending) % 64 == 0:
             self._client.step(0)
 
-    def _renew(self) -> None:
-        """Attach anew where that gives credit.
-
-        The broker bounds the deliveries of an attachment that the sender has not settled; those of
-        earlier attachments are remembered all the same, and do not count.
-        """
+    def _go_on(self) -> None:
+        """Go on with the next link if it is this one that is full, and not the queue."""
         self.finished()
+        if self._unconfirmed < _FEW:
+            deadline = time.monotonic() + _FULL_SECONDS
+            while self._link.credit <= 0 and (left := deadline - time.monotonic()) > 0:
+                self._client.step(left)
         if self._link.credit <= 0 and self._unconfirmed:
-            self._again()
-
-    def _again(self, keep: Mapping[bytes, Any] | None = None) -> None:
-        link = self._link
-        self.leave()
-        self._client.wait(lambda: link.state is State.DONE, "answer to the detach")
-        self.attach(keep)
-
-    def forget(self, is_stale: Callable[[bytes], bool]) -> None:
-        """Have the broker forget tags of earlier attachments."""
-        if any(map(is_stale, self.known)):
-            self._again({tag: each for tag, each in self.known.items() if not is_stale(tag)})
+            self.leave()
+            self._attach_next()
 
     def finished(self) -> None:
         """Wait until everything sent has its outcome."""
@@ -259,6 +265,7 @@ class Sending:
 
     def end(self) -> None:
         """Close: the broker forgets what it knows of the link."""
+        self.is_attached = False
         self._client.forget(self._link)
         self._link.detach()
         self._client.flush()

@@ -212,13 +212,11 @@ class Encoder:
     Args:
         prefix: what message-ids begin with that no row brings.
         address: for rows that have none.
-        batch: what tags begin with.
     """
 
-    def __init__(self, prefix: str, address: str | None, batch: int = 0) -> None:
+    def __init__(self, prefix: str, address: str | None) -> None:
         self._prefix = prefix
         self._address = address
-        self._batch = batch.to_bytes(8, "big")
         self._seen: dict[bytes, int] = {}
 
     def encode(self, row: Row) -> Outgoing:
@@ -256,11 +254,7 @@ class Encoder:
         digest = blake2b(content, digest_size=16).digest()
         number = self._seen.get(digest, 0)
         self._seen[digest] = number + 1
-        return self._batch + digest + number.to_bytes(4, "big")
-
-    def made(self, tag: bytes) -> bool:
-        """Tell whether a tag is of this batch."""
-        return tag.startswith(self._batch)
+        return digest + number.to_bytes(4, "big")
 
 
 def _header(given: Mapping[str, Any]) -> bytes:

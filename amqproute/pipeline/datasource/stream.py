@@ -186,9 +186,11 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Go on with the look that saw nothing, unless it was long ago, or begin one."""
         now = time.monotonic()
         look = self._looks.pop(key, None)
-        if look is not None:
-            if now - look.since < _LOOK_SECONDS and look.client.is_alive():
+        if look is not None and look.client.is_alive():
+            if now - look.since < _LOOK_SECONDS:
                 return look
+            look.client.close()
+        elif look is not None:
             look.client.drop()
         client = Client(place)
         try:
@@ -200,7 +202,8 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """Let go of the connections."""
         while self._looks:
-            self._looks.popitem()[1].client.close()
+            _, look = self._looks.popitem()
+            look.client.drop()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """Return one for each queue that has part in the batch."""

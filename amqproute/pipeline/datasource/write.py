@@ -16,9 +16,9 @@ When the broker may forget:
 * Given a name with the option ``run``, the same write can be begun anew after a failure of the
   driver. Nobody knows whether it will, so the broker forgets in its own time, after
   ``limits.resume-timeout``: an hour by default.
-* A stream's write is named by the query, which its checkpoint keeps; tags begin with the number of
-  the batch. Spark commits a batch after we have, so a batch may be run again until the next one
-  begins. That one's tasks find the tags of earlier batches, and have them forgotten.
+* A stream's write is named by the query, which its checkpoint keeps, and the batch. Spark commits a
+  batch after we have, so it may be run again until the next one begins: that one's tasks have it
+  forgotten.
 
 Message-ids that no row brings are made of the same names, so that a queue with a duplicate policy,
 or a receiver, can tell repetitions even after that.
@@ -62,36 +62,39 @@ class Sent(WriterCommitMessage):
     """What a task has done.
 
     Attributes:
-        run: of the write.
-        link: that it used.
+        run: names the write.
+        name: of the task's part in it.
         count: rows sent.
     """
 
     run: str
-    link: str
+    name: str
     count: int
 
 
-def send(writing: Writing, run: str, partition: int, rows: Iterator[Row], batch: int = 0) -> Sent:
+def send(
+    writing: Writing, run: str, name: str, rows: Iterator[Row], before: str | None = None
+) -> Sent:
     """Send the rows of a task.
 
     Args:
         writing: the options.
         run: names the write.
-        partition: of the task.
+        name: names the task, the same for all attempts.
         rows: to be sent.
-        batch: of a stream: ends all earlier ones.
+        before: a task that will not be tried again.
 
     Raises:
         SourceError: a row was not accepted, or the broker is not there.
         OptionError: one is no message.
     """
-    name = f"{run}/{partition}"
-    encoder = Encoder(name, writing.address, batch)
+    encoder = Encoder(name, writing.address)
     count = 0
     with Client(writing.place, _container(run)) as client:
+        if before is not None and writing.exactly_once:
+            client.sending(None, before, exactly_once=True).forget()
         sending = client.sending(None, name, exactly_once=writing.exactly_once)
-        sending.forget(lambda tag: not encoder.made(tag))
+        sending.begin()
         under_way: dict[bytes, Outgoing] = {}
         for row in rows:
             count += 1
@@ -152,7 +155,7 @@ def _forget(place: Place, messages: Sequence[Any]) -> None:
     try:
         with Client(place, _container(sent[0].run)) as client:
             for each in sent:
-                client.sending(None, each.link, exactly_once=True).end()
+                client.sending(None, each.name, exactly_once=True).forget()
     except SourceError as error:
         # Every row is accepted: to fail would have somebody write all of it again.
         log.warning(
@@ -175,7 +178,8 @@ class BatchWriter(DataSourceWriter):
         """Send the rows of one task."""
         context = TaskContext.get()
         assert context is not None, "called by Spark, in a task"
-        return send(self._writing, self._writing.run or self._own, context.partitionId(), iterator)
+        run = self._writing.run or self._own
+        return send(self._writing, run, f"{run}/{context.partitionId()}", iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All rows are accepted."""
@@ -197,11 +201,12 @@ class StreamWriter(DataSourceStreamWriter):
         """Send the rows of one task of one batch."""
         context = TaskContext.get()
         assert context is not None, "called by Spark, in a task"
-        name = self._writing.run or context.getLocalProperty("sql.streaming.queryId")
+        run = self._writing.run or context.getLocalProperty("sql.streaming.queryId")
         batch = context.getLocalProperty("streaming.sql.batchId")
-        if not name or batch is None:
+        if not run or batch is None:
             raise SourceError("Spark does not say which batch of which query this is")
-        return send(self._writing, name, context.partitionId(), iterator, int(batch))
+        name, before = (f"{run}/{n}/{context.partitionId()}" for n in (int(batch), int(batch) - 1))
+        return send(self._writing, run, name, iterator, before)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All rows of a batch are accepted; the next batch has it forgotten."""
