@@ -42,7 +42,7 @@ class Batch:
         goes_ahead: its messages may be handed out while the commit is under way: whoever answers
             for them can leave their sender in doubt (`broker.ahead`). What would be put anew (see
             `redo`) is not: it would be there twice.
-        is_ahead: some of them have been.
+        ahead: those that have been.
         came: what nodes have taken so far, for the journal (`amqproute.journal.events.Came`); None
             where nobody keeps one.
         redo: what is to be done anew, in another batch, if the store could not take this one (see
@@ -53,11 +53,11 @@ class Batch:
     __slots__ = (
         "_journal",
         "_receipts",
+        "ahead",
         "arrivals",
         "came",
         "gate",
         "goes_ahead",
-        "is_ahead",
         "is_rehearsal",
         "is_transactional",
         "leaving",
@@ -76,7 +76,7 @@ class Batch:
         self.gate = gate
         self.arrivals: dict[Queue, list[Entry]] = {}
         self.goes_ahead = False
-        self.is_ahead = False
+        self.ahead: list[Entry] = []
         self.is_rehearsal = False
         self.is_transactional = False
         self.leaving: Mapping[Queue, int] = _NOTHING
@@ -159,9 +159,14 @@ class Batch:
         done.addCallbacks(self._committed, self._failed)
         if self.goes_ahead and self.gate.is_open and not self.redo:
             for queue, entries in self.arrivals.items():
-                if entries and queue.go_ahead(entries, self):
-                    self.is_ahead = True
+                if entries:
+                    self.ahead += queue.go_ahead(entries, self)
         return done
+
+    @property
+    def is_ahead(self) -> bool:
+        """Some of its messages have been handed out before the commit."""
+        return bool(self.ahead)
 
     @property
     def is_plain(self) -> bool:
@@ -186,11 +191,10 @@ class Batch:
         self._undo()
         if self.is_ahead and self.came:
             # What was handed out before is in memory only, and ends there: it began all the same.
-            ahead = [each for each in self.came if type(each[1]) is Entry and each[1].taken]
-            left = [each for each in ahead if not each[1].durable]
-            if left:
-                journal = self._journal
-                journal.note(Arrivals(journal.now_us(), left, journal.domain))
+            ahead = set(self.ahead)
+            left = [each for each in self.came if type(each[1]) is Entry and each[1] in ahead]
+            journal = self._journal
+            journal.note(Arrivals(journal.now_us(), left, journal.domain))
         return failure
 
     def _undo(self) -> None:

@@ -483,11 +483,11 @@ class Queue:
         except KeyError:
             batch.arrivals[self] = [entry]
 
-    def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> bool:
+    def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> list[Entry]:
         """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`).
 
         Returns:
-            Some of them are out of our hands.
+            Those that are out of our hands now.
         """
         if (
             self._deleted
@@ -497,7 +497,7 @@ class Queue:
             or (self.is_relay and not batch.is_plain)
             or self._options.archive_unreachable
         ):
-            return False
+            return []
         dealt = self._ahead.deal(entries, batch.now_ms)
         # What one gives back at once is for others when all have their shares.
         self._dispatching = True
@@ -508,7 +508,7 @@ class Queue:
             self._dispatching = False
         if self._dispatch_again:
             self.dispatch()
-        return bool(dealt)
+        return [entry for _, share in dealt for entry in share]
 
     def is_ahead(self, entry: Entry) -> bool:
         """Tell whether an entry has been handed out whose commit is still under way."""

@@ -357,9 +357,9 @@ class Topic:
             self._last.store(keeps, sharing)
         sharing.close()
 
-    def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> bool:
+    def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> Sequence[Entry]:
         """Do nothing: what subscribers have in memory they get when it is safe."""
-        return False
+        return ()
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Give out what has been committed to subscribers in memory."""

@@ -17,11 +17,29 @@ from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.broker.test_queue import QueueCase
-from tests.support.fakes import ORIGIN, Taker, message, put
+from tests.support.fakes import ORIGIN, Taker, body_of, message, put
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
 REJECTED = spec.Rejected()
+
+
+class Diary:
+    """A journal that keeps what came outside of commits."""
+
+    is_kept = True
+    domain = "alpha.example"
+
+    def __init__(self) -> None:
+        self.came: list[Any] = []
+
+    def now_us(self) -> int:
+        """See `IJournal.now_us`."""
+        return 1
+
+    def note(self, event: Any) -> None:
+        """See `IJournal.note`."""
+        self.came.append(event._came)
 
 
 class Picky(Taker):
@@ -264,3 +282,20 @@ class AheadTests(QueueCase):
         self.broker.gate.open(STORE)
         self.turn()
         self.assertEqual(buried.seen, [b"1"])
+
+    def test_journal(self) -> None:
+        """What lives on without a commit has begun, wherever it is by then; nothing else has."""
+        journal = self.broker.journal = Diary()
+        self.store.is_failing = True
+        self.taker.room = 2
+        batch = self.broker.begin()
+        batch.goes_ahead = True
+        for body in (b"1", b"2", b"3"):
+            self.queue.put(message(body), batch, ORIGIN)
+        self.dead.put(message(b"4", durable=False), batch, ORIGIN)
+        done = batch.commit()
+        self.taker.settle(self.broker, self.taker.held[:1], RELEASED).addErrback(str)
+        self.turn()
+        self.failureResultOf(done, StoreError)
+        (came,) = journal.came
+        self.assertEqual([body_of(each[1]) for each in came], [b"1", b"2"])
