@@ -2,7 +2,9 @@
 """What a start does with the journal that it finds: mend its end, and know what it says.
 
 A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, for what
-it said stands in the store (`amqproute.journal.outbox`). Only an end is cut: where whole lines
+it said stands in the store (`amqproute.journal.outbox`). So are the lines of an event of which not
+all were written, where the store has carried it: it is written again. Only an end is cut: where
+whole lines
 follow what cannot be read, somebody or something has changed the file, and it is left as it is for
 ``amqproute journal verify`` to say so.
 """
@@ -12,7 +14,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +24,7 @@ from typing import Final
 from twisted.logger import Logger
 
 from amqproute.journal.events import Run
-from amqproute.journal.record import BEGINS, GENESIS, InvalidLine, Line, read_line
+from amqproute.journal.record import BEGINS, GENESIS, InvalidLine, Kind, Line, read_line
 from amqproute.journal.segments import (
     Head,
     Place,
@@ -51,7 +54,6 @@ class Found:
         head: what is known of its beginning.
         is_new: there was none.
         torn_bytes: what was cut off.
-        repeated: lines of the last number that is written.
     """
 
     journal: str
@@ -59,7 +61,6 @@ class Found:
     head: Head
     is_new: bool = False
     torn_bytes: int = 0
-    repeated: int = 0
 
 
 @dataclass(slots=True)
@@ -80,20 +81,19 @@ def whole_lines(path: Path) -> Iterator[Line]:
     """Iterate over the lines of a segment, up to the first that cannot be read."""
     with path.open("rb") as file:
         for octets in file:
-            if not octets.endswith(b"\n"):
+            line = _line(octets)
+            if line is None:
                 return
-            try:
-                yield read_line(octets)
-            except InvalidLine:
-                return
+            yield line
 
 
-def recover(directory: Path, broker: str) -> Found:
+def recover(directory: Path, broker: str, carried: Sequence[tuple[int, Run]] = ()) -> Found:
     """Mend what a crash has left; afterwards nothing is in the folder ``open``.
 
     Args:
         directory: of the journal.
         broker: container-id, for names of files.
+        carried: what the store has carried, by number.
 
     Raises:
         OSError: the files cannot be read or written.
@@ -123,8 +123,9 @@ def recover(directory: Path, broker: str) -> Found:
         )
     elif head.journal != journal:
         found.head = Head(journal, 0, GENESIS)
+    lines = Counter(number for number, _ in carried)
     for path in left:
-        found.torn_bytes += _cut(path)
+        found.torn_bytes += _cut(path, lines)
     for path in paths:
         _read_place(path, found)
     if head is not None and head.journal == journal and found.place.seq <= head.seq:
@@ -148,19 +149,29 @@ def _read_place(path: Path, found: Found) -> None:
     for line in whole_lines(path):
         place.seq, place.hash = line.seq + line.count, line.hash
         number = line.body.get("o")
-        if isinstance(number, int) and line.kind != "segment":
-            found.repeated = found.repeated + 1 if number == place.carried else 1
         if isinstance(number, int):
             place.carried = max(place.carried, number)
 
 
-def _cut(path: Path) -> int:
-    """Cut off a torn end; return how much that was."""
-    good = 0
+def _cut(path: Path, lines: Mapping[int, int]) -> int:
+    """Cut off a torn end; return how much that was.
+
+    Args:
+        path: of the segment.
+        lines: by number, how many lines an event has.
+    """
+    good = begin = there = 0
+    last = None
     with path.open("r+b") as file:
         while octets := file.readline():
-            if not _is_whole(octets):
-                if any(map(_is_whole, file)):
+            line = _line(octets)
+            if line is not None:
+                number = line.body.get("o") if line.kind != Kind.SEGMENT else None
+                if number is None or number != last:
+                    begin, there, last = good, 0, number
+                there += 1
+            else:
+                if any(map(_line, file)):
                     log.error(
                         "{path} is damaged or was changed at octet {at}: it is kept as it is",
                         path=str(path),
@@ -169,21 +180,23 @@ def _cut(path: Path) -> int:
                     return 0
                 break
             good += len(octets)
+        if last is not None and there < lines.get(last, 0):
+            good = begin
         torn = file.seek(0, os.SEEK_END) - good
         if torn:
             file.truncate(good)
-            log.info("{path}: {torn} octets of a torn line cut off", path=str(path), torn=torn)
+            log.info("{path}: {torn} octets of a torn end cut off", path=str(path), torn=torn)
         file.flush()
         os.fsync(file.fileno())
     return torn
 
 
-def _is_whole(octets: bytes) -> bool:
+def _line(octets: bytes) -> Line | None:
+    """Return a line; None for one that is torn or none."""
     try:
-        read_line(octets)
+        return read_line(octets) if octets.endswith(b"\n") else None
     except InvalidLine:
-        return False
-    return octets.endswith(b"\n")
+        return None
 
 
 def _day_of(path: Path) -> str:
@@ -193,21 +206,8 @@ def _day_of(path: Path) -> str:
 
 
 def missing(carried: Sequence[tuple[int, Run]], found: Found) -> list[tuple[int, Run]]:
-    """Return what the store has carried and the journal lacks.
-
-    Of the last number that the journal knows some lines may be there and others not.
-    """
-    last = found.place.carried
-    skip = found.repeated
-    lacking = []
-    for number, run in carried:
-        if number < last:
-            continue
-        if number == last and skip:
-            skip -= 1
-            continue
-        lacking.append((number, run))
-    return lacking
+    """Return what the store has carried and the journal lacks."""
+    return [(number, run) for number, run in carried if number > found.place.carried]
 
 
 def begun_by(run: Run) -> list[int]:

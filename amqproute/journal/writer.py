@@ -300,10 +300,10 @@ class Journal:
             done.callback(None)
 
     def _open(self, names: Names, rows: Sequence[tuple[int, bytes]]) -> Opened:
-        found = recover(self.directory, names.broker)
+        carried = read_rows(rows)
+        found = recover(self.directory, names.broker, carried)
         names = Names(found.journal, names.broker, names.domain, names.stream)
         segments = Segments(self.directory, names, found.place, found.head, self.now_us, self._put)
-        carried = read_rows(rows)
         lacking = missing(carried, found)
         lines = [(number, None, run) for number, run in lacking]
         if lines:
@@ -329,6 +329,9 @@ class Journal:
                 if not (self._lines or self._lost or self._is_encoded):
                     self._disk.wait(self._patience(segments))
                 lines = [self._lines.popleft() for _ in range(min(AT_ONCE, len(self._lines)))]
+                # All lines of an event in one go: a segment has all of it or nothing.
+                while self._lines and lines[-1][0] and self._lines[0][0] == lines[-1][0]:
+                    lines.append(self._lines.popleft())
                 is_last = self._is_encoded and not self._lines
             try:
                 self._write(segments, lines, is_last)

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal can be trusted against the store, whenever the daemon is killed.
+
+Two daemons relay while one of them, or both, are killed (SIGKILL) and started again. Then the
+journal of each is compared with its store: what was accepted has begun, what is gone has ended,
+what is there has not, and nothing ends twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.cli.pair import Pair
+from amqproute.journal import reader
+from amqproute.journal.record import BEGINS, ENDS, Kind, Record
+from tests.network.course import Course
+
+FIRST_ID = 1 << 40
+"""Of `amqproute.cli.load.Numbering`."""
+IS_LONG = os.environ.get("AMQPROUTE_CRASH") == "long"
+
+
+class Books:
+    """What a daemon's journal says, and what its store holds."""
+
+    def __init__(self, state: Path) -> None:
+        (self.verdict,) = reader.verify(state / "journal")
+        self.records = list(reader.records(state / "journal"))
+        with sqlite3.connect(state / "store.db") as store:
+            rows = store.execute("SELECT e.id FROM entry e JOIN queue q ON q.number = e.queue")
+            self.live = {entry for (entry,) in rows}
+            self.outbox = store.execute("SELECT count(*) FROM outbox").fetchone()[0]
+        store.close()
+        self.begun: dict[int, Record] = {}
+        self.ended: Counter[int] = Counter()
+        for record in self.records:
+            if record.entry is None:
+                continue
+            if record.kind in BEGINS:
+                self.begun.setdefault(record.entry, record)
+            elif record.kind in ENDS:
+                self.ended[record.entry] += 1
+        stocks = [each for each in self.records if each.kind == Kind.STOCK]
+        starts = [each.seq for each in self.records if each.kind == Kind.START]
+        self.stock = {
+            entry
+            for each in stocks
+            if each.seq > starts[-1] and each.ranges
+            for entry in entries_of(each.ranges)
+        }
+
+    def faults(self) -> dict[str, list[object]]:
+        """Where the two differ; empty if they do not."""
+        lasting = {entry for entry, each in self.begun.items() if each.durable is not False}
+        found: dict[str, list[object]] = {
+            "changed": [] if self.verdict.flaw is None else [self.verdict.flaw],
+            "lost records": [note for note in self.verdict.notes if "could not" in note],
+            "in the store, never begun": sorted(self.live - self.begun.keys()),
+            "in the store, and ended": sorted(self.live & self.ended.keys()),
+            "gone without an end": sorted(lasting - self.live - self.ended.keys()),
+            "ended, never begun": sorted(self.ended.keys() - self.begun.keys()),
+            "ended twice": [entry for entry, count in self.ended.items() if count > 1],
+            "not in stock": sorted(self.live ^ self.stock),
+        }
+        return {what: which[:5] for what, which in found.items() if which}
+
+
+def entries_of(ranges: str) -> list[int]:
+    """Read the ranges of a stock."""
+    ids: list[int] = []
+    for part in ranges.split():
+        low, _, high = part.partition("-")
+        ids += range(int(low), int(high or low) + 1)
+    return ids
+
+
+class JournalCrashTests(SynchronousTestCase):
+    def crash(self, seed: int, messages: int, kills: int) -> None:
+        with Pair() as pair:
+            course = Course(pair, messages, random.Random(seed))
+            course.run(kills)
+            for daemon in pair.daemons:
+                course.kill(daemon)
+            for daemon in pair.daemons:
+                daemon.start()
+            for daemon in pair.daemons:
+                daemon.wait_ready()
+            for daemon in pair.daemons:
+                self.assertEqual(daemon.stop(), 0)
+            alpha, beta = (Books(pair.directory / each.name / "state") for each in pair.daemons)
+        story = f"seed {seed}, kills {' '.join(course.kills)}"
+        self.assertEqual(alpha.faults(), {}, f"alpha, {story}")
+        self.assertEqual(beta.faults(), {}, f"beta, {story}")
+        self.assertTrue(beta.live, "nobody takes the messages there")
+        # What the publisher was told is accepted stands in alpha's journal, by its message-id,
+        ids = {each.message_id for each in alpha.begun.values()}
+        self.assertEqual({str(FIRST_ID + number) for number in range(messages)} - ids, set(), story)
+        # and what alpha says that beta has taken stands in beta's, under alpha's number for it.
+        relayed = {(each.stream, each.entry) for each in alpha.records if each.kind == Kind.RELAYED}
+        taken = {
+            (each.from_stream, each.from_entry)
+            for each in beta.records
+            if each.kind in (Kind.RECEIVED, Kind.RECOVERY, Kind.DUPLICATE)
+        }
+        recovered = sum(each.kind == Kind.RECOVERY for each in beta.begun.values())
+        self.assertLessEqual(len(relayed - taken), recovered, story)
+        print(
+            f"\nseed {seed}: {len(course.kills)} kills; records: alpha {alpha.verdict.records}, "
+            f"beta {beta.verdict.records}; {recovered} of beta's were made at a start"
+        )
+
+    def test_short(self) -> None:
+        """1200 messages, three rounds of kills of the one, the other, or both sides."""
+        self.crash(seed=11, messages=1200, kills=3)
+
+    def test_long(self) -> None:
+        """10,000 messages, two dozen rounds, a new seed each time."""
+        seed = int(os.environ.get("AMQPROUTE_CRASH_SEED") or random.SystemRandom().randrange(10**6))
+        self.crash(seed, messages=10_000, kills=24)
+
+    test_long.timeout = 900  # type: ignore[attr-defined]
+    if not IS_LONG:
+        test_long.skip = "long: make test-crash"  # type: ignore[attr-defined]
