@@ -51,14 +51,17 @@ class Message:
             before its body.
         rest: what follows that, an `amqproute.interfaces.IBody`: body and footer of a very large
             message, which are never in memory as a whole. None for all others.
+
+    Attributes:
+        located: where the sections are, if somebody has looked and it was not forgotten since.
     """
 
-    __slots__ = ("_annotations", "_header", "_offsets", "_properties", "encoded", "rest")
+    __slots__ = ("_annotations", "_header", "_properties", "encoded", "located", "rest")
 
     def __init__(self, encoded: bytes, rest: Any = None) -> None:
         self.encoded = encoded
         self.rest = rest
-        self._offsets: Offsets | None = None
+        self.located: Offsets | None = None
         self._header: Header | None = None
         self._annotations: Mapping[Any, Any] | None = None
         self._properties: Properties | None = None
@@ -81,7 +84,7 @@ class Message:
 
     def forget(self) -> None:
         """Drop what was decoded, to keep only the bytes while the message waits."""
-        self._offsets = self._header = self._annotations = self._properties = None
+        self.located = self._header = self._annotations = self._properties = None
 
     # -- sections ------------------------------------------------------------------------------
 
@@ -92,9 +95,9 @@ class Message:
         Raises:
             DecodeError: the bytes are not the sections of a message.
         """
-        offsets = self._offsets
+        offsets = self.located
         if offsets is None:
-            offsets = self._offsets = sections.locate(self.encoded)
+            offsets = self.located = sections.locate(self.encoded)
         return offsets
 
     @property

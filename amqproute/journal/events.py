@@ -30,13 +30,14 @@ from amqproute.journal.record import LONGEST_RUN, MAX_WORDS, Kind, encode
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
 from amqproute.values import ORIGIN, RELAY_PREFIX, TAG_OCTETS, TRACE, Origin
 from amqproute.wire.amqp10 import sections, spec
+from amqproute.wire.amqp10.sections import Offsets
 from amqproute.wire.amqp10.types import ULong
 
-MESSAGE_ID_FIELD: Final = 0
+_LARGE: Final = 32 * 1024
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Run:
     """Records of one kind and one instant, as they are written.
 
@@ -215,27 +216,23 @@ class Gone(Event):
         for start in range(0, len(entries), LONGEST_RUN):
             part = entries[start : start + LONGEST_RUN]
             columns: dict[str, Sequence[Any]] = {"entry": [entry.id for entry in part]}
-            common = shared.copy()
             if taken:
-                _put(common, columns, "attempt", [entry.tries or None for entry in part])
-                _put(common, columns, "queue_us", [_waited(entry) for entry in part])
-                now = self.time_us
-                _put(common, columns, "wire_us", [_on_the_wire(entry, now) for entry in part])
-            runs.append(_run(self.kind, len(part), self.time_us, common, columns))
+                now_us = self.time_us
+                columns["attempt"] = [entry.tries or None for entry in part]
+                columns["queue_us"] = [
+                    max(0, entry.sent_us - entry.arrived_ms * 1000) if entry.sent_us else None
+                    for entry in part
+                ]
+                columns["wire_us"] = [
+                    max(0, now_us - entry.sent_us) if entry.sent_us else None for entry in part
+                ]
+            runs.append(_run(self.kind, len(part), self.time_us, shared, columns))
         return runs
 
     def _let_go(self) -> None:
         # Whether it ends something is asked before the commit, and again after a failed one.
         if self.committed_us:
             self._entries = ()
-
-
-def _waited(entry: Entry) -> int | None:
-    return max(0, entry.sent_us - entry.arrived_ms * 1000) if entry.sent_us else None
-
-
-def _on_the_wire(entry: Entry, now_us: int) -> int | None:
-    return max(0, now_us - entry.sent_us) if entry.sent_us else None
 
 
 Came = tuple[str, Any, Origin, bytes, Any]
@@ -273,9 +270,10 @@ class Arrivals(Event):
 
     def _run_of(self, part: Sequence[Came]) -> Run:
         node, first, origin, _, how = part[0]
-        messages = [each if type(each) is Message else each.message for _, each, *_ in part]
-        facts = [_facts(message) for message in messages]
+        is_entry = type(first) is Entry
         kind = how if isinstance(how, str) else origin.event
+        if is_entry and kind == Kind.ROUTED and node.startswith(RELAY_PREFIX):
+            kind = Kind.SPOOLED
         shared: dict[str, Any] = {
             "node": node,
             "sender": str(origin.principal),
@@ -286,22 +284,24 @@ class Arrivals(Event):
             "copies": how if isinstance(how, int) else None,
         }
         columns: dict[str, Sequence[Any]] = {}
-        if type(first) is Entry:
-            if kind == Kind.ROUTED and node.startswith(RELAY_PREFIX):
-                kind = Kind.SPOOLED
-            columns["entry"] = [entry.id for _, entry, *_ in part]
-            _put(shared, columns, "durable", [entry.durable for _, entry, *_ in part])
-            lives = [1000 * entry.expires_ms or None for _, entry, *_ in part]
-            _put(shared, columns, "expires", lives)
-        columns["size"] = [message.size for message in messages]
+        if is_entry:
+            entries = [each[1] for each in part]
+            columns["entry"] = [entry.id for entry in entries]
+            columns["durable"] = [entry.durable for entry in entries]
+            columns["expires"] = [1000 * entry.expires_ms or None for entry in entries]
+            messages = [entry.message for entry in entries]
+        else:
+            messages = [each[1] for each in part]
+        columns["size"] = [
+            len(message.encoded) if message.rest is None else message.size for message in messages
+        ]
         if origin.store and all(len(tag) == TAG_OCTETS for _, _, _, tag, _ in part):
             shared["from_stream"] = origin.store
             columns["from_entry"] = [int.from_bytes(tag, "big") for _, _, _, tag, _ in part]
-        for place, name in enumerate(_FACTS):
-            _put(shared, columns, name, [each[place] for each in facts])
-        if not origin.is_peer and self._domain and "origin" not in columns:
-            shared.setdefault("origin", self._domain)
-        shared = {name: value for name, value in shared.items() if value is not None}
+        facts = [_facts(message, message.located) for message in messages]
+        columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
+        if not origin.is_peer and self._domain and columns["origin"].count(None) == len(part):
+            columns["origin"] = [self._domain]
         return _run(kind, len(part), self.time_us, shared, columns)
 
 
@@ -309,32 +309,37 @@ def _whence(came: Came) -> tuple[str, int, Any]:
     return came[0], id(came[2]), came[4]
 
 
-_FACTS: Final = ("message_id", "message_id_type", "to", "priority", "digest", "trail", "origin")
-_Facts = tuple[str | None, str | None, str | None, int | None, str | None, str | None, str | None]
+_FACTS: Final = ("message_id", "message_id_type", "to", "digest", "priority", "trail", "origin")
+_Notes = tuple[int, str | None, str | None]
+_Facts = tuple[str | None, str | None, str | None, str | None, int | None, str | None, str | None]
 _UNREADABLE: Final[_Facts] = (None, None, None, None, None, None, None)
 
 
-def _facts(message: Message) -> _Facts:
+def _facts(message: Message, offsets: Offsets | None) -> _Facts:
     """Read what a record says of a message, without its caches: they are another thread's."""
     encoded = message.encoded
     try:
-        offsets = sections.locate(encoded)
+        if offsets is None:
+            offsets = sections.locate(encoded)
+        start, end = offsets.bare_start, offsets.bare_end
         digest = None
         if message.rest is None:
-            bare = memoryview(encoded)[offsets.bare_start : offsets.bare_end]
+            # A copy of a small one costs less than a view of it.
+            bare = encoded[start:end] if end < _LARGE else memoryview(encoded)[start:end]
             digest = hashlib.sha256(bare).hexdigest()
-        kind = text = to = None
+        name = kind = to = None
         if offsets.properties_end > offsets.properties_start:
-            text, kind = _name_of(sections.find_property(encoded, offsets, MESSAGE_ID_FIELD))
-            found = sections.find_to(encoded, offsets)
-            to = None if found is None else _normal(found)
-        end = offsets.header_end
-        priority = int(header_of(encoded[:end]).priority) if end else 4
-        start, end = offsets.message_annotations_start, offsets.message_annotations_end
-        trail, origin = _noted(encoded[start:end]) if end > start else (None, None)
+            name, to = sections.find_id_and_to(encoded, offsets)
+            if type(name) is str:
+                kind = "string"
+            else:
+                name, kind = _name_of(name)
+            if to is not None:
+                to = _normal(to)
+        notes = _remembered_notes if start <= LONGEST_REMEMBERED else _read_notes
+        return (name, kind, to, digest, *notes(encoded[:start]))
     except DecodeError:
         return _UNREADABLE
-    return text, kind, to, priority, digest, trail, origin
 
 
 def _name_of(value: Any) -> tuple[str | None, str | None]:
@@ -363,31 +368,21 @@ def _normal(address: str) -> str:
         return address
 
 
-def _noted(section: bytes) -> tuple[str | None, str | None]:
-    if len(section) > LONGEST_REMEMBERED:
-        return _read_notes(section)
-    return _remembered_notes(section)
-
-
-def _read_notes(section: bytes) -> tuple[str | None, str | None]:
-    annotations = annotations_of(section)
+def _read_notes(head: bytes) -> _Notes:
+    """Read priority, trail and origin from what precedes the bare message."""
+    offsets = sections.locate(head)
+    end = offsets.header_end
+    priority = int(header_of(head[:end]).priority) if end else 4
+    start, end = offsets.message_annotations_start, offsets.message_annotations_end
+    if start == end:
+        return priority, None, None
+    annotations = annotations_of(head[start:end])
     trace, origin = annotations.get(TRACE), annotations.get(ORIGIN)
     trail = " ".join(map(str, trace)) if isinstance(trace, list | tuple) and trace else None
-    return trail, origin if isinstance(origin, str) else None
+    return priority, trail, origin if isinstance(origin, str) else None
 
 
 _remembered_notes = lru_cache(maxsize=1024)(_read_notes)
-
-
-def _put(
-    shared: dict[str, Any], columns: dict[str, Sequence[Any]], name: str, values: list[Any]
-) -> None:
-    """Put a field where it belongs: with what all share, or into a column."""
-    first = values[0]
-    if values.count(first) < len(values):
-        columns[name] = values
-    elif first is not None:
-        shared[name] = first
 
 
 def _run(
@@ -397,7 +392,17 @@ def _run(
     shared: Mapping[str, Any],
     columns: Mapping[str, Sequence[Any]],
 ) -> Run:
-    return Run(str(kind), count, time_us, encode(shared), encode(columns))
+    """Make a run; what is the same in all records goes to what they share, what is null goes."""
+    common = {name: value for name, value in shared.items() if value is not None}
+    own = {}
+    for name, values in columns.items():
+        first = values[0]
+        if len(values) == 1 or (values[-1] == first and values.count(first) == count):
+            if first is not None:
+                common[name] = first
+        else:
+            own[name] = values
+    return Run(str(kind), count, time_us, encode(common), encode(own) if own else "{}")
 
 
 def _short(value: Any) -> Any:

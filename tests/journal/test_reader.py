@@ -52,7 +52,7 @@ class VerifyTests(JournalCase):
         """A record that says something else."""
         flaw = self.changed(
             lambda paths: self.edit(
-                paths[1], lambda lines: lines.insert(1, lines.pop(1).replace(b"[10]", b"[99]"))
+                paths[1], lambda lines: lines.insert(1, lines.pop(1).replace(b'"entry":10', b'"entry":99'))
             )
         )
         assert flaw.segment is not None
@@ -63,7 +63,7 @@ class VerifyTests(JournalCase):
         """A record that was changed together with its hash shows at the next one."""
 
         def forge(lines: list[bytes]) -> None:
-            text = lines[1].replace(b"[10]", b"[99]").rstrip(b"\n")
+            text = lines[1].replace(b'"entry":10', b'"entry":99').rstrip(b"\n")
             previous = lines[0][6:70].decode()
             lines[1] = b'{"h":"%s",%s\n' % (link(previous, text[72:]).encode(), text[72:])
 

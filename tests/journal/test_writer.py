@@ -215,7 +215,7 @@ class CrashTests(JournalCase):
             desk.note(number)
         desk.written()
         (path,) = opened(self.directory)
-        octets = path.read_bytes().replace(b'"entry":[1]', b'"entry":1]]')
+        octets = path.read_bytes().replace(b'"entry":1}', b'"entry":1]')
         desk.close()
         directory = Path(self.mktemp()) / "journal"
         (directory / "open").mkdir(parents=True)

@@ -322,6 +322,38 @@ def find_property(encoded: bytes, offsets: Offsets, index: int) -> Any:
     return codec.decode(encoded, pos, offsets.properties_end)[0] if pos else None
 
 
+def find_id_and_to(encoded: bytes, offsets: Offsets) -> tuple[Any, str | None]:
+    """Read the fields ``message-id`` and ``to`` of the properties, and nothing else.
+
+    Returns:
+        Both, each None for a message without it.
+
+    Raises:
+        DecodeError: the properties are broken before or in these fields.
+    """
+    pos, end = offsets.properties_start, offsets.properties_end
+    try:
+        # As nearly always: a short string, no user-id, and another short string.
+        code = encoded[pos + 3] if pos < end and encoded[pos + 1] == 0x53 else 0
+        if code == 0xC0:
+            count = encoded[pos + 5]
+            pos += 6
+        elif code == 0xD0:
+            count = _U32(encoded, pos + 8)[0]
+            pos += 12
+        else:
+            count = 0
+        if count > 2 and encoded[pos] == 0xA1:
+            after = pos + 2 + encoded[pos + 1]
+            if encoded[after] == 0x40 and encoded[after + 1] == 0xA1:
+                stop = after + 3 + encoded[after + 2]
+                if stop <= end:
+                    return encoded[pos + 2 : after].decode(), encoded[after + 3 : stop].decode()
+    except (IndexError, struct.error, UnicodeDecodeError):
+        pass  # the long way says what is wrong
+    return find_property(encoded, offsets, 0), find_to(encoded, offsets)
+
+
 def _find(encoded: bytes, offsets: Offsets, index: int) -> int:
     """Return where a field of the properties is; 0 where there is none, or null."""
     pos = offsets.properties_start

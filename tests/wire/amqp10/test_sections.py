@@ -17,6 +17,8 @@ from amqproute.wire.amqp10.sections import (
     encode_annotations,
     encode_header,
     encode_section,
+    find_id_and_to,
+    find_property,
     find_to,
     locate,
 )
@@ -128,7 +130,10 @@ class LocateTests(SynchronousTestCase):
         self.assertEqual(found.bare_start, max(before, default=0))
         self.assertEqual(found.bare_end, found.body_end)
         properties = dict(message).get(0x73)
-        self.assertEqual(find_to(encoded, found), properties.to if properties else None)
+        to = properties.to if properties else None
+        self.assertEqual(find_to(encoded, found), to)
+        name = find_property(encoded, found, 0)
+        self.assertTrue(same(find_id_and_to(encoded, found), (name, to)))
 
     def test_no_body_is_left_to_the_caller(self) -> None:
         """The sections before and after are found; the bare message is what is between."""
@@ -200,7 +205,8 @@ class LocateTests(SynchronousTestCase):
         octets = bytes(encoded[: data.draw(st.integers(0, len(encoded)))])
         try:
             found = locate(octets)
-            find_to(octets, found)
+            to = find_to(octets, found)
+            self.assertEqual(find_id_and_to(octets, found)[1], to)
             for name in NAMES.values():
                 start, end = getattr(found, f"{name}_start"), getattr(found, f"{name}_end")
                 decode_section(octets, start, end)
@@ -252,14 +258,31 @@ class FindToTests(SynchronousTestCase):
         message = bytes.fromhex("005373 d00000000c00000003 4040 b10000000161".replace(" ", ""))
         self.assertEqual(find_to(message, locate(message)), "a")
 
+    def test_two_at_once(self) -> None:
+        """In short and in wide encodings, with a user-id between them and without."""
+        for fields, expected in (
+            ("c0 00 03 a10169 40 a10161", ("i", "a")),
+            ("c0 00 03 a10169 a000 a10161", ("i", "a")),
+            ("c0 00 03 80 0000000000000007 40 40", (7, None)),
+            ("c0 00 03 a10169 40 b10000000161", ("i", "a")),
+            ("d0 0000000b 00000003 a10169 40 a10161", ("i", "a")),
+            ("c0 00 01 a10169", ("i", None)),
+            ("45", (None, None)),
+        ):
+            message = bytes.fromhex("005373" + fields.replace(" ", ""))
+            if fields.startswith("c0"):
+                message = message[:4] + bytes([len(message) - 5]) + message[5:]
+            self.assertEqual(find_id_and_to(message, locate(message)), expected)
+
     def test_broken(self) -> None:
         """Another type, bad UTF-8, a string past the section's end."""
         for fields in ("40 40 a30161", "40 40 a101ff", "40 40 a10561", "40 40", "01 40 40"):
             body = bytes.fromhex(fields)
             message = bytes((0, 0x53, 0x73, 0xC0, len(body) + 1, 3)) + body
-            self.assertRaises(DecodeError, find_to, message, locate(message))
             padded = message + encode_section(0x75, b"xxxxxxxxx")
-            self.assertRaises(DecodeError, find_to, padded, locate(padded))
+            for find in (find_to, find_id_and_to):
+                self.assertRaises(DecodeError, find, message, locate(message))
+                self.assertRaises(DecodeError, find, padded, locate(padded))
 
 
 class DecodeSectionTests(SynchronousTestCase):
