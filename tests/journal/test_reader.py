@@ -50,11 +50,11 @@ class VerifyTests(JournalCase):
 
     def test_changed(self) -> None:
         """A record that says something else."""
-        flaw = self.changed(
-            lambda paths: self.edit(
-                paths[1], lambda lines: lines.insert(1, lines.pop(1).replace(b'"entry":10', b'"entry":99'))
-            )
-        )
+
+        def change(lines: list[bytes]) -> None:
+            lines[1] = lines[1].replace(b'"entry":10', b'"entry":99')
+
+        flaw = self.changed(lambda paths: self.edit(paths[1], change))
         assert flaw.segment is not None
         self.assertEqual((flaw.line, flaw.first, flaw.last), (2, 6, 6))
         self.assertIn("changed", flaw.words)
