@@ -90,7 +90,7 @@ class Frontend:
         self._batch: Any = None
         self._depth = 0
         self._taken: list[tuple[Inbound, list[Delivery]]] = []
-        self._answers: list[tuple[Link, Sequence[Delivery], Any]] = []
+        self._answers: list[tuple[Outbound, Sequence[Delivery], Any]] = []
         self._later: list[Callable[[], None]] = []
         self._uncommitted = 0
         self._uncommitted_bytes = 0
@@ -279,7 +279,7 @@ class Frontend:
         self,
         _: object,
         taken: list[tuple[Inbound, list[Delivery]]],
-        answers: list[tuple[Link, Sequence[Delivery], Any]],
+        answers: list[tuple[Outbound, Sequence[Delivery], Any]],
         size: int,
     ) -> None:
         self._uncommitted -= 1
@@ -293,7 +293,7 @@ class Frontend:
         failure: Failure,
         batch: Any,
         taken: list[tuple[Inbound, list[Delivery]]],
-        answers: list[tuple[Link, Sequence[Delivery], Any]],
+        answers: list[tuple[Outbound, Sequence[Delivery], Any]],
         size: int,
     ) -> None:
         self._uncommitted -= 1
@@ -318,7 +318,7 @@ class Frontend:
         failure: Failure,
         batch: Any,
         taken: list[tuple[Inbound, list[Delivery]]],
-        answers: list[tuple[Link, Sequence[Delivery], Any]],
+        answers: list[tuple[Outbound, Sequence[Delivery], Any]],
     ) -> None:
         """The disk takes nothing for now: what came waits for it, and nothing more comes."""
         gate = self.shared.broker.gate
@@ -334,11 +334,11 @@ class Frontend:
             settled.addCallback(self._settled, answers)
             settled.addErrback(self.broken, "settling once more")
 
-    def _settled(self, _: object, answers: list[tuple[Link, Sequence[Delivery], Any]]) -> None:
+    def _settled(self, _: object, answers: list[tuple[Outbound, Sequence[Delivery], Any]]) -> None:
         """Tell whom it was not told with the batch it belonged to."""
-        for link, held, outcome in answers:
-            if link.is_active:
-                link.session.settle(held, outcome, True)
+        for outbound, held, outcome in answers:
+            if outbound.link.is_active:
+                outbound.settled_by_us(held, outcome)
         self.flush()
 
     def flush(self) -> None:
@@ -558,7 +558,7 @@ class Frontend:
             batch = self._current() if answer or not outbound.is_volatile else None
             outbound.source.settle(entries, outcome, batch, consumer=outbound)
             if answer:
-                self._answers.append((outbound.link, answer, outcome))
+                self._answers.append((outbound, answer, outcome))
         finally:
             self._leave()
         if outbound.link.is_active:

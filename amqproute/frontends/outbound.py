@@ -125,7 +125,8 @@ class Outbound:
         self._again: deque[Again] = deque()
         self._left: dict[bytes, Entry] = {}
         self._parked: Parked | None = None
-        # A very large message that is being sent, and what was handed over together with it.
+        # A very large message that is being sent; what was handed over and waits for the end of it,
+        # or for its delivery-tag.
         self._pour: Pour | None = None
         self._behind: list[Entry] = []
         self._acquiring: Transaction | None = None
@@ -191,11 +192,14 @@ class Outbound:
         if transaction is not None:
             state = spec.TransactionalState(txn_id=transaction.id)
         for entry in entries:
+            tag = self._tag_for(entry)
+            if tag in link.unsettled:  # it was given back, and is not settled yet
+                self._behind = list(entries[entries.index(entry) :])
+                break
             message = entry.message
             parts = message.for_delivery(
                 entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
             )
-            tag = self._tag_for(entry)
             try:
                 if message.rest is not None:
                     delivery = self._begin_pour(entry, parts, tag, state)
@@ -544,9 +548,15 @@ class Outbound:
                 run = []
             outcome = each.outcome
             run.append(each.delivery)
-        self.link.session.settle(run, outcome, True)
+        self.settled_by_us(run, outcome)
         self._frontend.flush()  # it may have been ended from another connection
         self.source.dispatch()
+
+    def settled_by_us(self, deliveries: Sequence[Delivery], outcome: Any) -> None:
+        """Settle what the receiver has left for us to settle; its delivery-tags are free then."""
+        self.link.session.settle(deliveries, outcome, True)
+        if self._behind and self._pour is None:
+            self._deliver_behind()
 
     def restored(self, retirements: Sequence[Retirement]) -> None:
         """A transaction was rolled back: the link holds as before what it can hold (X-19)."""

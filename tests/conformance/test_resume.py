@@ -733,6 +733,44 @@ class EntryTests(ResumeCase):
         for _ in range(2):
             self.assertEqual(self.tags()[1], shown)
 
+    def came_again(self, first: spec.Transfer) -> None:
+        """One delivery was settled, and only then sent again under its tag."""
+        found = [body for _, _, body, _ in self.client.frames if not isinstance(body, spec.Flow)]
+        self.client.frames = []
+        *_, settled, again = found
+        self.assertEqual([type(settled), type(again)], [spec.Disposition, spec.Transfer], found)
+        self.assertEqual((settled.first, settled.settled), (first.delivery_id, True))
+        self.assertEqual(again.delivery_tag, first.delivery_tag)
+
+    def test_given_back(self) -> None:
+        """What is given back and not settled comes again when its tag is free."""
+        for number, mode in enumerate((None, "copy")):
+            source = spec.Source(address="q", distribution_mode=mode)
+            self.client.receiver(
+                None, number, f"x{number}", 4, source=source, desired_capabilities=self.CAPABILITIES
+            )
+            first, second = self.client.all(spec.Transfer)
+            self.client.frames = []
+            self.client.dispose(first.delivery_id, state=spec.Released(), settled=False)
+            self.came_again(first)
+            self.client.send(spec.Detach(handle=number, closed=True))
+            self.client.frames = []
+
+    def test_given_back_within(self) -> None:
+        """The same in a transaction."""
+        self.client.receiver(name="x", credit=4, desired_capabilities=self.CAPABILITIES)
+        first, second = self.client.all(spec.Transfer)
+        target = spec.Coordinator(capabilities=(spec.TXN_LOCAL,))
+        self.client.send(attach("sender", "c", 5, None, target=target))
+        self.client.names()
+        self.client.publish(0, declare(), handle=5)
+        (declared,) = [each.state for each in self.client.all(spec.Disposition)]
+        state = spec.TransactionalState(txn_id=declared.txn_id, outcome=spec.Released())
+        self.client.dispose(first.delivery_id, state=state, settled=False)
+        self.client.frames = []
+        self.client.publish(1, discharge(declared.txn_id, fail=False), handle=5)
+        self.came_again(first)
+
     def test_others(self) -> None:
         """Who does not ask gets neither."""
         answer = self.client.receiver(name="x", credit=9)
