@@ -157,7 +157,8 @@ class Batch:
             self.transaction.record(Arrivals(journal.now_us(), self.came, journal.domain))
         done: Deferred[None] = self.transaction.commit(patient)
         done.addCallbacks(self._committed, self._failed)
-        if self.goes_ahead and self.gate.is_open and not self.redo:
+        gate = self.gate
+        if self.goes_ahead and gate.is_open and not (gate.has_failed or self.redo):
             for queue, entries in self.arrivals.items():
                 if entries:
                     self.ahead += queue.go_ahead(entries, self)
@@ -182,12 +183,15 @@ class Batch:
         self._undo()
 
     def _committed(self, _: object) -> None:
+        if self.gate.has_failed and self.transaction.begins():
+            self.gate.has_failed = False
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
         for queue, entries in self.arrivals.items():
             queue.arrived(entries)
 
     def _failed(self, failure: Failure) -> Failure:
+        self.gate.has_failed = True
         self._undo()
         if self.is_ahead and self.came:
             # What was handed out before is in memory only, and ends there: it began all the same.

@@ -39,14 +39,17 @@ class Floodgate:
         is_open: publishers may have credit.
         reasons: what is against it, with words for the operator.
         closed: how often it was closed since the start.
+        has_failed: the store has failed, and has not taken a message since: whatever the reasons
+            say, nothing goes ahead of it (`broker.ahead`).
     """
 
-    __slots__ = ("_waiting", "_watchers", "closed", "is_open", "reasons")
+    __slots__ = ("_waiting", "_watchers", "closed", "has_failed", "is_open", "reasons")
 
     def __init__(self) -> None:
         self.is_open = True
         self.reasons: dict[str, str] = {}
         self.closed = 0
+        self.has_failed = False
         self._watchers: list[Callable[[], None]] = []
         self._waiting: list[Callable[[], None]] = []
 

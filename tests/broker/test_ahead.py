@@ -178,6 +178,7 @@ class AheadTests(QueueCase):
     def test_failure(self) -> None:
         """Its sender is told of the failure; it lives on in memory until it is settled."""
         for outcome in (ACCEPTED, RELEASED):
+            self.broker.gate.has_failed = False
             self.taker.room = 1
             self.taker.seen.clear()
             self.store.is_failing = True

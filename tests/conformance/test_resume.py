@@ -749,7 +749,7 @@ class EntryTests(ResumeCase):
             self.client.receiver(
                 None, number, f"x{number}", 4, source=source, desired_capabilities=self.CAPABILITIES
             )
-            first, second = self.client.all(spec.Transfer)
+            first, _ = self.client.all(spec.Transfer)
             self.client.frames = []
             self.client.dispose(first.delivery_id, state=spec.Released(), settled=False)
             self.came_again(first)
@@ -759,7 +759,7 @@ class EntryTests(ResumeCase):
     def test_given_back_within(self) -> None:
         """The same in a transaction."""
         self.client.receiver(name="x", credit=4, desired_capabilities=self.CAPABILITIES)
-        first, second = self.client.all(spec.Transfer)
+        first, _ = self.client.all(spec.Transfer)
         target = spec.Coordinator(capabilities=(spec.TXN_LOCAL,))
         self.client.send(attach("sender", "c", 5, None, target=target))
         self.client.names()

@@ -145,6 +145,26 @@ class FullTests(InboundCase):
         self.run_now()
         self.assertEqual((self.house.depth("q"), self.house.shared.memory.used_bytes), (0, 0))
 
+    def test_not_trusted(self) -> None:
+        """A store that has failed has to take a message before any goes ahead of it again."""
+        self.house.store.is_full = True
+        self.client.send(self.link, message(b"1"))
+        self.run_now()
+        consumer = self.house.client()
+        self.run_now()
+        consumer.receiver("q", credit=5)
+        self.run_now()
+        self.gate.open(STORE)  # somebody thinks there was room
+        self.run_now()
+        self.assertEqual((list(self.gate.reasons), consumer.bodies()), ([STORE], []))
+        self.assertTrue(self.link.is_active)
+        self.house.store.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertOutcomes(self.client, "Accepted")
+        self.assertEqual(consumer.bodies(), [b"1"])
+        self.assertFalse(self.gate.has_failed)
+
     def test_again_and_again(self) -> None:
         """It may fail more than once."""
         self.house.store.is_full = True
