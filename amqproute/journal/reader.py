@@ -43,7 +43,7 @@ def segments(directory: Path) -> list[Path]:
     return paths
 
 
-def _open(path: Path, directory: Path) -> BinaryIO | None:
+def open_segment(path: Path, directory: Path) -> BinaryIO | None:
     """Open a segment, wherever it is by now."""
     with suppress(FileNotFoundError):
         return path.open("rb")
@@ -58,7 +58,7 @@ def _open(path: Path, directory: Path) -> BinaryIO | None:
 def octets_of(directory: Path) -> Iterator[bytes]:
     """Iterate over all whole lines, in order, as they stand in the files."""
     for path in segments(directory):
-        file = _open(path, directory)
+        file = open_segment(path, directory)
         if file is None:
             continue
         with file:
@@ -178,7 +178,7 @@ class _Verifier:
     def run(self, paths: list[Path]) -> Verdict:
         verdict = self._verdict
         for path in paths:
-            file = _open(path, self._directory)
+            file = open_segment(path, self._directory)
             if file is None:
                 continue
             verdict.segments += 1
@@ -356,15 +356,15 @@ def _story(directory: Path, seen: set[tuple[str, int]]) -> list[Record]:
                 continue
             seen.add(key)
             story.append(record)
-            if record.kind in _COMES:
+            if record.kind in COMES:
                 waits[node] = waits.get(node, 0) + 1
-            elif record.kind in _GOES:
+            elif record.kind in GOES:
                 waits[node] = waits.get(node, 1) - 1
     return story
 
 
-_COMES: Final = {Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY}
-_GOES: Final = {
+COMES: Final = {Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY}
+GOES: Final = {
     Kind.RELAYED,
     Kind.DELIVERED,
     Kind.REJECTED,
@@ -383,7 +383,7 @@ def last(directory: Path, count: int) -> tuple[list[Record], tuple[str, int]]:
     kept: list[Record] = []
     end = ("", 1)
     for path in reversed(segments(directory)):
-        file = _open(path, directory)
+        file = open_segment(path, directory)
         if file is None:
             continue
         own: list[Record] = []
@@ -418,7 +418,7 @@ def follow(
     while True:
         found = False
         for path in _from(directory, journal, seq):
-            file = _open(path, directory)
+            file = open_segment(path, directory)
             if file is None:
                 continue
             with file:

@@ -67,6 +67,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.relaying:holds",
         "List what is held, since when, by whom and why.",
     ),
+    "journal": Entry(
+        "amqproute.cli.commands.journals:journal",
+        "The audit journal: what happened to every message.",
+    ),
     "link": Entry(
         "amqproute.cli.commands.links:link",
         "Links of clients and peers, and bindings between nodes, at the running daemon.",

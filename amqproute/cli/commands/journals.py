@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``journal``: what happened to messages, from the daemon's audit journal. No daemon is asked."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.commands.options import config_option, json_option
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
+from amqproute.config.load import find as find_config
+from amqproute.config.load import load
+from amqproute.journal import reader
+from amqproute.journal.export import export as write_export
+from amqproute.journal.record import FIELDS, Kind, Record
+from amqproute.journal.words import line_of, said, when
+
+__all__ = ["journal"]
+
+KINDS: Final = [str(kind) for kind in Kind]
+Selects = Callable[[Record], bool]
+
+directory_option = click.option(
+    "--directory",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="The journal's folder. [default: `journal` in the state directory of the configuration]",
+)
+
+
+@click.group()
+def journal() -> None:
+    """The audit journal: what happened to every message."""
+
+
+def _folder(directory: Path | None, config: Path | None) -> Path:
+    if directory is None:
+        directory = load(find_config(config)).state_directory / "journal"
+    try:
+        is_there = directory.is_dir() and bool(next(directory.iterdir(), None))
+    except PermissionError as error:
+        raise Refusal(
+            USAGE, "journal.unreadable", str(error), "run this as root or as the daemon's user"
+        ) from None
+    if not is_there:
+        raise Refusal(
+            NEGATIVE,
+            "journal.none",
+            f"there is no journal in {directory}",
+            "name its folder with --directory, or the configuration with --config; journal.enabled "
+            "has to be true",
+        )
+    return directory
+
+
+@journal.command("tail")
+@directory_option
+@config_option
+@click.option("--count", "-n", default=10, show_default=True, help="The last so many records.")
+@click.option("--follow", "-f", is_flag=True, help="Go on with records as they are written.")
+@click.option(
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    type=click.Choice(KINDS),
+    help="Records of this kind; may be given more than once.",
+)
+@click.option("--node", metavar="NODE", help="Records about this node; * stands for anything.")
+@click.option("--to", metavar="ADDRESS", help="Records of messages for this address; with *.")
+@click.option(
+    "--where",
+    "wheres",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="Records with this in a field; with *. May be given more than once.",
+)
+@json_option
+def tail(
+    directory: Path | None,
+    config: Path | None,
+    count: int,
+    follow: bool,
+    kinds: Sequence[str],
+    node: str | None,
+    to: str | None,
+    wheres: Sequence[str],
+    as_json: bool,
+) -> int:
+    """Print the last records, and go on if you like.
+
+    With --kind, --node, --to or --where the last records are looked at and those are printed that
+    are asked for. A message's own address stands in the record of its arrival only.
+    """
+    folder = _folder(directory, config)
+    selects = _selects(kinds, node, to, wheres)
+    show = _show_json if as_json else _show_line
+    records, end = reader.last(folder, count)
+    for record in records:
+        if selects(record):
+            show(record)
+    if follow:
+        try:
+            for each in reader.follow(folder, end):
+                if each is not None and selects(each):
+                    show(each)
+                elif each is None:
+                    sys.stdout.flush()
+        except KeyboardInterrupt:
+            pass
+    return DONE
+
+
+def _selects(
+    kinds: Sequence[str], node: str | None, to: str | None, wheres: Iterable[str]
+) -> Selects:
+    wanted = [("node", node), ("to", to)]
+    for where in wheres:
+        name, equals, value = where.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or name not in FIELDS:
+            raise Refusal(
+                USAGE,
+                "usage.where",
+                f"{where!r} is not FIELD=VALUE with a field of records",
+                f"fields are {', '.join(FIELDS)}",
+            )
+        wanted.append((name, value.strip()))
+    patterns = [(name, value) for name, value in wanted if value is not None]
+
+    def selects(record: Record) -> bool:
+        if kinds and record.kind not in kinds:
+            return False
+        for name, pattern in patterns:
+            value = getattr(record, name)
+            if value is None or not fnmatchcase(_text(value), pattern):
+                return False
+        return True
+
+    return selects
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _show_json(record: Record) -> None:
+    render.json_line(reader.as_json(record))
+
+
+def _show_line(record: Record) -> None:
+    click.echo(render.printable(line_of(record)))
+
+
+@journal.command("find")
+@click.argument("message_id", metavar="MESSAGE-ID", required=False)
+@click.option("--entry", type=int, help="The broker's own number instead, as `queue messages` has.")
+@click.option("--digest", metavar="HEX", help="The SHA-256 of the bare message instead.")
+@directory_option
+@config_option
+@json_option
+def find(
+    message_id: str | None,
+    entry: int | None,
+    digest: str | None,
+    directory: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Tell the story of a message: where it came from, where it went, what it waited for.
+
+    Copies of it are part of the story, and so is what was said of a destination while it waited for
+    that. Exits with 1 if the journal knows nothing of it.
+    """
+    if [message_id, entry, digest].count(None) != 2:
+        raise Refusal(
+            USAGE,
+            "usage.message",
+            "give one of MESSAGE-ID, --entry and --digest",
+            "as in: amqproute journal find 4711",
+        )
+    folder = _folder(directory, config)
+    story = reader.find(folder, message_id=message_id, entry=entry, digest=digest)
+    if as_json:
+        render.json_text([reader.as_json(record) for record in story])
+    elif story:
+        _tell(story)
+    else:
+        what = message_id or digest or f"entry {entry}"
+        click.echo(render.printable(f"the journal knows nothing of {what}"))
+    return DONE if story else NEGATIVE
+
+
+def _tell(story: Sequence[Record]) -> None:
+    render.table(
+        ["TIME", "WHAT", "ENTRY", "STORY"],
+        ([when(each.time), each.kind, each.entry, said(each)] for each in story),
+        right="ENTRY",
+    )
+    for name in dict.fromkeys(each.digest for each in story if each.digest):
+        click.echo(f"digest of the bare message: {name}")
+    click.echo(render.printable(_fate(story)))
+
+
+def _fate(story: Sequence[Record]) -> str:
+    """Say in one line where the message is now."""
+    ends = {each.entry: each for each in story if each.kind in reader.GOES and each.entry}
+    begun = {each.entry: each for each in story if each.kind in reader.COMES and each.entry}
+    left = [each for entry, each in begun.items() if entry not in ends]
+    if left:
+        places = ", ".join(f"{each.node} (entry {each.entry})" for each in left)
+        where = left[0].to or left[0].entry
+        return f"it is still here, on {places}; why: amqproute why {where}"
+    if ends:
+        last = list(ends.values())[-1]
+        return f"it is not here any more: {last.kind}, {said(last)}"
+    return "it was never kept here"
+
+
+@journal.command("verify")
+@directory_option
+@config_option
+@json_option
+def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
+    """See whether the journal is what was written: no record changed, removed or moved.
+
+    The first flaw is named with its file, its line and the records concerned, and the exit code is
+    1. The hash of the last line is printed: kept elsewhere, it proves later that everything up to
+    here was not written anew.
+    """
+    verdicts = reader.verify(_folder(directory, config))
+    if as_json:
+        render.json_text([_verdict(each) for each in verdicts])
+    else:
+        for each in verdicts:
+            for note in each.notes:
+                click.echo(f"note: {render.printable(note)}")
+            if each.flaw is not None:
+                click.echo(render.printable(f"journal {each.journal}: {each.flaw}"))
+            else:
+                click.echo(
+                    f"journal {each.journal}: records {each.first} to {each.last} in "
+                    f"{each.segments} segments are what was written; the last hash is {each.hash}"
+                )
+    return NEGATIVE if any(each.flaw for each in verdicts) else DONE
+
+
+def _verdict(found: reader.Verdict) -> dict[str, Any]:
+    flaw = found.flaw
+    return {
+        "journal": found.journal,
+        "sound": flaw is None,
+        "segments": found.segments,
+        "records": found.records,
+        "first": found.first,
+        "last": found.last,
+        "hash": found.hash,
+        "notes": found.notes,
+        "flaw": None
+        if flaw is None
+        else {
+            "segment": None if flaw.segment is None else str(flaw.segment),
+            "line": flaw.line,
+            "first": flaw.first,
+            "last": flaw.last,
+            "words": flaw.words,
+        },
+    }
+
+
+@journal.command("export")
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--peer", required=True, metavar="DOMAIN", help="The partner it is for.")
+@click.option("--day", metavar="YYYY-MM-DD", help="Of one day only, UTC. [default: everything]")
+@directory_option
+@config_option
+@json_option
+def export(
+    target: Path,
+    peer: str,
+    day: str | None,
+    directory: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Write for a partner which messages passed between the two, by ids and digests only.
+
+    DIR gets segments like the journal's own, which `amqproute pipeline reconcile` reads as either
+    side. Nothing is in them of addresses, nodes, clients and connections, nor of other partners.
+    """
+    folder = _folder(directory, config)
+    since, until = 0, 1 << 62
+    if day is not None:
+        try:
+            start = datetime.datetime.fromisoformat(f"{day}T00:00:00+00:00")
+        except ValueError:
+            raise Refusal(
+                USAGE, "usage.day", f"{day!r} is no day", "as in --day 2026-03-01"
+            ) from None
+        since = int(start.timestamp() * 1e6)
+        until = since + 86_400_000_000
+    done = write_export(folder, target, peer.lower(), since, until)
+    if as_json:
+        render.json_text({"segments": done.segments, "records": done.records})
+    else:
+        click.echo(f"{done.records} records in {done.segments} segments written to {target}")
+    return DONE if done.segments else NEGATIVE

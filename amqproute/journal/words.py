@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Records in words, for people who look for a message at three in the morning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+from amqproute.journal.record import Kind, Record
+
+__all__ = ["line_of", "said", "when"]
+
+RELAY_PREFIX: Final = "amqp$out/"
+
+
+def when(us: int) -> str:
+    """Return an instant, UTC, to the millisecond."""
+    return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S}.{us // 1000 % 1000:03}"
+
+
+def line_of(record: Record) -> str:
+    """Return a record as one line."""
+    entry = "" if record.entry is None else f" {record.entry}"
+    return f"{when(record.time)}  {record.kind}{entry}: {said(record)}"
+
+
+def said(record: Record) -> str:
+    """Return what a record says, without its time and kind."""
+    speak = _WORDS.get(record.kind)
+    return _other(record) if speak is None else speak(record)
+
+
+def _place(node: str | None) -> str:
+    if node is None:
+        return "here"
+    if node.startswith(RELAY_PREFIX):
+        return f"the queue for {node[len(RELAY_PREFIX) :]}"
+    return node
+
+
+def _took(us: int | None) -> str:
+    if us is None:
+        return "?"
+    return f"{us / 1e6:.3f} s" if us >= 1_000_000 else f"{us / 1000:.1f} ms"
+
+
+def _why(record: Record) -> str:
+    parts = [part for part in (record.code, record.condition, record.words) if part]
+    return ": ".join(dict.fromkeys(parts)) or "no reason was given"
+
+
+def _named(record: Record) -> str:
+    parts = []
+    if record.message_id is not None:
+        parts.append(f"message-id {record.message_id}")
+    if record.to is not None:
+        parts.append(f"to {record.to}")
+    if record.size is not None:
+        parts.append(f"{record.size} octets")
+    if record.durable is False:
+        parts.append("not durable")
+    return ", ".join(parts)
+
+
+def _received(record: Record) -> str:
+    said = f"from {record.sender or 'somebody'}"
+    if record.connection:
+        said += f" ({record.connection}, {record.level or 'none'})"
+    if record.entry is None:
+        said += f", {record.copies or 0} copies by {record.node}"
+    else:
+        said += f", on {_place(record.node)}"
+    if record.trail:
+        said += f", by way of {record.trail}"
+    if record.from_entry is not None:
+        said += f", number {record.from_entry} there"
+    return f"{said}; {_named(record)}"
+
+
+def _routed(record: Record) -> str:
+    parent = "" if record.parent is None else f", comes from {record.parent}"
+    return f"on {_place(record.node)}{parent}; {_named(record)}"
+
+
+def _attempt(record: Record) -> str:
+    said = f"number {record.attempt} to {record.peer} at {record.host or 'no host'}"
+    said += f", resolved in {_took(record.resolve_us)}"
+    if record.connect_us is not None:
+        said += f", connected in {_took(record.connect_us)}"
+    if record.code is None:
+        return f"{said}: {record.level}"
+    return f"{said}: {_why(record)}"
+
+
+def _taken(record: Record) -> str:
+    said = f"{record.peer or 'somebody'} has it"
+    if record.host:
+        said += f", at {record.host}"
+    if record.attempt and record.attempt > 1:
+        said += f", attempt {record.attempt}"
+    said += f"; it waited {_took(record.queue_us)}, the answer came after {_took(record.wire_us)}"
+    return said
+
+
+def _deferred(record: Record) -> str:
+    until = "" if record.until is None else f", next attempt {when(record.until)}"
+    if record.entry is None:
+        return f"{record.count} messages wait for {record.peer}: {_why(record)}{until}"
+    return f"{record.peer} does not take it now: {_why(record)}{until}"
+
+
+def _ended(record: Record) -> str:
+    if record.entry is None:
+        who = record.sender or "somebody"
+        return f"{record.count} messages of {who} for {record.node}: {_why(record)}"
+    return f"from {_place(record.node)}: {_why(record)}"
+
+
+def _operator(record: Record) -> str:
+    return f"{record.operator} {record.action} {record.node or ''}: {record.detail}"
+
+
+def _stock(record: Record) -> str:
+    return f"{record.count} on {_place(record.node)}" if record.ranges else "all have been told"
+
+
+def _recovery(record: Record) -> str:
+    if record.entry is None:
+        return f"{record.count} entries stood in the store that the journal did not know"
+    return f"found in the store at the start, on {_place(record.node)}; {_named(record)}"
+
+
+def _other(record: Record) -> str:
+    facts = {
+        "node": record.node,
+        "peer": record.peer,
+        "count": record.count,
+        "detail": record.detail,
+        "why": _why(record) if record.words or record.condition or record.code else None,
+    }
+    return ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+
+
+_WORDS: Final[Mapping[str, Callable[[Record], str]]] = {
+    Kind.RECEIVED: _received,
+    Kind.DUPLICATE: _received,
+    Kind.ROUTED: _routed,
+    Kind.SPOOLED: _routed,
+    Kind.REPORTED: _routed,
+    Kind.ATTEMPT: _attempt,
+    Kind.RELAYED: _taken,
+    Kind.DELIVERED: _taken,
+    Kind.DEFERRED: _deferred,
+    Kind.REJECTED: _ended,
+    Kind.EXPIRED: _ended,
+    Kind.DEAD_LETTERED: _ended,
+    Kind.RETURNED: _ended,
+    Kind.DELETED: _ended,
+    Kind.OPERATOR: _operator,
+    Kind.STOCK: _stock,
+    Kind.RECOVERY: _recovery,
+}
