@@ -6,7 +6,8 @@ works on rows is built from Spark's own expressions, so that one machine and a c
 plan: nothing is collected to the driver, and no row passes through Python on its way from one file
 to another.
 
-`session` gives the `SparkSession` that everything else takes as an argument.
+`session` gives the `SparkSession` that everything else takes as an argument; `java` finds the Java
+that it runs on, and starts it. `datasource` is a client of brokers: queues as data frames.
 """
 
 __all__: list[str] = []

@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 import socket
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,6 +20,8 @@ from tests.pipeline.support import MISSING
 if not MISSING:
     from pyspark.sql import Row
 
+    from amqproute.journal import record
+    from amqproute.pipeline.datasource.batch import JournalReader
     from amqproute.pipeline.datasource.client import Client
     from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
     from amqproute.pipeline.datasource.place import Place, SourceError
@@ -275,3 +279,30 @@ class StreamTests(BrokerCase):
         self.assertIn("have other numbers", str(caught.exception))
         self.stream("q4", failOnDataLoss="false").commit(one)
         self.assertEqual(bodies_on(self.alpha, "q4"), ["kept"])
+
+
+class JournalTests(SynchronousTestCase):
+    """A journal that is written while it is read."""
+
+    skip = MISSING
+
+    def test_moved(self) -> None:
+        """A segment counts once, wherever it is by now."""
+        root = Path(self.mktemp())
+        name = f"{'a' * 16}-{1:020}.jsonl"
+        opened, closed = root / "open" / name, root / "2026-03-01" / f"mx1-{name}"
+        for path in (opened, closed):
+            path.parent.mkdir(parents=True)
+        tail = record.tail("start", "a" * 16, "mx1", "alpha.example", "s", 1, 1, 5, {}, {})
+        opened.write_bytes(record.chained(record.GENESIS, tail)[1])
+        reader = JournalReader({"journal": str(root)})
+        before = reader.partitions()
+        shutil.copy(opened, closed)
+        self.assertEqual(len(reader.partitions()), 1)
+        opened.unlink()
+        for partition in (*before, *reader.partitions()):
+            self.assertEqual([row[0] for row in reader.read(partition)], [f"{'a' * 16}-1"])
+        closed.unlink()
+        with self.assertRaises(SourceError) as caught:
+            list(reader.read(before[0]))
+        self.assertIn("was removed", str(caught.exception))

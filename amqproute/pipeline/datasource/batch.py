@@ -6,11 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from amqproute.journal.record import FIELDS, InvalidLine, read_line
+from amqproute.journal.segments import SUFFIX, parts_of
 from amqproute.pipeline.datasource.client import Client
 from amqproute.pipeline.datasource.links import CREDIT
 from amqproute.pipeline.datasource.options import OptionError, Reading
@@ -81,7 +82,8 @@ class JournalReader(DataSourceReader):
     removes duplicates is the pipeline's ingest.
 
     Args:
-        options: ``journal``, a directory; everything in it and below that ends on ``.jsonl``.
+        options: ``journal``, a directory; every segment in it and below counts once, the one that
+            is being written too.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -94,7 +96,11 @@ class JournalReader(DataSourceReader):
         """Return one for each segment."""
         if not self._directory.is_dir():
             raise SourceError(f"there is no directory {self._directory}")
-        return [_Segment(str(path)) for path in sorted(self._directory.rglob("*.jsonl"))]
+        found: dict[object, Path] = {}
+        for path in sorted(self._directory.rglob(f"*{SUFFIX}")):
+            # Between two looks a segment may have been closed and moved.
+            found[parts_of(path) or path] = path
+        return [_Segment(str(path)) for path in sorted(found.values())]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield the records of a segment; a last line without its end was torn, and is left out.
@@ -104,14 +110,26 @@ class JournalReader(DataSourceReader):
         """
         assert isinstance(partition, _Segment)
         previous: str | None = None
-        with Path(partition.path).open("rb") as segment:
+        path = Path(partition.path)
+        with self._open(path) as segment:
             for number, octets in enumerate(segment, 1):
                 if not octets.endswith(b"\n"):
                     return
                 try:
                     line = read_line(octets, previous)
                 except InvalidLine as error:
-                    raise SourceError(f"{partition.path}:{number}: {error}") from None
+                    raise SourceError(f"{path}:{number}: {error}") from None
                 previous = line.hash
                 for record in line.records():
                     yield (record.event_id, *(getattr(record, name) for name in FIELDS))
+
+    def _open(self, path: Path) -> BinaryIO:
+        """Open a segment, also if it has been closed and moved in the meantime."""
+        try:
+            return path.open("rb")
+        except FileNotFoundError:
+            parts = parts_of(path)
+            for each in self._directory.rglob(f"*{path.name}"):
+                if parts_of(each) == parts:
+                    return each.open("rb")
+            raise SourceError(f"{path} was removed while the journal was read") from None
