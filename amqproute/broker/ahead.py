@@ -7,9 +7,9 @@ the disk. What is different is only who is ahead of whom when the disk fails, or
 
 * *The process dies before the commit.* Nobody was told that the message was taken, so its sender is
   in doubt and may send it again, as after any lost connection. So this is done for plain publishers
-  only. Where the sender will ask, and is owed an answer (a relaying peer with receipts, a link that
-  resumes), nothing is relayed before it is safe; consumers here may have it, since a crash can
-  always make them see a message twice.
+  only. Where the sender will ask, and is owed an answer, nothing is relayed before it is safe: of
+  what a peer with receipts sends only consumers here may have it, since a crash can always make
+  them see a message twice; of what comes by a link with a durable terminus nobody.
 * *The commit fails.* What was handed out is out of our hands: such entries live on, in memory only,
   until they are settled. The sender's link ends with an error, without an outcome for these: in
   doubt is what it is. Nothing goes ahead while the floodgate is closed, so this takes a disk that

@@ -19,8 +19,9 @@ transaction that holds its work, never inside the call that returned it.
 fire in that order; a load sees exactly the commits whose Deferreds fire before its own. Empty
 transactions write nothing but keep their place. Within a group the writes are sorted by kind
 (`transaction.Stage`); that changes nothing, since an id is born once and ends once. An entry that
-comes and goes within one group is not written at all: nobody was told of it before the commit
-that would have held both, and afterwards there would be nothing left of it anyway.
+comes and goes within one group is not written at all: its sender was not answered before the commit
+that would have held both, whoever was handed it ahead of that (`amqproute.broker.ahead`) is done
+with it, and afterwards there would be nothing left of it anyway.
 
 **Identity.** Ids grow over the whole store and all restarts. A durable bound runs at least
 ``ID_BLOCK / 2`` ahead of the ids given out, because peers remember ids of entries that were

@@ -162,8 +162,8 @@ class Stage:
     def drop_unborn(self) -> None:
         """Forget entries that come and go within this stage.
 
-        Safe: nobody has been told of the enqueue, because no Deferred fires before the commit
-        that would have held both writes; afterwards the state is the same as with them. A
+        Safe: no sender has been answered, because no Deferred fires before the commit that would
+        have held both writes; afterwards the state is the same as with them. A
         stage with moves is left alone, since a move may have carried the entry away first.
         """
         if not self.dequeued or self.moves:
