@@ -38,6 +38,8 @@ _EVERYWHERE = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.parquet.compression.codec": "zstd",
+    # A task writes to few days and domains: to keep their files open is cheaper than to sort.
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.ui.enabled": "false",
 }
 

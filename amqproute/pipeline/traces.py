@@ -1,0 +1,319 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Silver: what happened to an entry at one broker (`hops`), and to a message at all (`messages`).
+
+An entry is known by (stream, entry). Its records meet in one exchange and one aggregation: the
+first that begins it, the first that ends it, how many of each, and what was counted on the way.
+
+The next broker's beginning names the entry here that it came from, so a message is a tree of
+entries: those that were handed over, and the copies, reports and dead letters made of them within
+a broker (``parent``). The *trace* of a message is the root of its tree. Most entries know their
+root: a client's has no predecessor, and the next broker's has the client's. Only what comes over
+more brokers than two, and what has a parent, is looked up, step by step (`_ROUNDS`). A hop over a
+broker that shows no journal is bridged: origin, message-id and digest are the same at both sides.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from amqproute.journal.record import BEGINS, ENDS, Kind
+from amqproute.pipeline.ingest import spread
+from amqproute.pipeline.schema import HOPS, MESSAGES, RUNS, STAY, conform
+
+__all__ = ["hops", "messages", "roots"]
+
+_ROUNDS: Final = 16
+"""Hops between a message and its root that are looked up, at most."""
+
+_AT_BEGIN: Final = (
+    "parent", "node", "message_id", "message_id_type", "to", "origin", "sender", "size", "durable",
+    "digest", "from_stream", "from_entry", "trail",
+)  # fmt: skip
+_AT_END: Final = (
+    "peer", "attempt", "condition", "code", "words", "queue_us", "resolve_us", "connect_us",
+    "wire_us",
+)  # fmt: skip
+_MOVES: Final = (Kind.ROUTED, Kind.SPOOLED)
+_KINDS: Final = sorted({*BEGINS, *ENDS, Kind.DEFERRED, Kind.DUPLICATE})
+
+
+def hops(runs: DataFrame) -> DataFrame:
+    """Make one row for each entry.
+
+    Args:
+        runs: `RUNS`; of all days in which the entries began, went on and ended.
+
+    Returns:
+        `HOPS`. What has no beginning has no ``kind``, and its day is that of its end; what has not
+        ended has no ``fate``. A message that was relayed and received has ``duplicates`` where it
+        was handed over.
+    """
+    fields = ("entry", "settle_us", *_AT_BEGIN, *_AT_END)
+    runs = conform(runs, RUNS).where(F.col("kind").isin(_KINDS))
+    records = spread(runs, fields).where(
+        F.col("entry").isNotNull() | (F.col("kind") == Kind.DUPLICATE)
+    )
+    kind = F.col("kind")
+    # A peer's second try is told of the entry that it was a second try of, at the peer.
+    again = kind == Kind.DUPLICATE
+    moves = kind.isin(*_MOVES) & (F.col("parent") == F.col("entry"))
+    begins = kind.isin(*BEGINS) & ~F.coalesce(moves, F.lit(False))
+    ends = kind.isin(*ENDS)
+    recovered = kind == Kind.RECOVERY
+    told = records.select(
+        F.when(again, F.col("from_stream")).otherwise(F.col("stream")).alias("stream"),
+        F.when(again, F.col("from_entry")).otherwise(F.col("entry")).alias("entry"),
+        F.when(
+            begins,
+            F.struct(
+                recovered.alias("recovered"), "time", "seq", "kind", "domain", "broker",
+                F.col("settle_us").alias("commit_us"), *_AT_BEGIN,
+            ),
+        ).alias("begin"),
+        F.when(
+            ends, F.struct("time", "seq", "kind", "domain", "broker", "settle_us", "node", *_AT_END)
+        ).alias("end"),
+        F.when(moves, F.struct("time", "seq", "node")).alias("move"),
+        (begins & ~recovered).cast("int").alias("is_begin"),
+        (kind == Kind.DEFERRED).cast("int").alias("is_deferral"),
+        again.cast("int").alias("is_again"),
+    )  # fmt: skip
+    # Exchanged before the aggregation: Spark then aggregates once and not on both sides of it. The
+    # number goes first: rows are sorted by the first octets of their keys, and streams are few.
+    entries = (
+        told.where("stream IS NOT NULL AND entry IS NOT NULL")
+        .repartition("entry", "stream")
+        .groupBy("entry", "stream")
+        .agg(
+            F.min("begin").alias("begin"),
+            F.min("end").alias("end"),
+            F.max("move").alias("move"),
+            F.sum("is_begin").cast("int").alias("beginnings"),
+            F.count("end").cast("int").alias("endings"),
+            F.sum("is_deferral").cast("int").alias("deferrals"),
+            F.sum("is_again").cast("int").alias("duplicates"),
+        )
+        .where("begin IS NOT NULL OR end IS NOT NULL")
+    )
+    at = F.coalesce("begin.time", "end.time")
+    rows = entries.select(
+        "stream",
+        "entry",
+        F.col("begin.kind").alias("kind"),
+        F.coalesce("begin.domain", "end.domain").alias("domain"),
+        F.coalesce("begin.broker", "end.broker").alias("broker"),
+        *(F.col(f"begin.{name}").alias(name) for name in _AT_BEGIN),
+        F.col("begin.commit_us").alias("commit_us"),
+        F.col("begin.time").alias("began_us"),
+        F.col("end.kind").alias("fate"),
+        F.col("end.time").alias("ended_us"),
+        F.coalesce("end.node", "move.node", "begin.node").alias("queue"),
+        *(F.col(f"end.{name}").alias(name) for name in _AT_END),
+        F.col("end.settle_us").alias("settle_us"),
+        "beginnings",
+        "endings",
+        "deferrals",
+        "duplicates",
+        F.timestamp_micros(at).cast("date").alias("day"),
+    )
+    return conform(rows, HOPS)
+
+
+# -- whose hop it is ---------------------------------------------------------------------------
+
+
+def roots(entries: DataFrame) -> DataFrame:
+    """Find the root of each entry that is not its own root, nor that of who handed it over.
+
+    Goes up one step at a time, and with those only that have further to go; between two steps it
+    waits for how many these are.
+
+    Args:
+        entries: `HOPS`.
+
+    Returns:
+        ``stream``, ``entry``, ``root_stream``, ``root_entry``; with ``is_child`` for a copy or a
+        report that was handed on, so that others may take it for their root.
+    """
+    first = _bridged(entries)
+    ups = entries.where(_is_above()).select(
+        F.col("stream").alias("at_stream"), F.col("entry").alias("at_entry"), *_above("up")
+    )
+    # How many steps are left is known where the message has come straight over so many brokers.
+    left = F.when(F.col("parent").isNull(), _length() - 1)
+    # Only a child that was handed on can be what somebody else came from.
+    child = F.col("parent").isNotNull() & (F.col("fate") == Kind.RELAYED)
+    far = entries.where(_is_far()).select(
+        "stream", "entry", *_above("at"), left.alias("left"), child.alias("is_child")
+    )
+    moving = far.unionByName(first)
+    found: list[DataFrame] = []
+    for _ in range(_ROUNDS):
+        moved = moving.join(ups, ["at_stream", "at_entry"], "left").persist()
+        is_there = F.col("up_stream").isNull() | (F.col("left") == 1)
+        found.append(
+            moved.where(is_there).select(
+                "stream",
+                "entry",
+                F.coalesce("up_stream", "at_stream").alias("root_stream"),
+                F.coalesce("up_entry", "at_entry").alias("root_entry"),
+                "is_child",
+            )
+        )
+        moving = moved.where(~F.coalesce(is_there, F.lit(False))).select(
+            "stream",
+            "entry",
+            F.col("up_stream").alias("at_stream"),
+            F.col("up_entry").alias("at_entry"),
+            (F.col("left") - 1).alias("left"),
+            "is_child",
+        )
+        if moving.isEmpty():
+            break
+    return functools.reduce(DataFrame.unionByName, found)
+
+
+def _bridged(entries: DataFrame) -> DataFrame:
+    """Find what went to a broker that shows no journal, and came back to one that does."""
+    same = ["origin", "message_id", "message_id_type", "digest"]
+    # What came from a broker of ours says which entry it was there.
+    lost = entries.where(
+        F.col("from_stream").isNull() & F.col("parent").isNull() & (_length() > 0)
+    ).select("stream", "entry", _length().alias("length"), *same)
+    left = entries.where((F.col("fate") == Kind.RELAYED) & F.col("parent").isNull()).select(
+        F.col("stream").alias("at_stream"),
+        F.col("entry").alias("at_entry"),
+        _length().alias("before"),
+        *same,
+    )
+    met = lost.join(left, same).where("before < length")
+    nearest = met.groupBy("stream", "entry").agg(
+        F.max(F.struct("before", "at_stream", "at_entry")).alias("nearest")
+    )
+    return nearest.select(
+        "stream", "entry", "nearest.at_stream", "nearest.at_entry",
+        F.lit(None).cast("int").alias("left"), F.lit(False).alias("is_child"),
+    )  # fmt: skip
+
+
+def _length() -> Column:
+    """How many brokers a message had passed before."""
+    trail = F.coalesce("trail", F.lit(""))
+    return F.when(trail == "", 0).otherwise(F.size(F.split(trail, " ")))
+
+
+def _is_above() -> Column:
+    """Whether an entry says itself which one it came from."""
+    return F.col("parent").isNotNull() | F.col("from_stream").isNotNull()
+
+
+def _is_far() -> Column:
+    """Whether the entry before need not be the root."""
+    return F.col("parent").isNotNull() | (F.col("from_stream").isNotNull() & (_length() > 1))
+
+
+def _above(name: str) -> list[Column]:
+    """The entry before: the parent in the same store, or that of the broker before."""
+    is_child = F.col("parent").isNotNull()
+    return [
+        F.when(is_child, F.col("stream")).otherwise(F.col("from_stream")).alias(f"{name}_stream"),
+        F.coalesce("parent", "from_entry").alias(f"{name}_entry"),
+    ]
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+
+def messages(entries: DataFrame) -> DataFrame:
+    """Make one row for each message, of the entries of all brokers that saw it.
+
+    Args:
+        entries: `HOPS`. They are read more than once: best from a table.
+
+    Returns:
+        `MESSAGES`. ``hops`` are in the order of the way, copies and reports behind. ``fate`` is
+        that of the last hop that is none of those, None as long as it is in a queue; the latency
+        is from its coming to the first broker to that end, each by its broker's own clock.
+    """
+    entries = conform(entries, HOPS)
+    lookup = _is_far() | (F.col("from_stream").isNull() & (_length() > 0))
+    near = F.col("from_stream").isNotNull()
+    known = entries.where(~lookup).select(
+        "*",
+        F.coalesce("from_stream", "stream").alias("root_stream"),
+        F.when(near, F.col("from_entry")).otherwise(F.col("entry")).alias("root_entry"),
+    )
+    found = roots(entries)
+    looked_up = entries.where(lookup).join(found.drop("is_child"), ["stream", "entry"], "left")
+    looked_up = looked_up.select(
+        *entries.columns,
+        F.coalesce("root_stream", "stream").alias("root_stream"),
+        F.coalesce("root_entry", "entry").alias("root_entry"),
+    )
+    children = found.where("is_child").select(
+        F.col("stream").alias("root_stream"),
+        F.col("entry").alias("root_entry"),
+        F.col("root_stream").alias("true_stream"),
+        F.col("root_entry").alias("true_entry"),
+    )
+    rooted = known.unionByName(looked_up).join(children, ["root_stream", "root_entry"], "left")
+    return conform(_gathered(rooted), MESSAGES)
+
+
+_SAID: Final = ("message_id", "message_id_type", "to", "origin", "size", "digest", "domain", "day")
+
+
+def _gathered(entries: DataFrame) -> DataFrame:
+    is_child = F.col("parent").isNotNull()
+    place = [is_child.alias("child"), _length().alias("depth")]
+    began = F.coalesce("began_us", "ended_us").alias("at")
+    own = F.when(~is_child, F.col("digest"))
+    told = entries.select(
+        F.coalesce("true_stream", "root_stream").alias("trace_stream"),
+        F.coalesce("true_entry", "root_entry").alias("trace_entry"),
+        F.struct(*place, began, F.struct(*STAY.names).alias("stay")).alias("hop"),
+        F.struct(*place, began, "began_us", *_SAID).alias("first"),
+        F.when(~is_child, F.struct(_length().alias("depth"), began, "fate", "ended_us")).alias(
+            "last"
+        ),
+        own.alias("own_digest"),
+        F.when(is_child, 1).alias("child"),
+        "duplicates",
+        "deferrals",
+    )
+    gathered = (
+        told.repartition("trace_entry", "trace_stream")
+        .groupBy("trace_entry", "trace_stream")
+        .agg(
+            F.collect_list("hop").alias("hops"),
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+            F.min("own_digest").alias("least"),
+            F.max("own_digest").alias("most"),
+            F.count("child").cast("int").alias("copies"),
+            F.sum("duplicates").cast("int").alias("duplicates"),
+            F.sum("deferrals").cast("int").alias("deferrals"),
+        )
+    )
+    main = F.filter("hops", lambda hop: ~hop["child"])
+    ended = F.when(F.col("last.fate").isNotNull(), F.col("last.ended_us"))
+    return gathered.select(
+        "trace_stream",
+        "trace_entry",
+        *(F.col(f"first.{name}").alias(name) for name in ("began_us", *_SAID)),
+        ended.alias("ended_us"),
+        (ended - F.col("first.began_us")).alias("latency_us"),
+        F.col("last.fate").alias("fate"),
+        F.size(F.array_distinct(F.transform(main, lambda hop: hop["stay"]["broker"]))).alias(
+            "brokers"
+        ),
+        "copies",
+        "duplicates",
+        "deferrals",
+        (F.col("least") == F.col("most")).alias("same_digest"),
+        F.transform(F.array_sort("hops"), lambda hop: hop["stay"]).alias("hops"),
+    )

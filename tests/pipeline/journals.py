@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Journals for tests, written record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from amqproute.journal import record
+from amqproute.journal.record import GENESIS, Kind
+
+SECOND = 1_000_000
+MIDNIGHT = 1_795_305_600 * SECOND
+"""2026-11-22T00:00:00Z."""
+
+
+class Journal:
+    """The journal of one broker; `at` is the second of the day of the next record."""
+
+    def __init__(self, domain: str, stream: str = "") -> None:
+        self.domain = domain
+        self.broker = f"mx1.{domain}"
+        self.name = (domain.encode().hex() + "0" * 16)[:16]
+        self.stream = stream or f"store-{domain}"
+        self.seq = 1
+        self.at = 0.0
+        self.lines: list[bytes] = []
+        self._hash = GENESIS
+
+    def write(
+        self, kind: str, shared: Mapping[str, Any], count: int = 1, **columns: Sequence[Any]
+    ) -> None:
+        """Append a run."""
+        tail = record.tail(
+            kind, self.name, self.broker, self.domain, self.stream, self.seq, count,
+            MIDNIGHT + round(self.at * SECOND), shared, columns,
+        )  # fmt: skip
+        self._hash, line = record.chained(self._hash, tail)
+        self.lines.append(line)
+        self.seq += count
+
+    def segment(self, directory: Path, lines: Sequence[bytes] | None = None) -> Path:
+        """Close a segment with some lines, or with all since the one before."""
+        chosen = self.lines if lines is None else list(lines)
+        seq = record.read_line(chosen[0]).seq
+        folder = directory / self.domain / "2026-11-22"
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.broker}-{self.name}-{seq:020}.jsonl"
+        path.write_bytes(b"".join(chosen))
+        if lines is None:
+            self.lines = []
+        return path
+
+    def receive(self, entry: int, node: str, **fields: Any) -> None:
+        """Write that a message came."""
+        said = {"node": node, "entry": entry, "size": 100, "digest": "d" * 64, "durable": True}
+        self.write(Kind.RECEIVED, {**said, **fields})
+
+    def end(self, kind: str, entry: int, node: str, **fields: Any) -> None:
+        """Write that it left."""
+        self.write(kind, {"entry": entry, "node": node, **fields})
+
+
+def handed_on(
+    sender: Journal,
+    receiver: Journal,
+    entry: int,
+    there: int,
+    trail: str | None = None,
+    **fields: Any,
+) -> None:
+    """Write a hop from both ends, half a second each."""
+    sender.end(
+        Kind.RELAYED, entry, f"amqp$out/{receiver.domain}", peer=f"peer:{receiver.domain}",
+        attempt=1, queue_us=400_000, wire_us=100_000,
+    )  # fmt: skip
+    receiver.at = max(receiver.at, sender.at)
+    receiver.receive(
+        there, "orders", sender=f"peer:{sender.domain}", from_stream=sender.stream,
+        from_entry=entry, trail=trail or sender.broker, **fields,
+    )  # fmt: skip

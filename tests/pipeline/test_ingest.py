@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bronze: what of segments comes into the tables, once, and what does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from amqproute.journal import record
+from amqproute.journal.record import FIELDS, RUN_FIELDS, InvalidLine, Kind
+from tests.pipeline.journals import Journal
+from tests.pipeline.support import MISSING, SparkCase
+
+if not MISSING:
+    from pyspark.testing import assertDataFrameEqual
+
+    from amqproute.pipeline import ingest as bronze
+    from amqproute.pipeline.ingest import Ingested, compact, ingest, parse, records
+    from amqproute.pipeline.schema import RECORDS
+    from amqproute.pipeline.tables import Conflict, Part, Warehouse
+
+KILLED = """
+import os, signal, sys
+from amqproute.pipeline import ingest
+from amqproute.pipeline.tables import Warehouse
+from tests.pipeline.support import spark
+
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Warehouse.publish = die
+ingest.ingest(Warehouse(spark(), sys.argv[2]), [sys.argv[1]])
+"""
+
+
+class IngestCase(SparkCase):
+    """Two segments of a journal, and a warehouse."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.directory = Path(self.mktemp())
+        self.directory.mkdir(parents=True)
+        self.warehouse = Warehouse(self.spark, self.directory.absolute() / "tables")
+        self.journals = self.directory.absolute() / "journals"
+        self.journal = Journal("alpha.example")
+        for entry in (1, 2):
+            self.journal.receive(entry, "orders", message_id=f"m{entry}")
+        self.journal.write(
+            Kind.RECEIVED, {"node": "orders"}, 3,
+            entry=[3, 4, 5], message_id=["m3", None, "m5"], size=[1, 2, 3],
+        )  # fmt: skip
+        self.first = self.journal.lines[:]
+        self.journal.segment(self.journals)
+        self.journal.at = 60
+        self.journal.end(Kind.DELIVERED, 1, "orders", peer="user:bob")
+        self.journal.write(Kind.DELIVERED, {"node": "orders"}, 2, entry=[2, 3])
+
+    def ingest(self) -> Ingested:
+        return ingest(self.warehouse, [self.journals])
+
+    def events(self) -> list[tuple[int, str, int | None]]:
+        rows = records(self.warehouse.read("runs")).orderBy("seq").collect()
+        return [(row.seq, row.kind, row.entry) for row in rows]
+
+
+class LineTests(SparkCase):
+    """Spark reads lines as the module of the records does."""
+
+    def parsed(self, lines: list[bytes]) -> list[object]:
+        path = Path(self.mktemp())
+        path.mkdir(parents=True)
+        (path / "2026-11-22").mkdir()
+        file = path / "2026-11-22" / "b-0011223344556677-00000000000000000001.jsonl"
+        file.write_bytes(b"\n".join(lines) + b"\n")
+        return parse(bronze._lines(self.spark, [str(file.absolute())])).collect()
+
+    def test_same_verdict_as_the_reader(self) -> None:
+        """Whatever is damaged in a line: it is taken by both or by none."""
+        journal = Journal("alpha.example")
+        journal.write(Kind.RECEIVED, {"node": "ö"}, 2, entry=[1, 2], words=['a"b}{"h":"', None])
+        [whole] = journal.lines
+        whole = whole.rstrip(b"\n")
+        body = json.loads(whole)
+
+        def but(**changes: object) -> bytes:
+            return json.dumps({**body, **changes}, separators=(",", ":")).encode()
+
+        def without(name: str) -> bytes:
+            changed = {key: value for key, value in body.items() if key != name}
+            return json.dumps(changed, separators=(",", ":")).encode()
+
+        lines = [
+            whole,
+            but(later_field={"x": 1}),
+            but(each={**body["each"], "later": [1, 2]}),
+            whole[:-1], whole[:90], whole[1:], b"", b"{}", b'{"h":"}',
+            whole + whole,
+            whole.replace(b"\\u00f6", b"\xff"),
+            but(v=record.VERSION + 1), but(v=0), but(v="1"), but(v=None),
+            but(n=0), but(n=3), but(n=None), but(n="2"),
+            but(seq="7"), but(seq=1.5), but(time=None), but(all=None), but(each=[]),
+            but(each={"entry": [1]}), but(each={"entry": 1}),
+            *(without(name) for name in body if name != "h"),
+        ]  # fmt: skip
+        for line, row in zip(lines, self.parsed(lines), strict=True):
+            try:
+                record.read_line(line)
+                taken = True
+            except InvalidLine:
+                taken = False
+            self.assertEqual(row.reason is None, taken, (line, row.reason))
+            self.assertEqual(row.text, None if taken else line.decode("utf-8", "replace"))
+
+    def test_records_are_those_of_the_reader(self) -> None:
+        """Each field of each record is what `Line.records` says."""
+        journal = Journal("alpha.example")
+        value = {"string": "x", "long": 7, "int": 3, "boolean": True}
+        shared = {name: value[FIELDS[name]] for name in RUN_FIELDS[::2]}
+        columns = {name: [value[FIELDS[name]], None] for name in RUN_FIELDS[1::2]}
+        journal.write(Kind.RECEIVED, shared, 2, **columns)
+        journal.write(Kind.START, {})
+        path = journal.segment(Path(self.mktemp()), journal.lines)
+        lines = [record.read_line(line) for line in path.read_bytes().splitlines()]
+        expected = [
+            tuple(getattr(each, name) for name in RECORDS.names)
+            for line in lines
+            for each in line.records()
+        ]
+        read = records(parse(bronze._lines(self.spark, [str(path.absolute())])))
+        assertDataFrameEqual(read, self.spark.createDataFrame(expected, RECORDS))
+
+
+class IngestTests(IngestCase):
+    """Segments come once, whenever and however often they arrive."""
+
+    def test_again_and_late(self) -> None:
+        """A second run takes nothing twice; what comes later joins in."""
+        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 0))
+        self.assertEqual(self.ingest(), Ingested())
+        self.journal.segment(self.journals)
+        self.assertEqual(self.ingest(), Ingested(1, 2, 3, 0, 0))
+        self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 9)))
+
+    def test_copies_and_parts(self) -> None:
+        """A segment that came in part comes whole later; its records count once, and copies not."""
+        path = self.journal.segment(self.journals, [*self.first[:2], self.first[2][:50]])
+        self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 1))
+        path.write_bytes(b"".join(self.first))
+        self.journal.segment(self.journals / "copy", self.first + self.first[:1])
+        self.assertEqual(self.ingest(), Ingested(1, 1, 3, 3, 0))
+        self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
+
+    def test_open_segments_are_not_read(self) -> None:
+        """What is still being written is left."""
+        for path in (self.journals / "alpha.example").rglob("*.jsonl"):
+            folder = self.journals / "alpha.example" / "open"
+            folder.mkdir()
+            path.rename(folder / path.name)
+        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual(self.events(), [])
+
+    def test_rejects(self) -> None:
+        """What is no line is kept with its place, and the rest of the segment is taken."""
+        torn = [self.first[0], b"rubbish\n", self.first[1], self.first[2][:70]]
+        path = self.journal.segment(self.journals, torn)
+        self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 2))
+        rows = self.warehouse.read("rejects").orderBy("line").collect()
+        self.assertEqual([(row.line, row.text) for row in rows], [
+            (2, "rubbish"), (4, self.first[2][:70].decode()),
+        ])  # fmt: skip
+        self.assertTrue(all(row.path.endswith(str(path)) for row in rows))
+        [segment] = self.warehouse.read("segments").collect()
+        self.assertEqual((segment.rejected, segment.records), (2, 2))
+
+    def test_later_version(self) -> None:
+        """Lines of a later release wait in the rejects until a release reads them."""
+        later = self.first[2].replace(b'"v":1', b'"v":2')
+        self.journal.segment(self.journals, [*self.first[:2], later])
+        self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 1))
+        self.assertEqual(self.ingest(), Ingested())
+        self.patch(bronze, "VERSION", 2)
+        self.assertEqual(self.ingest(), Ingested(1, 1, 3, 2, 0))
+        self.assertEqual(self.ingest(), Ingested())
+
+    def test_in_steps(self) -> None:
+        """Many segments are taken in several changes."""
+        for line in self.journal.lines:
+            self.journal.segment(self.journals, [line])
+        self.assertEqual(ingest(self.warehouse, [self.journals], 1).segments, 3)
+        self.assertEqual(self.warehouse.snapshot().version, 3)
+
+    def test_compact(self) -> None:
+        """Many pieces of a day become one, with the same rows."""
+        for line in self.journal.lines:
+            self.journal.segment(self.journals, [line])
+        ingest(self.warehouse, [self.journals], 1)
+        before = self.events()
+        self.assertEqual(compact(self.warehouse, ["runs"], 3), 0)
+        self.assertEqual(compact(self.warehouse, ["runs"], 2), 1)
+        self.assertEqual(len(self.warehouse.snapshot().of("runs")), 1)
+        self.assertEqual(self.events(), before)
+
+
+class CrashTests(IngestCase):
+    """A change is whole or is not there."""
+
+    def test_killed(self) -> None:
+        """``kill -9`` when all is written and nothing said: it is as if it had not begun."""
+        self.journal.segment(self.journals)
+        process = subprocess.run(
+            [sys.executable, "-c", KILLED, str(self.journals), self.warehouse.base],
+            capture_output=True, timeout=120, check=False, env={
+                **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            },
+        )  # fmt: skip
+        self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr.decode())
+        self.assertTrue(list(Path(self.warehouse.base).rglob("*.parquet")))
+        self.assertEqual(self.warehouse.snapshot().version, 0)
+        self.assertEqual(self.events(), [])
+        self.assertEqual(self.ingest(), Ingested(2, 5, 8, 0, 0))
+        self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 9)))
+
+    def test_two_writers(self) -> None:
+        """The second of two changes from the same state is refused, and nothing of it is seen."""
+        base = self.warehouse.snapshot()
+        self.ingest()
+        part = Part("runs", "2026-11-22", "alpha.example", "f" * 16)
+        with self.assertRaises(Conflict):
+            self.warehouse.publish(base, [part])
+        self.assertNotIn(part, self.warehouse.snapshot().parts)
+
+    def test_clean(self) -> None:
+        """What was left unfinished goes after a day; what somebody reads stays."""
+        self.ingest()
+        data = Path(self.warehouse.base, "data")
+        live = set(data.iterdir())
+        left, young = data / "commit=aa", data / "commit=bb"
+        for folder in (left, young):
+            folder.mkdir()
+        long_ago = time.time() - 2 * 86_400
+        for folder in (left, *live):
+            os.utime(folder, (long_ago, long_ago))
+        self.warehouse.begin()
+        self.assertEqual(set(data.iterdir()), live | {young})
