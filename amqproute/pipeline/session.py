@@ -166,7 +166,9 @@ def _complete(conf: SparkConf) -> None:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(max(8, 4 * cores)),
-            "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "amqproute-warehouse")),
+            "spark.sql.warehouse.dir": str(
+                Path(tempfile.gettempdir(), f"amqproute-warehouse-{os.getuid()}")
+            ),
         }
     for key, value in defaults.items():
         conf.setIfMissing(key, value)
