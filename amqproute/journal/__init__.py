@@ -1,7 +1,86 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit journal: what happened to every message, append-only, chained, without bodies.
 
+Theory of operation
+===================
+
 `record` says what a record is and what a line of a journal looks like; the pipeline shares it.
+Whoever lets something happen to a message makes an `events.Event` and goes on::
+
+    broker.batch, relay.ledger     an event: a list of entries and what all of them share
+            |
+    IStoreTransaction.record       belongs to a transaction: told when, and if, it is committed
+            v
+    store.writer                   one SQLite transaction: rows, and the outbox's row
+            |
+    outbox.Outbox                  numbers it; hands it over when the commit is done
+            v
+    writer.Journal                 encoder: events to runs, digests, JSON
+            |                      disk: runs to lines, the chain, one write, fdatasync
+            v
+    segments.Segments              open/, then the folder of the day; head
+
+What belongs to no transaction (an attempt, an operator's request) goes to the journal directly.
+
+**The crash rule.** An ending is told only once its commit is done, so what the journal says has
+ended is gone from the store; and the commit itself carries, as a row of the store's table
+``outbox``, that ending and all arrivals that the journal has not on its disk, so what is gone from
+the store is said to have ended. What has arrived and not ended stands in the store, where the next
+start finds it (`recovery`): it writes what was carried and is missing, then a ``recovery`` record
+for each entry that the journal has not heard of. So after ``kill -9`` and after a power failure,
+journal and store agree, and neither waited for the other.
+
+**Nothing waits for the journal.** The reactor's part is an object and an append for each batch.
+Commits wait for no disk but their own. A lone arrival stays the one statement it was; what ends
+entries carries one row more. While the journal's disk stands still or is full, encoded runs wait in
+memory (`writer.JournalTerms.held_bytes`); then they are dropped and counted, and a ``gap`` record
+says how many. With ``on-full: stop`` the floodgate is closed long before that.
+
+**Nothing can be taken away unseen.** Lines are chained by hash over all segments; sequences have no
+gaps; ``head`` knows the end, and the beginning once old segments have been removed. Who can write
+the files and the head can forge all of it: keep the last hash that ``amqproute journal verify``
+prints somewhere else, and compare.
+
+**What is not in it.** Copies in the buffers of subscriptions that live as long as their link, those
+that a topic keeps for newcomers, and postings of transactions that are not committed: none is a
+message that somebody has answered for. A message that went ahead of its commit and whose broker was
+killed then is known to its next hop only; its sender was told nothing (`broker.ahead`). Non-durable
+messages are noted as they come and go, and lost like those.
+
+The rooms
+=========
+
+=============  ===================================================================================
+`record`       kinds, fields, lines; standard library only
+`events`       what happens, cheap to make; what it becomes
+`outbox`       between the store's thread and the journal's
+`writer`       the two threads, the bounds, what happens on a full disk
+`segments`     files, names, rotation, retention, the head
+`recovery`     torn ends, what a start has to add
+`reader`       everything in order, verify, find, follow; `words` says it for people
+`export`       what a partner may have of it
+=============  ===================================================================================
+
+Why so
+======
+
+* An outbox rather than a journal within the store: segments are read, copied and moved by others
+  while the daemon writes, and are plain files; the store carries each record for a second only.
+* Events with the transaction rather than after it: a commit that fails says nothing, and one that
+  succeeds cannot be without its records.
+* Two threads: one may hang in ``fdatasync`` for seconds; no message is to be kept in memory for it.
+* Numbers for what is carried, sequences for what is written: who writes the chain decides the order
+  alone, without a lock that commits would have to wait for.
 """
 
-__all__ = ["record"]
+__all__ = [
+    "events",
+    "export",
+    "outbox",
+    "reader",
+    "record",
+    "recovery",
+    "segments",
+    "words",
+    "writer",
+]

@@ -139,3 +139,16 @@ class ModuleTests(SynchronousTestCase):
         """A kind begins an entry or ends it, not both, and every field has a type."""
         self.assertEqual(record.BEGINS & record.ENDS, frozenset())
         self.assertEqual(set(FIELDS.values()), {"string", "long", "int", "boolean"})
+
+
+class DocumentTests(SynchronousTestCase):
+    """``docs/journal.md`` says what there is."""
+
+    def test_kinds_and_fields(self) -> None:
+        """Every kind and every field has a row, with its type, and nothing else has one."""
+        text = (Path(record.__file__).parents[2] / "docs" / "journal.md").read_text()
+        rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| `")]
+        kinds = [row[0].strip("| `") for row in rows if len(row) == 2]
+        fields = {row[0].strip("| `"): row[1] for row in rows if len(row) == 3}
+        self.assertEqual([kind for kind in kinds if " " not in kind], [str(kind) for kind in Kind])
+        self.assertEqual(fields, dict(FIELDS))
