@@ -162,8 +162,21 @@ def bench() -> None:
     type=click.Choice(PHASES),
     help="Only this one; may be repeated.",
 )
+@click.option(
+    "--journal/--no-journal",
+    "has_journal",
+    default=True,
+    help="Let the brokers keep an audit journal, as they do by default; or not.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def relay(messages: int, size: int, rate: float, phases: tuple[str, ...], as_json: bool) -> int:
+def relay(
+    messages: int,
+    size: int,
+    rate: float,
+    phases: tuple[str, ...],
+    has_journal: bool,
+    as_json: bool,
+) -> int:
     """Measure the relay between two brokers on loopback.
 
     Mutual TLS, durable messages, durable queues. Shows messages a second, CPU seconds for each
@@ -172,13 +185,14 @@ def relay(messages: int, size: int, rate: float, phases: tuple[str, ...], as_jso
     Exits with 1 if a message was lost, duplicated or refused.
     """
     with ended_by_signals():
-        measured = measure(messages, size, rate, phases or PHASES)
+        measured = measure(messages, size, rate, phases or PHASES, has_journal)
     is_exact = all(phase.is_exact for phase in measured)
     if as_json:
         render.json_text(
             {
                 "machine": machine(),
                 "size": size,
+                "journal": has_journal,
                 "phases": [phase.as_json() for phase in measured],
                 "exact": is_exact,
             }
@@ -188,7 +202,9 @@ def relay(messages: int, size: int, rate: float, phases: tuple[str, ...], as_jso
     return DONE if is_exact else NEGATIVE
 
 
-def measure(messages: int, size: int, rate: float, phases: tuple[str, ...]) -> list[Phase]:
+def measure(
+    messages: int, size: int, rate: float, phases: tuple[str, ...], has_journal: bool = True
+) -> list[Phase]:
     """Measure these phases, one after the other.
 
     Args:
@@ -196,6 +212,7 @@ def measure(messages: int, size: int, rate: float, phases: tuple[str, ...]) -> l
         size: octets of a body.
         rate: messages a second of the latency phase.
         phases: names out of `PHASES`.
+        has_journal: the brokers keep an audit journal.
 
     Raises:
         Refusal: a broker or the load failed, or nothing moved any more.
@@ -210,7 +227,7 @@ def measure(messages: int, size: int, rate: float, phases: tuple[str, ...]) -> l
         task = progress.add_task("starting", total=len(phases))
         for name in phases:
             progress.update(task, description=name)
-            with Pair() as pair:
+            with Pair(settings={"journal": {"enabled": has_journal}}) as pair:
                 found += measures[name](Bench(pair, messages, size))
             progress.advance(task)
     return found
