@@ -479,7 +479,7 @@ class SharedMachine(RuleBasedStateMachine):
         )
         entries = [link.hands.pop(number) for number in numbers]
         if link.copies:
-            if outcome in ("released", "failed"):
+            if outcome in ("released", "failed", "annotated"):
                 link.shown.difference_update(numbers)
         else:
             self.ended(link, numbers, outcome)
