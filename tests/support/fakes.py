@@ -25,6 +25,7 @@ from amqproute.store.transaction import Transaction
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Symbol, UInt
+from tests.support.audit import Audit
 
 EPOCH_MS = 1_700_000_000_000
 """The wall clock when a `task.Clock` says 0."""
@@ -44,6 +45,7 @@ class KeptStore(MemoryStore):
         is_full: every commit with which entries begin fails while it is True.
         notes: kind to key to value.
         received: stream to ids.
+        audit: looks at each commit; None without a broker.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -52,6 +54,7 @@ class KeptStore(MemoryStore):
         self.is_full = False
         self.notes: dict[str, dict[str, bytes]] = {}
         self.received: dict[str, set[int]] = {}
+        self.audit: Audit | None = None
         self.open()
 
     def _apply(self, transaction: Transaction) -> None:
@@ -59,6 +62,8 @@ class KeptStore(MemoryStore):
             raise StoreError("the disk is full")
         if self.is_full and transaction.begins():
             raise StoreUnavailable("no room")
+        if self.audit is not None:
+            self.audit.committed(transaction, {value: key for key, value in self._numbers.items()})
         super()._apply(transaction)
         for facts in transaction.facts:
             for stream, below in facts.forgets.items():
@@ -106,7 +111,15 @@ def make_broker(
 ) -> Broker:
     """Return a broker with nodes, over a store that may hold something already."""
     numbers = count(1)
-    broker = Broker(store, clock, wall(clock), lambda: f"dynamic-{next(numbers)}", budget=budget)
+    audit = store.audit = Audit(wall(clock))
+    broker = Broker(
+        store,
+        clock,
+        wall(clock),
+        lambda: f"dynamic-{next(numbers)}",
+        budget=budget,
+        journal=audit,
+    )
     recovery = store.recovery()
     broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
     broker.declare(nodes, {}, bindings)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A journal that sees to it, in every test that has a broker, that nothing is left out.
+
+With each commit it compares what begins and ends in the store with what the journal is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
+from amqproute.broker.newest import LAST_PREFIX
+from amqproute.journal.events import Arrivals, Gone
+from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Transaction
+
+
+class Unaccounted(AssertionError):
+    """An entry has come or gone, and the journal is not told."""
+
+
+class Audit:
+    """An `IJournal` that keeps what it is told, and compares.
+
+    Args:
+        now_ms: the wall clock.
+
+    Attributes:
+        living: entries that have begun and not ended.
+    """
+
+    is_kept = True
+    domain = "alpha.example"
+
+    def __init__(self, now_ms: Any) -> None:
+        self._now_ms = now_ms
+        self.living: set[int] = set()
+
+    def now_us(self) -> int:
+        """See `IJournal.now_us`."""
+        return int(self._now_ms() * 1000)
+
+    def note(self, event: Any) -> None:
+        """See `IJournal.note`."""
+        event.runs()  # nothing in it may be impossible to write
+
+    def committed(self, transaction: Transaction, names: dict[int, str]) -> None:
+        """Compare a transaction that is about to be applied.
+
+        Raises:
+            Unaccounted: something is missing.
+        """
+        events = transaction.events
+        come = {
+            entry.id
+            for event in events
+            if isinstance(event, Arrivals)
+            for _, entry, *_ in event._came
+            if hasattr(entry, "id")
+        }
+        gone = [entry.id for event in events if isinstance(event, Gone) for entry in event._entries]
+        begins = {
+            entry_id
+            for entry_id, number in _born(transaction)
+            if names[number] != BRANCH_ROWS and not names[number].startswith(LAST_PREFIX)
+        }
+        if begins - come:
+            raise Unaccounted(f"entries {sorted(begins - come)[:5]} begin, and nobody says so")
+        if len(gone) != len(set(gone)):
+            raise Unaccounted(f"entries end twice: {sorted(gone)[:5]}")
+        self.living |= begins
+        ended = self.living.intersection(transaction.ended())
+        if ended - set(gone):
+            raise Unaccounted(f"entries {sorted(ended - set(gone))[:5]} end, and nobody says so")
+        self.living -= ended
+        for event in events:
+            event.runs()
+
+
+def _born(transaction: Transaction) -> Iterator[tuple[int, int]]:
+    """Yield id and queue of each row that is written."""
+    for stage in transaction.stages:
+        rows = stage.rows
+        yield from zip(rows[::WIDTH], rows[1::WIDTH], strict=True)
+        if stage.shared is not None:
+            flat = stage.shared.rows
+            yield from zip(flat[::SHARED_WIDTH], flat[1::SHARED_WIDTH], strict=True)
+            yield from ((row[0], row[1]) for row in stage.shared.filed)
