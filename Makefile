@@ -32,7 +32,7 @@ help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
 demo: $(VENV)/.package ## two daemons, two domains, messages from one to the other: the main job
-	$(BIN)/amqproute demo $(DEMO)
+	$(BIN)/amqproute demo --journals demo-journals $(DEMO)
 
 test: $(VENV)/.test ## the ordinary tests, in three processes
 	timeout --kill-after=20 $(LIMIT) $(TRIAL) -j$(JOBS) $(TESTS)

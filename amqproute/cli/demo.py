@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import select
 import shlex
+import shutil
 import socket
 import ssl
 import time
@@ -49,10 +50,22 @@ MOST: Final = 1_000_000
     help="Make everything here, and leave it. Without it: a temporary directory that is removed.",
 )
 @click.option(
+    "--journals",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Leave the journals of both brokers here, in a directory for each domain.",
+)
+@click.option(
     "--keep-running", is_flag=True, help="Leave both brokers running until Ctrl-C, to try them."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the result only, as a JSON object.")
-def demo(messages: int, directory: Path | None, keep_running: bool, as_json: bool) -> int:
+def demo(
+    messages: int,
+    directory: Path | None,
+    journals: Path | None,
+    keep_running: bool,
+    as_json: bool,
+) -> int:
     """Send messages from one organization to another, on this machine, from nothing.
 
     Makes a certificate authority and certificates, serves a DNS zone for alpha.example and
@@ -82,7 +95,25 @@ def demo(messages: int, directory: Path | None, keep_running: bool, as_json: boo
                 _keep_running(pair, say)
         elif directory is not None:
             say(f"\nConfigurations, certificates, zone, stores and logs are in {pair.directory}.")
+        if journals is not None:
+            _keep_journals(pair, journals.absolute(), say)
     return DONE if passage.is_perfect else NEGATIVE
+
+
+def _keep_journals(pair: Pair, directory: Path, say: Any) -> None:
+    """Stop both brokers, copy their journals, and name the commands that report on them."""
+    pair.stop()  # which closes the last segments
+    for daemon in pair.daemons:
+        journal = daemon.config_path.parent / "state" / "journal"
+        shutil.copytree(journal, directory / daemon.domain, dirs_exist_ok=True)
+    alpha, beta = (str(directory / daemon.domain) for daemon in pair.daemons)
+    tables = str(directory / "tables")
+    say(f"\nThe journals of both brokers are in {directory}. What became of every message:")
+    for command in (
+        ["run", "--journal", alpha, "--journal", beta, "--warehouse", tables],
+        ["reconcile", "--ours", alpha, "--theirs", beta, "--output", str(directory / "agreement")],
+    ):
+        say(f"  amqproute pipeline {shlex.join(command)}")
 
 
 def _say_nothing(text: str) -> None:

@@ -14,8 +14,10 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.pair import child_environment
+from amqproute.journal.record import read_line
 
 SECONDS = 60.0
+NODES = ("orders", "amqp$out/beta.example")
 
 
 def of(directory: Path) -> set[int]:
@@ -58,8 +60,10 @@ class DemoTests(SynchronousTestCase):
         self.assertEqual(list(self.temporary.iterdir()), [])
 
     def test_nothing_lost_nothing_twice(self) -> None:
-        """Without any preparation: everything comes, once, and nothing is left behind."""
-        process = self.start("--messages", "100")
+        """Without any preparation: everything comes, once, and nothing is left behind but the
+        journals, if that is asked for."""
+        journals = Path(self.mktemp()).absolute()
+        process = self.start("--messages", "100", "--journals", str(journals))
         said, complained = process.communicate(timeout=SECONDS)
         self.assertEqual((process.returncode, complained), (0, ""), said)
         counts = dict(line.split("\t") for line in said.splitlines() if "\t" in line)
@@ -68,6 +72,13 @@ class DemoTests(SynchronousTestCase):
         self.assertEqual({name: counts[name] for name in wanted}, wanted)
         self.assertIn("IN SRV 10 0 ", said)
         self.assertIn("peer:alpha.example, over TLSv1.3", said)
+        for domain, ending in (("alpha.example", "relayed"), ("beta.example", "delivered")):
+            segments = list((journals / domain).glob("*-*-*/*.jsonl"))
+            runs = [read_line(line) for path in segments for line in path.open("rb")]
+            ended = [r for r in runs if r.kind == ending and r.body["all"]["node"] in NODES]
+            self.assertEqual(sum(run.count for run in ended), 100)
+            self.assertEqual(runs[-1].kind, "stop")
+            self.assertIn(f"--journal {journals / domain}", said)
         self.assertNothingLeft()
 
     def test_json_and_directory(self) -> None:
