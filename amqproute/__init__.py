@@ -12,7 +12,8 @@ The house
 Imports only go down, and rooms of one storey do not know each other; a test holds it
 (``tests/test_architecture.py``). Each package's docstring is its theory of operation::
 
-    7  daemon  cli                             assembly, process, commands
+    8  daemon  cli                             assembly, process, commands
+    7  pipeline                                journals as tables; sees little of the house
     6  frontends  relay  services              the doors: clients in, peers out, reserved nodes
     5  broker                                  nodes, entries, batches, receipts
     4  store journal resolver auth routing     capabilities, each replaceable

@@ -95,7 +95,7 @@ def export(directory: Path, target: Path, peer: str, since_us: int, until_us: in
                     continue
                 if line.kind == Kind.SEGMENT:
                     out = target / path.parent.name / path.name
-                    last, first = _written(line, [_only(line)], last)
+                    last, first = _written(line, [_only(line)], last, f"peer:{peer}")
                     octets.append(first)
                 elif since_us <= line.time < until_us:
                     for run in _runs(line, peer):
@@ -133,7 +133,9 @@ def _concerns(record: Record, peer: str) -> bool:
     return who in (record.sender, record.peer) or is_leaving
 
 
-def _written(line: Line, records: Iterable[Record], previous: str) -> tuple[str, bytes]:
+def _written(
+    line: Line, records: Iterable[Record], previous: str, partner: str = ""
+) -> tuple[str, bytes]:
     run = list(records)
     first = run[0]
     columns: dict[str, list[Any]] = {}
@@ -143,7 +145,8 @@ def _written(line: Line, records: Iterable[Record], previous: str) -> tuple[str,
             columns[name] = values
     shared: dict[str, Any] = {}
     if line.kind == Kind.SEGMENT:
-        shared["previous"] = previous
+        # Whom it is for: sequences have gaps here, and nothing is missing.
+        shared |= {"previous": previous, "peer": partner}
     for name in ("sender", "peer"):
         who = getattr(first, name)
         if who is not None and who.startswith("peer:"):

@@ -78,7 +78,7 @@ def agreement_page(result: Reconciliation) -> str:
                 ("Contradicting", f"{result.count(*DISCREPANCIES):,}", "see below"),
                 ("In flight", f"{result.count(IN_FLIGHT):,}", "at the end of a journal"),
                 ("Not covered", f"{result.count(NOT_COVERED):,}", "journals have gaps there"),
-                ("Clocks", _ahead(result.offset), f"{result.theirs} ahead of {result.ours}"),
+                ("Clocks", *_ahead(result.offset, result.theirs)),
             ]
         ),
         section("Verdicts", "What do both journals say of each hand-over?", _verdicts(result)),
@@ -96,12 +96,12 @@ def agreement_page(result: Reconciliation) -> str:
     )
 
 
-def _ahead(offset: Offset) -> str:
+def _ahead(offset: Offset, theirs: str) -> tuple[str, str]:
     if not offset.pairs:
-        return "unknown"
-    sign = "-" if offset.estimate < 0 else ""
-    around = "" if offset.error is None else f" ± {duration(offset.error)}"
-    return f"{sign}{duration(abs(offset.estimate))}{around}"
+        return "unknown", "nothing to compare"
+    around = "" if offset.error is None else f"± {duration(offset.error)}; "
+    side = "ahead" if offset.estimate >= 0 else "behind"
+    return duration(abs(offset.estimate)), f"{around}{theirs} is {side}"
 
 
 def _verdicts(result: Reconciliation) -> Markup:

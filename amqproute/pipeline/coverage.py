@@ -7,6 +7,8 @@ journal ended without a word and another began. Holes are found by minutes, from
 alone, so that they cost one pass with next to no exchange; they are as wide as it is safe to say,
 never narrower.
 
+In an export for a partner sequences have gaps by design; its segments say whom they are for.
+
 A hole at the end is no fault: the last segments are not closed, or not fetched yet.
 """
 
@@ -57,6 +59,8 @@ def holes(runs: DataFrame) -> DataFrame:
 
 
 def _silences(runs: DataFrame) -> DataFrame:
+    is_export = (F.col("kind") == Kind.SEGMENT) & F.col("all.peer").isNotNull()
+    whole = Window.partitionBy("broker", "journal")
     buckets = (
         runs.groupBy("domain", "broker", "journal", (F.col("time") / _MINUTE).cast("long"))
         .agg(
@@ -68,8 +72,10 @@ def _silences(runs: DataFrame) -> DataFrame:
             F.max_by("kind", "seq").alias("last_kind"),
             F.max(F.when(F.col("kind") == Kind.GAP, F.col("time"))).alias("gap_us"),
             F.sum(F.when(F.col("kind") == Kind.GAP, F.col("all.count"))).alias("gap_count"),
+            F.bool_or(is_export).alias("is_part"),
         )
-        .withColumn("since", F.min("first_us").over(Window.partitionBy("broker", "journal")))
+        .withColumn("since", F.min("first_us").over(whole))
+        .withColumn("is_whole", ~F.bool_or("is_part").over(whole))
     )
     order = Window.partitionBy("broker").orderBy("since", "journal", "first_seq")
     before = {
@@ -80,17 +86,18 @@ def _silences(runs: DataFrame) -> DataFrame:
         *(column.alias(f"before_{name}") for name, column in before.items()),
         F.lead("first_us").over(order).alias("next_us"),
     )
+    is_whole = F.col("is_whole")
     same = F.col("before_journal") == F.col("journal")
     since = F.coalesce("before_last_us", "first_us")
     inside = F.col("end_seq") - F.col("first_seq") - F.col("records")
     between = F.col("first_seq") - F.col("before_end_seq")
     found = F.array(
         _hole(F.col("before_last_us").isNull(), F.lit(0), F.col("first_us"), BEGINS),
-        _hole(same & (between > 0), since, F.col("first_us"), MISSING, between),
+        _hole(same & is_whole & (between > 0), since, F.col("first_us"), MISSING, between),
         _hole(
             ~same & (F.col("before_last_kind") != Kind.STOP), since, F.col("first_us"), RESTORED
         ),
-        _hole(inside > 0, since, F.col("last_us"), MISSING, inside),
+        _hole(is_whole & (inside > 0), since, F.col("last_us"), MISSING, inside),
         _hole(F.col("gap_us").isNotNull(), since, F.col("gap_us"), GAP, F.col("gap_count")),
         _hole(
             F.col("next_us").isNull() & (F.col("last_kind") != Kind.STOP),

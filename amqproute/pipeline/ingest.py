@@ -142,10 +142,11 @@ def records(runs: DataFrame) -> DataFrame:
     return conform(spread(runs, RUN_FIELDS), RECORDS)
 
 
-def spread(runs: DataFrame, fields: Sequence[str]) -> DataFrame:
+def spread(runs: DataFrame, fields: Sequence[str], *kept: str) -> DataFrame:
     """Return one row for each record, with the fields of the line and those named.
 
-    What is not named is not read. Filters on kinds belong on `runs`, before.
+    Columns of `runs` that are `kept` stand in each row. What is not named is not read. Filters on
+    kinds belong on `runs`, before.
     """
     i = F.col("i")
     line = [F.col(name) for name in LINE_FIELDS if name != "seq"]
@@ -156,7 +157,7 @@ def spread(runs: DataFrame, fields: Sequence[str]) -> DataFrame:
         for name in fields
     ]
     numbered = runs.select("*", F.explode(F.sequence(F.lit(0), F.col("n") - 1)).alias("i"))
-    return numbered.select(*line, (F.col("seq") + i).alias("seq"), *each)
+    return numbered.select(*line, (F.col("seq") + i).alias("seq"), *each, *kept)
 
 
 # -- segments ----------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ class Cell:
 def table(
     caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Any]], empty: str = "none"
 ) -> Markup:
-    """Write a table that is sorted by a click on a heading.
+    """Write a table that is sorted by a click on a heading; columns without a value are left out.
 
     Args:
         caption: above it.
@@ -115,10 +115,12 @@ def table(
         rows: their cells: text, numbers, `Cell` or None.
         empty: what is said in place of a table without rows.
     """
-    body = [_row(columns, row) for row in rows]
-    if not body:
+    known = list(rows)
+    if not known:
         return tag("p", f"{caption}: {empty}.", class_="empty")
-    head = tag("tr", *(_heading(column) for column in columns))
+    shown = [i for i in range(len(columns)) if any(row[i] is not None for row in known)]
+    head = tag("tr", *(_heading(columns[i]) for i in shown))
+    body = [tag("tr", *(_cell(columns[i], row[i]) for i in shown)) for row in known]
     return tag(
         "div",
         tag(
@@ -135,10 +137,6 @@ def table(
 def _heading(column: Column) -> Markup:
     button = tag("button", column.heading, type="button")
     return tag("th", button, class_="right" if column.right else None, scope="col")
-
-
-def _row(columns: Sequence[Column], row: Sequence[Any]) -> Markup:
-    return tag("tr", *(_cell(column, value) for column, value in zip(columns, row, strict=True)))
 
 
 def _cell(column: Column, value: Any) -> Markup:

@@ -30,29 +30,34 @@ class UnitTests(SynchronousTestCase):
         """Copy the units, with a program in them that is there on every machine."""
         directory = Path(self.mktemp()).absolute()
         directory.mkdir(parents=True)
-        for unit in UNITS.glob("amqproute.*"):
+        for unit in UNITS.glob("amqproute*.*"):
             (directory / unit.name).write_text(unit.read_text().replace(PROGRAM, "/bin/true"))
         return sorted(str(path) for path in directory.iterdir())
 
     def test_accepted(self) -> None:
-        """systemd takes both units without a word."""
+        """systemd takes all units without a word."""
         units = self.units()
         self.assertEqual(
-            [Path(unit).name for unit in units], ["amqproute.service", "amqproute.socket"]
+            [Path(unit).name for unit in units],
+            [
+                "amqproute-pipeline.service",
+                "amqproute-pipeline.timer",
+                "amqproute.service",
+                "amqproute.socket",
+            ],
         )
         done = self.analyze("verify", "--man=no", *units)
         said = [line for line in done.stderr.splitlines() if "amqproute" in line]
         self.assertEqual((said, done.returncode), ([], 0), done.stderr)
 
     def test_sandbox(self) -> None:
-        """What the service can reach is rated well below 3 of 10."""
-        done = self.analyze(
-            "security", "--offline=true", "--no-pager", str(UNITS / "amqproute.service")
-        )
-        rating = re.search(r"exposure level for amqproute\.service: ([\d.]+)", done.stdout)
-        if rating is None:
-            raise SkipTest(f"this systemd-analyze rates no unit files: {done.stderr.strip()}")
-        self.assertLess(float(rating[1]), EXPOSED, done.stdout)
+        """What the services can reach is rated well below 3 of 10."""
+        for unit in ("amqproute.service", "amqproute-pipeline.service"):
+            done = self.analyze("security", "--offline=true", "--no-pager", str(UNITS / unit))
+            rating = re.search(rf"exposure level for {re.escape(unit)}: ([\d.]+)", done.stdout)
+            if rating is None:
+                raise SkipTest(f"this systemd-analyze rates no unit files: {done.stderr.strip()}")
+            self.assertLess(float(rating[1]), EXPOSED, done.stdout)
 
     def test_what_the_service_says(self) -> None:
         """What an operator relies on stands in the unit."""
@@ -71,6 +76,23 @@ class UnitTests(SynchronousTestCase):
         ):
             self.assertIn(wanted, settings)
         self.assertNotIn("MemoryDenyWriteExecute=yes", settings)  # pyOpenSSL's callbacks
+
+    def test_what_the_pipeline_says(self) -> None:
+        """It runs the command by its whole path, reads as the daemon's user, and at night."""
+        text = (UNITS / "amqproute-pipeline.service").read_text()
+        settings = {line for line in text.splitlines() if line and not line.startswith("#")}
+        for wanted in (
+            "Type=oneshot",
+            f"ExecStart={PROGRAM} pipeline run --local-dir /var/cache/amqproute-pipeline",
+            "User=amqproute",
+            "StateDirectory=amqproute-pipeline",
+            "IPAddressDeny=any",
+        ):
+            self.assertIn(wanted, settings)
+        timer = (UNITS / "amqproute-pipeline.timer").read_text()
+        self.assertIn("\nPersistent=yes\n", timer)
+        done = self.analyze("calendar", *re.findall(r"^OnCalendar=(.*)$", timer, re.MULTILINE))
+        self.assertEqual(done.returncode, 0, done.stderr)
 
     def test_account(self) -> None:
         """The account the service runs under is the one that sysusers makes."""

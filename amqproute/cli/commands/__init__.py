@@ -79,6 +79,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.peers:peer",
         "Other organizations' brokers: what is known of them, and whether they can be reached.",
     ),
+    "pipeline": Entry(
+        "amqproute.cli.commands.pipeline:pipeline",
+        "Turn journals into tables, reports and proofs, on Apache Spark.",
+    ),
     "queue": Entry(
         "amqproute.cli.commands.queues:queue",
         "Queues and topics of the running daemon.",

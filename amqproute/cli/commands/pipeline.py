@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``pipeline``: the group of the commands that turn journals into tables and reports.
+
+What they do is in `amqproute.cli.analysis`, which needs Spark; this module needs nothing, so that
+the list of commands, and the word that something is not installed, come at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from amqproute.cli.refusal import USAGE, Refusal
+
+__all__ = ["pipeline"]
+
+SUMMARIES: Final[Mapping[str, str]] = {
+    "ingest": "Take closed segments of journals into the tables.",
+    "reconcile": "Compare our journal with a partner's: does the partner agree?",
+    "report": "Write a page about a day, or a range of days, of the tables.",
+    "run": "Do all of it: tables, figures, conservation, and the page of each new day.",
+    "stream": "Follow journals, and keep the figures of each hour up to date.",
+    "trace": "Show where a message is, and which way it has come.",
+}
+"""The commands, with the first sentence of the help of each."""
+
+_NEEDED: Final = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
+
+
+class Analysis(click.Group):
+    """A group whose commands are imported when one is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return their names."""
+        return sorted(SUMMARIES)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command; say what to install where it cannot be."""
+        if cmd_name not in SUMMARIES:
+            return None
+        try:
+            module = import_module("amqproute.cli.analysis")
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in _NEEDED:
+                raise
+            raise Refusal(
+                USAGE,
+                "pipeline.not-installed",
+                f"the package {error.name} is not installed here",
+                "install the pipeline: pip install 'amqproute[pipeline]'",
+            ) from None
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        stand_ins = {name: click.Command(name, help=words) for name, words in SUMMARIES.items()}
+        click.Group(commands=stand_ins).format_commands(ctx, formatter)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Find a command; a name that is none is wrong usage."""
+        if args and args[0] not in SUMMARIES and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}; there are: {', '.join(SUMMARIES)}.")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Analysis)
+def pipeline() -> None:
+    """Turn journals into tables, reports and proofs, on Apache Spark.
+
+    Needs the extra `pipeline` (pip install 'amqproute[pipeline]'), and Java 17 or later, which
+    comes with it where the machine has none. On one machine by default; --master names a cluster.
+    """

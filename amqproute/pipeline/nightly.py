@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The nightly run: from closed segments to entries and messages, in one go.
+
+Entries and messages are made anew of the days that something has arrived for, and of `REACH` days
+on both sides of them: a message that came on one day may go on another. What is older than that
+stands as it was last made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import date, timedelta
+from typing import Final
+
+from pyspark.sql import functions as F
+
+from amqproute.pipeline.report import Facts, Tables, facts
+from amqproute.pipeline.tables import Snapshot, Warehouse
+from amqproute.pipeline.traces import hops, messages
+
+__all__ = ["changed_days", "facts_of", "refresh"]
+
+REACH: Final = 7
+"""Days between the records of one message, at most."""
+
+
+def changed_days(before: Snapshot, after: Snapshot) -> list[date]:
+    """Return the days of which the second has runs that the first has not."""
+    fresh = set(after.of("runs")) - set(before.of("runs"))
+    return sorted({date.fromisoformat(part.day) for part in fresh})
+
+
+def refresh(warehouse: Warehouse, days: Collection[date]) -> None:
+    """Make entries and messages anew of some days.
+
+    Args:
+        warehouse: its tables ``hops`` and ``messages`` are changed.
+        days: of which runs have arrived.
+
+    Raises:
+        Conflict: somebody else has changed the tables meanwhile.
+    """
+    if not days:
+        return
+    first, last = min(days) - timedelta(REACH), max(days) + timedelta(REACH)
+    made = _between(first, last)
+    # A beginning or an end of a day next to these belongs to entries of these.
+    read = _between(first - timedelta(REACH), last + timedelta(REACH))
+    of_these = F.col("day").between(F.lit(first), F.lit(last))
+    base = warehouse.snapshot()
+    entries = warehouse.stage("hops", hops(warehouse.read("runs", read, base)).where(of_these))
+    others = [part for part in base.of("hops", read) if part not in set(base.of("hops", made))]
+    known = warehouse.read_parts("hops", [*others, *entries])
+    whole = warehouse.stage("messages", messages(known).where(of_these))
+    gone = [*base.of("hops", made), *base.of("messages", made)]
+    warehouse.publish(base, [*entries, *whole], gone)
+
+
+def _between(first: date, last: date) -> Sequence[date]:
+    return [first + timedelta(n) for n in range((last - first).days + 1)]
+
+
+def facts_of(warehouse: Warehouse, first: date, last: date) -> Facts:
+    """Ask the tables about a range of days; see `amqproute.pipeline.report.facts`."""
+    days = _between(first, last)
+    snapshot = warehouse.snapshot()
+    tables = Tables(
+        **{
+            name: warehouse.read(name, days, snapshot)
+            for name in ("runs", "hops", "messages", "rejects")
+        }
+    )
+    return facts(tables, first, last)

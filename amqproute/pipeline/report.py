@@ -1,0 +1,556 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report about a day or a range of days: what an operator and a manager want to know.
+
+`facts` asks the tables, and gets sums, percentiles and the first rows of lists: as much for a
+thousand messages as for a billion. `report_page` writes them down, in the order of the questions:
+is anything wrong, how much, how late and where, what did each partner cost, what was put off, what
+failed, what still waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from typing import Final
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from amqproute.journal.record import Kind
+from amqproute.pipeline import coverage
+from amqproute.pipeline.agreement import instant
+from amqproute.pipeline.charts import bars, columns, duration, lines, octets
+from amqproute.pipeline.ingest import spread
+from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tiles
+
+__all__ = ["FATES", "WAITING", "Facts", "Tables", "facts", "headline", "report_page"]
+
+MOST_ROWS: Final = 100
+"""Rows of a list, at most."""
+MOST_BARS: Final = 12
+HOURLY_DAYS: Final = 4
+"""Ranges of up to so many days are shown by the hour, longer ones by the day."""
+
+WAITING: Final = "waiting"
+FATES: Final = {
+    Kind.DELIVERED: "delivered",
+    Kind.RELAYED: "handed over",
+    WAITING: "waiting",
+    Kind.EXPIRED: "expired",
+    Kind.DEAD_LETTERED: "dead letters",
+    Kind.REJECTED: "rejected",
+    Kind.RETURNED: "returned",
+    Kind.DELETED: "deleted",
+}
+"""What can become of a message, in the words of the page. *Handed over*: to an organization whose
+journal is not among the tables."""
+
+_FAILURES: Final = (Kind.EXPIRED, Kind.DEAD_LETTERED, Kind.REJECTED, Kind.RETURNED)
+_STAGES: Final = ("queue_us", "resolve_us", "connect_us", "wire_us", "settle_us")
+_OWN: Final = "own clients"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a report is made of, each of the days in question only.
+
+    Attributes:
+        runs: `amqproute.pipeline.schema.RUNS`.
+        hops: `amqproute.pipeline.schema.HOPS`.
+        messages: `amqproute.pipeline.schema.MESSAGES`.
+        rejects: `amqproute.pipeline.schema.REJECTS`.
+    """
+
+    runs: DataFrame
+    hops: DataFrame
+    messages: DataFrame
+    rejects: DataFrame
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One thing that conservation does not allow."""
+
+    what: str
+    domain: str
+    message_id: str | None
+    where: str
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a report says.
+
+    Attributes:
+        first: day.
+        last: day.
+        domains: organizations with a journal.
+        records: how many records were read.
+        moments: hours or days, in order.
+        fates: messages by moment and fate.
+        latency: by moment: ``p50`` and ``p99`` of those that came to their end.
+        overall: messages, octets, ``p50``, ``p99`` and the most.
+        routes: durations of the stages on each way from one organization to the next.
+        partners: volumes by organization, partner and direction.
+        reasons: why messages were put off, and how many.
+        failures: what could not be delivered, and why.
+        duplicates: what was sent again and suppressed.
+        oldest: what waits the longest.
+        gaps: of the journals.
+        rejected_lines: lines of journals that could not be read.
+        violations: what conservation does not allow; None if it was not looked at.
+    """
+
+    first: date
+    last: date
+    domains: list[str] = field(default_factory=list)
+    records: int = 0
+    moments: list[datetime] = field(default_factory=list)
+    fates: dict[tuple[datetime, str], int] = field(default_factory=dict)
+    latency: dict[datetime, Row] = field(default_factory=dict)
+    overall: Row | None = None
+    routes: Sequence[Row] = ()
+    partners: Sequence[Row] = ()
+    reasons: Sequence[Row] = ()
+    failures: Sequence[Row] = ()
+    duplicates: Sequence[Row] = ()
+    oldest: Sequence[Row] = ()
+    gaps: Sequence[Row] = ()
+    rejected_lines: int = 0
+    violations: Sequence[Violation] | None = None
+
+    def number(self, *fates: str) -> int:
+        """Return how many messages came to one of these fates."""
+        return sum(number for (_, fate), number in self.fates.items() if fate in fates)
+
+
+def facts(tables: Tables, first: date, last: date) -> Facts:
+    """Ask the tables.
+
+    Args:
+        tables: of the days from `first` to `last`, and nothing of others.
+        first: day.
+        last: day.
+    """
+    said = Facts(first, last)
+    sums = tables.runs.groupBy("domain").agg(F.sum("n").alias("records")).limit(MOST_ROWS)
+    for row in sums.orderBy("domain").collect():
+        said.domains.append(row.domain)
+        said.records += row.records
+    _add_messages(said, tables.messages)
+    said.routes = _routes(tables.hops)
+    said.partners = _partners(tables.hops)
+    said.reasons = _reasons(tables.runs)
+    said.failures = _failures(tables.hops)
+    said.duplicates = _duplicates(tables.runs)
+    said.oldest = _oldest(tables.hops)
+    said.gaps = _gaps(tables.runs)
+    said.rejected_lines = tables.rejects.count()
+    return said
+
+
+def _add_messages(said: Facts, messages: DataFrame) -> None:
+    unit = "hour" if (said.last - said.first).days < HOURLY_DAYS else "day"
+    at = F.date_trunc(unit, F.timestamp_micros("began_us")).alias("at")
+    known = messages.where("began_us IS NOT NULL").select(
+        at, F.coalesce("fate", F.lit(WAITING)).alias("fate"), "latency_us", "size"
+    )
+    for row in known.groupBy("at", "fate").count().collect():
+        said.fates[row.at, row.fate] = row["count"]
+    said.moments = sorted({at for at, _ in said.fates})
+    arrived = known.where(F.col("fate").isin(Kind.DELIVERED, Kind.RELAYED))
+    for row in arrived.groupBy("at").agg(*_percentiles("latency_us")).collect():
+        said.latency[row.at] = row
+    said.overall = known.agg(
+        F.count("*").alias("messages"),
+        F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+        *_percentiles("latency_us"),
+        F.max("latency_us").alias("most"),
+    ).first()
+
+
+def _percentiles(name: str) -> list[Expression]:
+    return [
+        F.percentile_approx(name, 0.5).alias("p50"),
+        F.percentile_approx(name, 0.99).alias("p99"),
+    ]
+
+
+def _routes(hops: DataFrame) -> Sequence[Row]:
+    ended = hops.where(F.col("fate").isin(Kind.RELAYED, Kind.DELIVERED)).withColumn(
+        "to_whom", _partner("peer")
+    )
+    stages = [F.percentile_approx(name, 0.99).alias(name) for name in _STAGES]
+    total = F.col("ended_us") - F.col("began_us")
+    return (
+        ended.groupBy("domain", "to_whom")
+        .agg(
+            F.count("*").alias("messages"),
+            F.percentile_approx(total, 0.5).alias("p50"),
+            F.percentile_approx(total, 0.99).alias("p99"),
+            *stages,
+        )
+        .orderBy(F.desc("p99"), "domain", "to_whom")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _partner(name: str) -> Expression:
+    column = F.col(name)
+    return F.when(column.startswith("peer:"), F.substring(column, 6, 1 << 20)).otherwise(_OWN)
+
+
+def _partners(hops: DataFrame) -> Sequence[Row]:
+    """Sum up what went to and came from each partner: what is billed."""
+    came = hops.where(F.col("sender").startswith("peer:")).select(
+        "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
+        F.lit(0).alias("deferrals"), F.lit(None).cast("long").alias("took"),
+    )  # fmt: skip
+    went = hops.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith("peer:")).select(
+        "domain", _partner("peer").alias("partner"), F.lit("to").alias("direction"), "size",
+        "deferrals", (F.col("ended_us") - F.col("began_us")).alias("took"),
+    )  # fmt: skip
+    return (
+        came.unionByName(went)
+        .groupBy("domain", "partner", "direction")
+        .agg(
+            F.count("*").alias("messages"),
+            F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+            F.sum("deferrals").alias("deferrals"),
+            F.percentile_approx("took", 0.99).alias("p99"),
+        )
+        .orderBy(F.desc("octets"), "domain", "partner", "direction")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _reasons(runs: DataFrame) -> Sequence[Row]:
+    """Sum up why messages were put off, and why attempts to reach a host failed."""
+    told = spread(
+        runs.where(F.col("kind").isin(Kind.DEFERRED, Kind.ATTEMPT)),
+        ("peer", "node", "condition", "code", "words", "count"),
+    )
+    why = F.coalesce("code", "condition")
+    return (
+        told.where(why.isNotNull())
+        .groupBy("domain", F.coalesce("peer", "node").alias("towards"), "kind", why.alias("why"))
+        .agg(
+            F.sum(F.coalesce("count", F.lit(1))).alias("times"),
+            F.max("words").alias("words"),
+            F.max("time").alias("latest"),
+        )
+        .orderBy(F.desc("times"), "domain", "towards")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _failures(hops: DataFrame) -> Sequence[Row]:
+    return (
+        hops.where(F.col("fate").isin(*_FAILURES))
+        .groupBy("domain", "queue", "fate", F.coalesce("code", "condition").alias("why"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.max("words").alias("words"),
+            F.min("message_id").alias("example"),
+            F.max("ended_us").alias("latest"),
+        )
+        .orderBy(F.desc("messages"), "domain", "queue")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _duplicates(runs: DataFrame) -> Sequence[Row]:
+    told = spread(runs.where(F.col("kind") == Kind.DUPLICATE), ("sender", "node"))
+    return (
+        told.groupBy("domain", "sender")
+        .agg(F.count("*").alias("times"))
+        .orderBy(F.desc("times"), "domain")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _oldest(hops: DataFrame) -> Sequence[Row]:
+    return (
+        hops.where(F.col("fate").isNull() & F.col("began_us").isNotNull())
+        .select("domain", "queue", "message_id", "to", "began_us", "deferrals")
+        .orderBy("began_us", "domain", "message_id")
+        .limit(20)
+        .collect()
+    )
+
+
+def _gaps(runs: DataFrame) -> Sequence[Row]:
+    holes = coverage.holes(runs)
+    inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
+    return inner.orderBy("from_us").limit(MOST_ROWS).collect()
+
+
+# -- in words ----------------------------------------------------------------------------------
+
+
+def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
+    """Return what is to be seen first: state, sentence and details."""
+    heads = []
+    if said.violations is None:
+        pass
+    elif said.violations:
+        heads.append(
+            (
+                "bad",
+                f"{len(said.violations):,}{'+' if len(said.violations) >= MOST_ROWS else ''} "
+                "messages are not accounted for",
+                [
+                    f"{v.what}: {v.message_id or 'without id'} at {v.where}"
+                    for v in said.violations[:5]
+                ],
+            )
+        )
+    else:
+        heads.append(
+            (
+                "good",
+                "Every message that was accepted is accounted for: delivered, handed over, "
+                "returned, expired, deleted, a dead letter, or still in a queue",
+                [],
+            )
+        )
+    if said.gaps:
+        heads.append(("doubtful", "Journals have gaps: what happened there is not known", []))
+    if said.rejected_lines:
+        heads.append(("doubtful", f"{said.rejected_lines:,} lines could not be read", []))
+    failed = said.number(*_FAILURES)
+    if failed:
+        heads.append(("doubtful", f"{failed:,} messages could not be delivered: see below", []))
+    return heads
+
+
+def report_page(said: Facts) -> str:
+    """Write the page."""
+    days = said.first.isoformat()
+    if said.last != said.first:
+        days += f" to {said.last.isoformat()}"
+    return page(
+        f"Messages, {days}",
+        f"{', '.join(said.domains) or 'no organization'} · {said.records:,} records of their "
+        "journals · all times UTC",
+        *(note(words, state, details) for state, words, details in headline(said)),
+        _tiles(said),
+        _volume(said),
+        _delay(said),
+        _costs(said),
+        _trouble(said),
+        _proof(said),
+    )
+
+
+def _tiles(said: Facts) -> Markup:
+    overall = said.overall
+    total = overall.messages if overall else 0
+    arrived = said.number(Kind.DELIVERED, Kind.RELAYED)
+    share = f"{100 * arrived / total:.4g} %" if total else ""
+    return tiles(
+        [
+            ("Accepted", f"{total:,}", octets(overall.octets) if overall else ""),
+            ("Arrived", f"{arrived:,}", share),
+            ("Waiting", f"{said.number(WAITING):,}", "still in a queue"),
+            ("Failed", f"{said.number(*_FAILURES):,}", "expired, refused, dead letters"),
+            ("Half within", _took(overall.p50 if overall else None), "from publisher to consumer"),
+            ("99 of 100 within", _took(overall.p99 if overall else None), _slowest(said)),
+        ]
+    )
+
+
+def _took(microseconds: int | None) -> str:
+    return "-" if microseconds is None else duration(microseconds)
+
+
+def _slowest(said: Facts) -> str:
+    most = said.overall.most if said.overall else None
+    return "" if most is None else f"slowest {duration(most)}"
+
+
+def _labels(said: Facts) -> list[str]:
+    if said.first == said.last:
+        return [f"{at:%H:%M}" for at in said.moments]
+    hourly = (said.last - said.first).days < HOURLY_DAYS
+    return [f"{at:%m-%d %H:00}" if hourly else f"{at:%m-%d}" for at in said.moments]
+
+
+def _volume(said: Facts) -> Markup:
+    present = [fate for fate in FATES if said.number(fate)]
+    others = sorted({fate for _, fate in said.fates} - FATES.keys())
+    series = {
+        FATES.get(fate, fate): [said.fates.get((at, fate), 0) for at in said.moments]
+        for fate in (*present, *others)
+    }
+    unit = "hour" if (said.last - said.first).days < HOURLY_DAYS else "day"
+    return section(
+        "Volume",
+        "How many messages were accepted, and what has become of them?",
+        columns(
+            f"Messages in each {unit}", "by when they were accepted", _labels(said), series
+        ),
+    )  # fmt: skip
+
+
+def _delay(said: Facts) -> Markup:
+    stages = {
+        name.removesuffix("_us"): [row[name] for row in said.routes[:MOST_BARS]]
+        for name in _STAGES
+        if any(row[name] for row in said.routes)
+    }
+    ways = [f"{row.domain} → {row.to_whom}" for row in said.routes]
+    return section(
+        "Delay",
+        "How late are we, and at which stage?",
+        lines(
+            "From the publisher to the end", "logarithmic", _labels(said),
+            {
+                "half within": [_of(said, at, "p50") for at in said.moments],
+                "99 of 100 within": [_of(said, at, "p99") for at in said.moments],
+            },
+        ),
+        bars(
+            "Stages of each hop", "99 of 100 are faster, for each stage by itself",
+            ways[:MOST_BARS], stages,
+        ),
+        table(
+            "Hops",
+            [
+                Column("From"), Column("To"), Column("Messages", right=True),
+                Column("Half within", right=True), Column("99 of 100 within", right=True),
+                *(Column(name.removesuffix("_us"), right=True) for name in _STAGES),
+            ],
+            [
+                (
+                    row.domain, row.to_whom, row.messages, _time(row.p50), _time(row.p99),
+                    *(_time(row[name]) for name in _STAGES),
+                )
+                for row in said.routes
+            ],
+        ),
+    )  # fmt: skip
+
+
+def _of(said: Facts, at: datetime, name: str) -> float | None:
+    row = said.latency.get(at)
+    value: float | None = row[name] if row is not None else None
+    return value
+
+
+def _time(microseconds: int | None) -> Cell | None:
+    return None if microseconds is None else Cell(duration(microseconds), microseconds)
+
+
+def _costs(said: Facts) -> Markup:
+    shown = said.partners[:MOST_BARS]
+    return section(
+        "Partners",
+        "What did each partner cost us: messages, octets, and second attempts?",
+        bars(
+            "Octets", "to and from each partner",
+            [f"{row.domain} {row.direction} {row.partner}" for row in shown],
+            {"octets": [row.octets for row in shown]}, octets,
+        ),
+        table(
+            "Partners",
+            [
+                Column("Organization"), Column(""), Column("Partner"),
+                Column("Messages", right=True), Column("Octets", right=True),
+                Column("Put off", right=True), Column("99 of 100 within", right=True),
+            ],
+            [
+                (
+                    row.domain, row.direction, row.partner, row.messages,
+                    Cell(octets(row.octets), row.octets), row.deferrals, _time(row.p99),
+                )
+                for row in said.partners
+            ],
+        ),
+    )  # fmt: skip
+
+
+def _trouble(said: Facts) -> Markup:
+    return section(
+        "What did not go smoothly",
+        "Why were messages put off, what failed, and what still waits?",
+        table(
+            "Put off",
+            [
+                Column("Organization"), Column("Towards"), Column("What"), Column("Why", code=True),
+                Column("Times", right=True), Column("In words"), Column("Last"),
+            ],
+            [
+                (row.domain, row.towards, row.kind, row.why, row.times, row.words,
+                 instant(row.latest))
+                for row in said.reasons
+            ],
+        ),
+        table(
+            "Failed",
+            [
+                Column("Organization"), Column("Queue"), Column("What"), Column("Why", code=True),
+                Column("Messages", right=True), Column("In words"),
+                Column("For example", code=True), Column("Last"),
+            ],
+            [
+                (row.domain, row.queue, FATES.get(row.fate, row.fate), row.why, row.messages,
+                 row.words, row.example, instant(row.latest))
+                for row in said.failures
+            ],
+        ),
+        table(
+            "Waiting the longest",
+            [
+                Column("Organization"), Column("Queue"), Column("Message-id", code=True),
+                Column("For"), Column("Since"), Column("Put off", right=True),
+            ],
+            [
+                (row.domain, row.queue, row.message_id, row.to, instant(row.began_us),
+                 row.deferrals)
+                for row in said.oldest
+            ],
+        ),
+        table(
+            "Sent again, and suppressed",
+            [Column("Organization"), Column("By"), Column("Times", right=True)],
+            [(row.domain, row.sender, row.times) for row in said.duplicates],
+        ),
+    )  # fmt: skip
+
+
+def _proof(said: Facts) -> Markup:
+    parts = []
+    if said.violations is not None:
+        parts.append(
+            table(
+                "Not accounted for",
+                [Column("What"), Column("Organization"), Column("Message-id", code=True),
+                 Column("Where")],
+                [(v.what, v.domain, v.message_id, v.where) for v in said.violations],
+            )
+        )  # fmt: skip
+    parts.append(
+        table(
+            "Gaps in the journals",
+            [Column("Broker"), Column("From"), Column("Until"), Column("Why"),
+             Column("Records", right=True)],
+            [
+                (row.broker, instant(row.from_us), instant(row.until_us), row.reason, row["count"])
+                for row in said.gaps
+            ],
+        )
+    )  # fmt: skip
+    return section(
+        "Accounts",
+        "Did everything that was accepted get somewhere? Whether a partner agrees says: "
+        "amqproute pipeline reconcile.",
+        *parts,
+    )

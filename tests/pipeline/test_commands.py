@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``amqproute pipeline``, as it is typed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.cli.commands.pipeline import SUMMARIES, pipeline
+from amqproute.cli.main import amqproute
+from tests.pipeline import chromium
+from tests.pipeline.support import MISSING, SparkCase
+
+if not MISSING:
+    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
+
+PAIR = ("alpha.example", "beta.example")
+
+
+def invoked(*arguments: object) -> Result:
+    """Run a command in this process."""
+    return CliRunner().invoke(amqproute, ["pipeline", *map(str, arguments)])
+
+
+class GroupTests(SynchronousTestCase):
+    """The list of the commands, without Spark."""
+
+    def test_list_needs_nothing(self) -> None:
+        """``--help`` loads neither Spark nor what the commands are made of."""
+        script = (
+            "import sys\n"
+            "from amqproute.cli.main import amqproute\n"
+            "amqproute.main(['pipeline', '--help'], standalone_mode=False)\n"
+            "print(*sys.modules, file=sys.stderr)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for name in SUMMARIES:
+            self.assertIn(f"\n  {name} ", done.stdout)
+        heavy = ("pyspark", "amqproute.cli.analysis", "amqproute.pipeline", "twisted")
+        loaded = [name for name in done.stderr.split() if name.startswith(heavy)]
+        self.assertEqual(loaded, [])
+
+    def test_not_installed(self) -> None:
+        """Without the extra, the words say what to install."""
+        script = (
+            "import sys\n"
+            "sys.modules['pyspark'] = None\n"
+            "from amqproute.cli.main import main\n"
+            "sys.argv = ['amqproute', 'pipeline', 'report']\n"
+            "main()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
+        )
+        self.assertEqual((done.returncode, done.stdout), (2, ""))
+        self.assertIn("pipeline.not-installed: the package pyspark", done.stderr)
+        self.assertIn("pip install 'amqproute[pipeline]'", done.stderr)
+
+    def test_unknown(self) -> None:
+        """A command that is none is wrong usage."""
+        result = invoked("reprot")
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("No such command 'reprot'", result.stderr)
+
+
+class CommandTests(SparkCase):
+    """With tables and journals."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.warehouse = self.folder / "tables"
+
+    def test_summaries(self) -> None:
+        """Each begins its help with what the list says."""
+        for name, words in SUMMARIES.items():
+            command = pipeline.get_command(None, name)  # type: ignore[arg-type]
+            self.assertEqual(" ".join((command.help or "").split("\n\n")[0].split()), words)
+
+    def test_from_journals_to_the_report(self) -> None:
+        """One run, and all questions have an answer; the page opens in a browser."""
+        planted = generate(
+            Plan(300, organizations=PAIR, rates=Rates(two_hops=0, expired=0.02, deferred=0.02),
+                 segment_seconds=43_200, faults=Faults(lost=1)),
+            self.folder,
+        )  # fmt: skip
+        journals = [f"--journal={journal}" for journal in planted.journals.values()]
+        result = invoked("run", "--warehouse", self.warehouse, *journals)
+        self.assertEqual(result.exit_code, 0, result.output)
+        arrived = planted.fates["delivered"]
+        self.assertIn(f"\n300\t{arrived}\t", result.stdout)
+        page = self.warehouse / "report" / "2026-11-22.html"
+        self.assertIn(str(page), result.stdout)
+        again = invoked("run", "--warehouse", self.warehouse, *journals)
+        self.assertIn("0 new segments", again.stdout)
+
+        said = json.loads(
+            invoked("report", "--warehouse", self.warehouse, "--json", "--day", "2026-11-22").stdout
+        )
+        self.assertEqual(said["messages"], 300)
+        self.assertEqual(said["fates"]["delivered"], arrived)
+        self.assertEqual(said["fates"]["expired"], planted.fates["expired"])
+
+        [lost] = planted.faults
+        traced = invoked("trace", lost.message_id, "--warehouse", self.warehouse)
+        self.assertEqual(traced.exit_code, 0, traced.output)
+        self.assertIn("handed over", traced.stdout)
+        self.assertIn(f"{lost.stream}/{lost.entry}", traced.stdout)
+
+        compared = invoked(
+            "reconcile", "--ours", planted.journals[PAIR[0]], "--theirs", planted.journals[PAIR[1]],
+            "--day", "2026-11-22", "--output", self.folder / "agreement",
+        )  # fmt: skip
+        self.assertEqual(compared.exit_code, 1, compared.output)
+        self.assertIn(f"lost on the wire\t{lost.sender}\t{lost.message_id}\t", compared.stdout)
+        pages = (page, self.folder / "agreement" / "index.html")
+        for each in pages:
+            self.assertIn(PAIR[1], each.read_text())
+        if chromium.MISSING is None:
+            with chromium.Chromium() as browser:
+                for each in pages:
+                    browser.open(each)
+                    self.assertEqual(browser.complaints, [])
+                    own = (each.as_uri(), "data:,")
+                    self.assertEqual([url for url in browser.requests if url not in own], [])
+
+    def test_refusals(self) -> None:
+        """What cannot be done is said in words, with what to do instead."""
+        empty = self.folder / "journal"
+        (empty / "open").mkdir(parents=True)
+        for arguments, code, words in (
+            (["run", "--journal", self.folder / "nowhere"], 2, "no journal"),
+            (["ingest", "--journal", empty], 2, "no closed segments yet"),
+            (["report"], 2, "no tables there"),
+            (["report", "--day", "tomorrow"], 2, "'tomorrow' is no day"),
+            (["trace", "nobody"], 1, "no message 'nobody'"),
+        ):
+            result = invoked(*arguments, "--warehouse", self.warehouse)
+            self.assertEqual(result.exit_code, code, result.output)
+            self.assertIn(words, result.stderr)
