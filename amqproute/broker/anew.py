@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, FirstError, gatherResults
 from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
@@ -20,7 +20,7 @@ from amqproute.broker.floodgate import STORE, Floodgate
 from amqproute.errors import StoreUnavailable
 from amqproute.journal.events import Gone
 
-__all__ = ["Anew", "settle_anew"]
+__all__ = ["Anew", "all_of", "settle_anew"]
 
 
 class Anew:
@@ -117,4 +117,13 @@ def settle_anew(
         rest = Anew(batch.gate, begin, (), redo).wait(failure)
         (waits if rests is None else rests).append(rest)
     batch.gate.close(STORE, str(failure.value))
-    return gatherResults(waits, consumeErrors=True)
+    return all_of(waits)
+
+
+def all_of(waits: Sequence[Deferred[Any]]) -> Deferred[Any]:
+    """Return a Deferred that fires when all of them have; or fails as the first that does."""
+    return gatherResults(waits, consumeErrors=True).addErrback(_the_first)
+
+
+def _the_first(failure: Failure) -> Failure:
+    return failure.value.subFailure if isinstance(failure.value, FirstError) else failure

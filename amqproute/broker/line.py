@@ -365,7 +365,9 @@ class Line:
 
     def wants_refill(self, limits: QueueLimits) -> bool:
         """Tell whether the next page should be loaded: little is left, and there is room."""
-        if not self.paged or self.is_busy or len(self.resident) > LOAD_MESSAGES // 2:
+        if not self.paged or self.is_busy:
+            return False
+        if len(self.resident) - self._seats > LOAD_MESSAGES // 2:
             return False
         if self.resident and self.resident_bytes > LOAD_BYTES // 2:
             return False

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from amqproute.broker.anew import settle_anew
+from amqproute.broker.anew import all_of, settle_anew
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
 from amqproute.broker.deferral import Deferral
@@ -179,12 +179,12 @@ class Removal:
             return done.addErrback(settle_anew, batch, self._begin, rests).addCallback(waited)
 
         def waited(_: object) -> Deferred[Any] | None:
-            return gatherResults(rests) if len(rests) > MOST_RESTS else None
+            return all_of(rests) if len(rests) > MOST_RESTS else None
 
         done = page(self.take_all())
         for line in self._levels.lines:
             done.addCallback(lambda _, line: self._backlog.clear(line, page), line)
-        return done.addCallback(lambda _: gatherResults(rests)).addCallback(lambda _: sum(count))
+        return done.addCallback(lambda _: all_of(rests)).addCallback(lambda _: sum(count))
 
     def clear_out_unreachable(self) -> None:
         """Let go of everything: nobody is attached."""

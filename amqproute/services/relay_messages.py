@@ -39,7 +39,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -47,7 +47,7 @@ from amqproute import conditions
 from amqproute.address import is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
-from amqproute.broker.anew import settle_anew
+from amqproute.broker.anew import all_of, settle_anew
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
@@ -385,7 +385,7 @@ class RelayMessages:
             if not rests:
                 return
             page.count.waiting += sum(len(ids) for ids, _ in batch.redo)
-            gatherResults(rests).addErrback(_not_ended)
+            all_of(rests).addErrback(_not_ended)
             if page.count.waiting >= MOST_WAITING:
                 raise _Refused(
                     CONFLICT,

@@ -604,6 +604,18 @@ class LifeTests(QueueCase):
         self.assertEmpty(self.queue)
         self.assertEqual((self.bodies(self.dead), self.queue.tally.expired), ([b"1"], 1))
 
+    def test_ended_on_a_disk_that_fails_then(self) -> None:
+        """Whoever wanted it hears what the store says, once, as of any other commit."""
+        self.put(b"1")
+        self.store.is_full = True
+        done = self.queue.expire(spec.Error(condition=conditions.RESOURCE_DELETED))
+        self.turn()
+        self.assertNoResult(done)
+        self.store.is_failing = True
+        self.broker.gate.open(STORE)
+        self.turn()
+        self.assertIn("disk is full", str(self.failureResultOf(done, StoreBroken).value))
+
     def test_never_delivered_late(self) -> None:
         """An entry whose time has come is not delivered, timer or no timer."""
         self.put(b"1", ttl=10)
