@@ -687,18 +687,23 @@ class House:
         if self._connector is not None:
             await self._connector.drop_all()
         self._stop_timers()
-        is_orderly = False
+        is_orderly = True
+        for end in (self._write_the_rest, self.store.close):
+            try:
+                await end()
+            except AmqprouteError as error:
+                is_orderly = False
+                log.error("the store did not close well: {error}", error=str(error))
+        await self.journaling.end(is_orderly)
+
+    async def _write_the_rest(self) -> None:
         try:
             if self._is_open:
                 await flush(self.store)
                 self.journaling.let_go(self.broker)
                 await self.journaling.take_stock(self.store, None)
+        finally:
             self._stop_timers()  # what has arrived last may have begun to wait for its time
-            await self.store.close()
-            is_orderly = True
-        except AmqprouteError as error:
-            log.error("the store did not close well: {error}", error=str(error))
-        await self.journaling.end(is_orderly)
 
     def _stop_timers(self) -> None:
         self.journaling.stop_watching()

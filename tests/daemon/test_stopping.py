@@ -8,12 +8,15 @@ from typing import Any
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from amqproute.broker.branch import Xa
 from amqproute.config import loads
+from amqproute.daemon import assembly
 from amqproute.daemon.assembly import House as Daemon
 from amqproute.daemon.resting import MOST_ROUNDS, come_to_rest, flush
+from amqproute.errors import StoreError
 from amqproute.message import Message
 from amqproute.services import dtx
 from amqproute.services.management import MANAGEMENT, ManagementService, Reply
@@ -223,3 +226,30 @@ class DaemonTests(TestCase):
         await daemon.stop()
         self.assertEqual(late, ["None", "close"])
         self.assertEqual(self.flushLoggedErrors(), [])
+
+    def test_store_that_fails_last(self) -> None:
+        """A store that does not write any more is closed all the same, and the log says why."""
+        words = f"state-directory: {self.mktemp()}\nlisten: []\n"
+        daemon = Daemon(loads(words, "f"), reactor)
+
+        async def stops() -> None:
+            await daemon.start()
+
+            async def failing(store: object) -> None:
+                raise StoreError("broken")
+
+            self.patch(assembly, "flush", failing)
+            closed: list[object] = []
+            closing = daemon.store.close
+            self.patch(daemon.store, "close", lambda: closing().addCallback(closed.append))
+            seen: list[str] = []
+            observer = lambda event: seen.append(event.get("error", ""))  # noqa: E731
+            globalLogPublisher.addObserver(observer)
+            try:
+                await daemon.stop()
+            finally:
+                globalLogPublisher.removeObserver(observer)
+            self.assertEqual(closed, [None])
+            self.assertIn("broken", seen)
+
+        return Deferred.fromCoroutine(stops())  # type: ignore[return-value]
