@@ -34,14 +34,20 @@ from pyspark.sql.types import (
 from amqproute.journal.record import FIELDS, LINE_FIELDS, RUN_FIELDS
 
 __all__ = [
+    "BALANCE",
     "HOPS",
+    "LATENCIES",
     "LINE",
     "MESSAGES",
+    "QUEUES",
+    "REASONS",
     "RECORDS",
     "REJECTS",
     "RUNS",
     "SEGMENTS",
     "TABLES",
+    "VIOLATIONS",
+    "VOLUMES",
     "conform",
 ]
 
@@ -131,12 +137,56 @@ MESSAGES: Final = _struct(
 )  # fmt: skip
 """Silver: one row for each message, over all brokers and organizations that saw it."""
 
+VIOLATIONS: Final = _struct(
+    what="string", broker="string", stream="string", entry="long", message_id="string",
+    message_id_type="string", node="string", at_us="long", hidden="boolean", day="date",
+    domain="string",
+)  # fmt: skip
+"""Gold: entries that conservation does not allow."""
+
+BALANCE: Final = _struct(
+    hour="timestamp", accepted="long", delivered="long", relayed="long", returned="long",
+    expired="long", deleted="long", dead_lettered="long", rejected="long", queued="long",
+    forgotten="long", lost="long", day="date", domain="string",
+)  # fmt: skip
+"""Gold: what became of what each hour brought."""
+
+LATENCIES: Final = _struct(
+    hour="timestamp", queue="string", peer="string", stage="string", bucket="int", number="long",
+    day="date", domain="string",
+)  # fmt: skip
+"""Gold: how many hops took how long, as a histogram with buckets of 2 %."""
+
+VOLUMES: Final = _struct(
+    hour="timestamp", partner="string", direction="string", messages="long", octets="long",
+    day="date", domain="string",
+)  # fmt: skip
+"""Gold: messages and octets between a domain and each partner."""
+
+REASONS: Final = _struct(
+    hour="timestamp", kind="string", partner="string", node="string", condition="string",
+    code="string", number="long", day="date", domain="string",
+)  # fmt: skip
+"""Gold: attempts, deferrals, releases, dead letters, refusals, duplicates, and their reasons."""
+
+QUEUES: Final = _struct(
+    queue="string", came="long", octets="long", left="long", waiting="long", oldest_us="long",
+    day="date", domain="string",
+)  # fmt: skip
+"""Gold: what came to each queue on a day, what of it has left, and what is still there."""
+
 TABLES: Final[Mapping[str, StructType]] = {
     "runs": RUNS,
     "rejects": REJECTS,
     "segments": SEGMENTS,
     "hops": HOPS,
     "messages": MESSAGES,
+    "violations": VIOLATIONS,
+    "balance": BALANCE,
+    "latencies": LATENCIES,
+    "volumes": VOLUMES,
+    "reasons": REASONS,
+    "queues": QUEUES,
 }
 
 

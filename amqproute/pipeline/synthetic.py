@@ -378,6 +378,7 @@ class _Broker:
             entries = sorted((live - self.vanished) | self.returned.get(node, set()))
             shared = {"node": node, "ranges": _ranges(entries), "count": len(entries)}
             self.write_now(time_us, Kind.STOCK, shared)
+        self.write_now(time_us, Kind.STOCK, {"count": 0})
 
     def _write(self, run: _Run) -> None:
         self.segments.write(

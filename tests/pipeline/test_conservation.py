@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gold: what conservation does not allow, and what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from amqproute.journal.record import ENDS, Kind
+from tests.pipeline.journals import Journal
+from tests.pipeline.support import MISSING
+from tests.pipeline.test_traces import TraceCase
+
+if TYPE_CHECKING or not MISSING:
+    from amqproute.pipeline import ingest
+    from amqproute.pipeline.conservation import balance, violations
+    from amqproute.pipeline.schema import BALANCE, VIOLATIONS
+    from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
+    from amqproute.pipeline.traces import hops
+
+
+class ConservationCase(TraceCase):
+    """Judgment of a journal or of several."""
+
+    def found(self, *journals: Journal) -> set[tuple[str, int, bool]]:
+        runs = self.runs(*journals)
+        rows = violations(runs, hops(runs))
+        self.assertEqual(rows.schema.names, VIOLATIONS.names)
+        return {(row.what, row.entry, row.hidden) for row in rows.collect()}
+
+    def stock(self, journal: Journal, ranges: str, at: float, is_whole: bool = True) -> None:
+        journal.at = at
+        journal.write(Kind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
+        if is_whole:
+            journal.write(Kind.STOCK, {"count": 0})
+
+
+class JudgmentTests(ConservationCase):
+    """One rule after the other, in one journal."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.alpha.write(Kind.START, {})
+
+    def test_each_violation(self) -> None:
+        """What is lost, unexplained, began or ended twice, or came back is said of the entry."""
+        for entry in range(1, 10):
+            self.publish(entry)
+        self.alpha.end(Kind.DELIVERED, 2, "orders")
+        self.alpha.end(Kind.DELIVERED, 3, "orders")
+        self.alpha.end(Kind.EXPIRED, 3, "orders")
+        self.alpha.end(Kind.DELIVERED, 50, "orders")
+        self.publish(4)
+        self.alpha.end(Kind.DELIVERED, 5, "orders")
+        self.stock(self.alpha, "1-2 4-6 9", 1000)
+        self.publish(20)
+        self.stock(self.alpha, "1 4 6 9 20", 4000)
+        self.alpha.at = 5000
+        self.alpha.end(Kind.DELIVERED, 6, "orders")
+        self.assertEqual(self.found(self.alpha), {
+            ("came back", 2, False), ("came back", 5, False), ("ended twice", 3, False),
+            ("unexplained", 50, False), ("began twice", 4, False), ("lost", 7, False),
+            ("lost", 8, False),
+        })  # fmt: skip
+
+    def test_grace(self) -> None:
+        """What happens about the time of a stock need not be in it; nor what comes behind it."""
+        self.publish(1)
+        self.alpha.at = 970
+        self.publish(2)
+        self.stock(self.alpha, "", 1000)
+        self.alpha.at = 1030
+        self.alpha.end(Kind.DELIVERED, 1, "orders")
+        self.alpha.end(Kind.DELIVERED, 2, "orders")
+        self.publish(3)
+        self.alpha.at = 1100
+        self.alpha.write(Kind.CONFIGURED, {})
+        self.assertEqual(self.found(self.alpha), set())
+
+    def test_nothing_is_judged_at_the_end(self) -> None:
+        """A stock at the end of what is there says nothing, unless the broker has stopped."""
+        self.publish(1)
+        self.stock(self.alpha, "", 1000)
+        lines = self.alpha.lines[:]
+        self.assertEqual(self.found(self.alpha), set())
+        self.alpha.lines = lines
+        self.alpha.write(Kind.STOP, {})
+        self.assertEqual(self.found(self.alpha), {("lost", 1, False)})
+
+    def test_stock_that_is_not_whole(self) -> None:
+        """A broker that was killed while it took stock has not said what it did not reach."""
+        self.publish(1)
+        self.stock(self.alpha, "7", 1000, is_whole=False)
+        self.alpha.at = 2000
+        self.alpha.write(Kind.START, {})
+        self.assertEqual(self.found(self.alpha), set())
+
+    def test_memory_only(self) -> None:
+        """What was not durable is gone with its broker, and that is no loss."""
+        self.publish(1, durable=False)
+        self.publish(2)
+        self.alpha.at = 100
+        self.alpha.write(Kind.START, {})
+        self.stock(self.alpha, "", 1000)
+        self.alpha.write(Kind.STOP, {})
+        lines = self.alpha.lines[:]
+        self.assertEqual(self.found(self.alpha), {("lost", 2, False)})
+        self.alpha.lines = lines
+        runs = self.runs(self.alpha)
+        [row] = balance(runs, hops(runs)).collect()
+        self.assertEqual((row.accepted, row.forgotten, row.lost), (2, 1, 1))
+
+    def test_holes(self) -> None:
+        """Where records are missing nobody is accused, by the journal's word or by its numbers."""
+        self.publish(1)
+        self.alpha.at = 10
+        self.publish(2)
+        self.alpha.at = 3000
+        self.alpha.write(Kind.GAP, {"count": 1, "words": "the disk is full"})
+        self.alpha.end(Kind.DELIVERED, 9, "orders")
+        self.stock(self.alpha, "", 4000)
+        self.alpha.write(Kind.STOP, {})
+        self.beta.receive(1, "orders")
+        self.beta.write(Kind.START, {})
+        self.stock(self.beta, "", 1000)
+        self.beta.write(Kind.STOP, {})
+        del self.beta.lines[1]
+        expected = {("lost", 1, True), ("lost", 2, True), ("unexplained", 9, True)}
+        self.assertEqual(self.found(self.alpha, self.beta), expected)
+
+
+class PlantedTests(ConservationCase):
+    """A day of three organizations."""
+
+    rates = dict.fromkeys(("expired", "rejected", "dead_lettered", "delayed", "deferred"), 0.01)
+
+    def planted(self, **faults: int) -> tuple[Planted, list[str]]:
+        directory = Path(self.mktemp()).absolute()
+        plan = Plan(2000, seconds=4 * 3600, rates=Rates(**self.rates), faults=Faults(**faults))
+        planted = generate(plan, directory)
+        return planted, [str(path) for path in directory.rglob("*.jsonl")]
+
+    def test_exactly_what_was_planted(self) -> None:
+        """Each planted violation is listed once, and nothing else; every row of balance adds up."""
+        planted, paths = self.planted(
+            vanished=3, unexplained=2, ended_twice=2, came_back=1, lost=2, duplicated=1
+        )
+        runs = ingest.parse(ingest._lines(self.spark, paths)).persist()
+        entries = hops(runs).persist()
+        words = {"vanished": "lost", "unexplained": "unexplained", "ended_twice": "ended twice",
+                 "came_back": "came back"}  # fmt: skip
+        expected = {
+            (words[fault.kind], fault.stream, fault.entry, fault.message_id)
+            for fault in planted.faults
+            if fault.kind in words
+        }
+        self.assertEqual(len(expected), 8)
+        rows = violations(runs, entries).collect()
+        found = [(row.what, row.stream, row.entry, row.message_id) for row in rows]
+        self.assertEqual(sorted(map(str, found)), sorted(map(str, expected)))
+        self.assertFalse(any(row.hidden for row in rows))
+        balanced = balance(runs, entries)
+        self.assertEqual(balanced.schema.names, BALANCE.names)
+        hours = balanced.collect()
+        ends = [kind.replace("-", "_") for kind in ENDS]
+        for row in hours:
+            rest = row.queued + row.forgotten + row.lost
+            self.assertEqual(row.accepted, sum(row[name] for name in ends) + rest)
+        self.assertEqual(sum(row.lost for row in hours), 3)
+        self.assertGreater(sum(row.queued for row in hours), 0)
+
+    def test_healthy(self) -> None:
+        """Healthy journals raise none."""
+        planted, paths = self.planted()
+        self.assertEqual(planted.faults, [])
+        runs = ingest.parse(ingest._lines(self.spark, paths)).persist()
+        self.assertEqual(violations(runs, hops(runs)).collect(), [])

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gold: latencies, volumes, reasons and queues; and the same from whatever came in any order."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amqproute.journal.record import Kind
+from tests.pipeline.journals import handed_on
+from tests.pipeline.support import MISSING
+from tests.pipeline.test_traces import TraceCase
+
+if TYPE_CHECKING or not MISSING:
+    from pyspark.sql import DataFrame
+    from pyspark.testing import assertDataFrameEqual
+
+    from amqproute.pipeline.conservation import balance, violations
+    from amqproute.pipeline.figures import latencies, percentiles, queues, reasons, volumes
+    from amqproute.pipeline.ingest import ingest
+    from amqproute.pipeline.schema import TABLES
+    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
+    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.traces import hops, messages
+
+
+class FigureTests(TraceCase):
+    """Figures of a few messages, counted by hand."""
+
+    def test_volumes_queues_and_reasons(self) -> None:
+        """Both directions are counted, each when it happened; what waits is told with its age."""
+        for entry in (1, 2, 3):
+            self.publish(entry, size=100 * entry)
+        self.alpha.at = 3600
+        handed_on(self.alpha, self.beta, 1, 11, size=100)
+        handed_on(self.alpha, self.beta, 2, 12, size=200)
+        self.beta.write(Kind.DUPLICATE, {"sender": "peer:alpha.example", "node": "orders"}, 2,
+                        from_entry=[1, 2])  # fmt: skip
+        self.alpha.write(Kind.DEFERRED, {
+            "node": "amqp$out/beta.example", "peer": "peer:beta.example", "count": 5,
+            "condition": "amqp:resource-limit-exceeded",
+        })  # fmt: skip
+        runs = self.runs()
+        entries = hops(runs).persist()
+        rows = {
+            (row.domain, row.partner, row.direction): (row.hour.hour, row.messages, row.octets)
+            for row in volumes(entries).collect()
+        }
+        self.assertEqual(rows, {
+            ("alpha.example", "beta.example", "out"): (1, 2, 300),
+            ("beta.example", "alpha.example", "in"): (1, 2, 300),
+        })  # fmt: skip
+        lines = {row.queue: row for row in queues(entries).collect()}
+        row = lines["amqp$out/beta.example"]
+        self.assertEqual((row.came, row.octets, row.left, row.waiting), (3, 600, 2, 1))
+        self.assertEqual(row.oldest_us, self.alpha_midnight())
+        self.assertEqual((lines["orders"].waiting, lines["orders"].left), (2, 0))
+        told = {(row.kind, row.partner): (row.number, row.condition)
+                for row in reasons(runs).collect()}  # fmt: skip
+        self.assertEqual(told, {
+            ("duplicate", "alpha.example"): (2, None),
+            ("deferred", "beta.example"): (5, "amqp:resource-limit-exceeded"),
+        })  # fmt: skip
+
+    def alpha_midnight(self) -> int:
+        return 1_795_305_600_000_000
+
+    def test_percentiles(self) -> None:
+        """A percentile is at most 1 % off the duration that it is of; what is 0 stays 0."""
+        draw = random.Random(7)
+        spans = sorted([0, 1, 2, *(round(draw.lognormvariate(9, 2)) + 3 for _ in range(200))])
+        self.alpha.write(Kind.RECEIVED, {"node": "q"}, len(spans), entry=list(range(len(spans))))
+        self.alpha.write(
+            Kind.DELIVERED, {"node": "q"}, len(spans), entry=list(range(len(spans))),
+            queue_us=spans,
+        )  # fmt: skip
+        histogram = latencies(self.hops(self.alpha))
+        rows = percentiles(histogram, ["domain", "stage"], [0.001, 0.5, 0.99, 0.999]).collect()
+        by_stage = {row.stage: row for row in rows}
+        self.assertEqual(set(by_stage), {"queue", "hop"})
+        row = by_stage["queue"]
+        self.assertEqual((row.number, row.p001_us), (203, 0.0))
+        for name, place in (("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)):
+            true = spans[-(-round(place * 1000) * len(spans) // 1000) - 1]
+            self.assertLessEqual(abs(row[name] - true), 0.01 * true + 0.5)
+
+
+class OrderTests(TraceCase):
+    """Whatever order segments come in, how often, and how late: the gold tables are the same."""
+
+    def gold(self, warehouse: Warehouse) -> dict[str, DataFrame]:
+        runs = warehouse.read("runs")
+        entries = hops(runs).persist()
+        return {
+            "messages": messages(entries),
+            "violations": violations(runs, entries),
+            "balance": balance(runs, entries),
+            "latencies": latencies(entries),
+            "volumes": volumes(entries),
+            "reasons": reasons(runs),
+            "queues": queues(entries),
+        }
+
+    def test_any_order(self) -> None:
+        """Three nights with segments dealt out at random, some of them to several nights."""
+        directory = Path(self.mktemp()).absolute()
+        plan = Plan(
+            150, seconds=3 * 3600, segment_seconds=1800,
+            rates=Rates(delayed=0.05, deferred=0.05, dead_lettered=0.05, suppressed=0.05),
+            faults=Faults(vanished=1, ended_twice=1, gap=1, duplicated=1),
+        )  # fmt: skip
+        generate(plan, directory)
+        paths = sorted(directory.rglob("*.jsonl"))
+        whole = Warehouse(self.spark, directory / "tables")
+        ingest(whole, [directory / name for name in plan.organizations])
+        expected = self.gold(whole)
+        for name, table in expected.items():
+            self.assertEqual(table.schema.names, TABLES[name].names)
+        expected = {name: self.keep(table) for name, table in expected.items()}
+
+        # Each segment comes on the nights whose bit is set, and on the third anyhow.
+        @given(st.lists(st.integers(0, 3), min_size=len(paths), max_size=len(paths)))
+        @settings(max_examples=2, deadline=None, derandomize=True)
+        def check(nights: list[int]) -> None:
+            here = Path(self.mktemp()).absolute()
+            warehouse = Warehouse(self.spark, here / "tables")
+            for night in (0, 1, 2):
+                for path, mask in zip(paths, nights, strict=True):
+                    if night == 2 or mask >> night & 1:
+                        folder = here / f"copy{night}" / path.parent.name
+                        folder.mkdir(parents=True, exist_ok=True)
+                        shutil.copy(path, folder)
+                copies = [here / f"copy{n}" for n in range(night + 1)]
+                ingest(warehouse, [copy for copy in copies if copy.exists()])
+            for name, table in self.gold(warehouse).items():
+                assertDataFrameEqual(table, expected[name])
+
+        check()
+
+    def keep(self, table: DataFrame) -> DataFrame:
+        kept = table.localCheckpoint()
+        self.addCleanup(kept.unpersist)
+        return kept
