@@ -60,7 +60,7 @@ Three things keep it straight. *Route before store*: one durable write, and an a
 nowhere is refused to its sender at once. *Credit is the only brake*: link credit, session window,
 the transport's buffer and a destination's window all reduce a consumer's capacity; nobody polls.
 *A commit never fires inside the call that asked for it*, so deliver, settle and dispatch cannot
-recurse.
+recurse; what a queue hands out ahead of a commit counts as a dispatch of its own.
 
 Why so: Speed comes from work per batch: per read, per commit, per disposition range, per write.
 Durability comes from one rule: what has been answered is on the disk. Where the two meet is the

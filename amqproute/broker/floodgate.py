@@ -29,7 +29,7 @@ could not write, and a journal that cannot be written."""
 
 
 LEAST_PART: Final = 256 * 1024
-"""Octets that each connection may have on their way in any case: a few reads."""
+"""Octets that each connection may have on their way in any case: what one read brings at most."""
 
 
 class Floodgate:
