@@ -26,7 +26,7 @@ from amqproute.address import from_compatibility, parse
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import IJournal
-from amqproute.journal.record import LONGEST_RUN, MAX_WORDS, Kind, encode
+from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, Kind, encode, named
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
 from amqproute.values import ORIGIN, RELAY_PREFIX, TAG_OCTETS, TRACE, Origin
 from amqproute.wire.amqp10 import sections, spec
@@ -151,7 +151,9 @@ class Told(Event):
         return None
 
     def _made(self) -> Sequence[Run]:
-        shared = {name: _short(value) for name, value in self._shared.items() if value is not None}
+        shared = {
+            name: _fitted(name, value) for name, value in self._shared.items() if value is not None
+        }
         count = max(map(len, self._columns.values()), default=1)
         return [
             _run(
@@ -207,10 +209,10 @@ class Gone(Event):
 
     def _made(self) -> Sequence[Run]:
         entries = self._entries
-        shared = {"node": self.node}
+        shared = {"node": named(self.node)}
         for name, value in self.facts.items():
             if value is not None:
-                shared[name] = _short(value)
+                shared[name] = _fitted(name, value)
         taken = self.kind in (Kind.RELAYED, Kind.DELIVERED)
         runs = []
         for start in range(0, len(entries), LONGEST_RUN):
@@ -275,10 +277,10 @@ class Arrivals(Event):
         if is_entry and kind == Kind.ROUTED and node.startswith(RELAY_PREFIX):
             kind = Kind.SPOOLED
         shared: dict[str, Any] = {
-            "node": node,
+            "node": named(node),
             "sender": str(origin.principal),
             "connection": origin.connection or None,
-            "link": origin.link or None,
+            "link": _short(origin.link) or None,
             "level": origin.level or None,
             "parent": origin.parent,
             "copies": how if isinstance(how, int) else None,
@@ -330,12 +332,12 @@ def _facts(message: Message, offsets: Offsets | None) -> _Facts:
         name = kind = to = None
         if offsets.properties_end > offsets.properties_start:
             name, to = sections.find_id_and_to(encoded, offsets)
-            if type(name) is str:
+            if type(name) is str and len(name) <= LONGEST_NAME:
                 kind = "string"
             else:
                 name, kind = _name_of(name)
             if to is not None:
-                to = _normal(to)
+                to = _normal(to) if len(to) <= LONGEST_NAME else named(to)
         notes = _remembered_notes if start <= LONGEST_REMEMBERED else _read_notes
         return (name, kind, to, digest, *notes(encoded[:start]))
     except DecodeError:
@@ -347,12 +349,12 @@ def _name_of(value: Any) -> tuple[str | None, str | None]:
     if value is None:
         return None, None
     if isinstance(value, str):
-        return value, "string"
+        return named(value), "string"
     if isinstance(value, UUID):
         return str(value), "uuid"
     if isinstance(value, int):
         return str(int(value)), "ulong"
-    return bytes(value).hex(), "binary"
+    return named(bytes(value).hex()), "binary"
 
 
 def name_of(value: str | ULong | UUID | bytes) -> tuple[str | None, str | None]:
@@ -378,8 +380,8 @@ def _read_notes(head: bytes) -> _Notes:
         return priority, None, None
     annotations = annotations_of(head[start:end])
     trace, origin = annotations.get(TRACE), annotations.get(ORIGIN)
-    trail = " ".join(map(str, trace)) if isinstance(trace, list | tuple) and trace else None
-    return priority, trail, origin if isinstance(origin, str) else None
+    trail = named(" ".join(map(str, trace))) if isinstance(trace, list | tuple) and trace else None
+    return priority, trail, named(origin) if isinstance(origin, str) else None
 
 
 _remembered_notes = lru_cache(maxsize=1024)(_read_notes)
@@ -403,6 +405,17 @@ def _run(
         else:
             own[name] = values
     return Run(str(kind), count, time_us, encode(common), encode(own) if own else "{}")
+
+
+_WHOLE: Final = frozenset({"ranges", "detail"})
+"""What is worth nothing in part, and bounded by whoever makes it."""
+
+
+def _fitted(field: str, value: Any) -> Any:
+    """Return a value of a field no longer than a record has room for."""
+    if field == "node":
+        return named(value)
+    return value if field in _WHOLE else _short(value)
 
 
 def _short(value: Any) -> Any:

@@ -23,6 +23,7 @@ from amqproute.journal.record import (
     Line,
     Record,
     link,
+    named,
     read_line,
 )
 from amqproute.journal.segments import Head, closed, opened, parts_of, read_head
@@ -299,11 +300,12 @@ def find(
 
     Args:
         directory: of the journal.
-        message_id: as text, as it stands in records.
+        message_id: as text; a ``binary`` in hexadecimal.
         entry: the broker's number for it, on any of its nodes.
         digest: of the bare message.
     """
-    seen = _entries_of(directory, message_id, entry, digest)
+    name = None if message_id is None else named(message_id)
+    seen = _entries_of(directory, name, entry, digest)
     if not seen:
         return []
     return _story(directory, seen)

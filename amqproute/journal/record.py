@@ -48,6 +48,9 @@ LONGEST_RUN: Final = 64
 MAX_WORDS: Final = 256
 """Characters of words taken from a peer or a client into a record."""
 
+LONGEST_NAME: Final = 512
+"""Characters of a name that somebody else has given (`named`)."""
+
 GENESIS: Final = "0" * 64
 """What stands for the line before the first line of a journal."""
 
@@ -172,7 +175,8 @@ class Record:
         entry: the broker's number for the message on its node; within `stream`, never used twice.
         parent: the entry that this one comes from.
         node: name of the node.
-        message_id: as text; a ``binary`` in hexadecimal.
+        message_id: as text; a ``binary`` in hexadecimal. Beyond 512 characters: the first 256,
+            and a SHA-256 of all.
         message_id_type: ``string``, ``ulong``, ``uuid``, ``binary``.
         to: the address the message is for, normalized.
         origin: domain the message comes from, as proved to the brokers on its way.
@@ -203,7 +207,7 @@ class Record:
         settle_us: microseconds from the outcome (or the arrival, for `RECEIVED`) to the commit.
         operator: who did it, as in access rules.
         action: what was asked for.
-        detail: further facts, a JSON object as text.
+        detail: further facts: of a request, a JSON object as text; of a configuration, its file.
         ranges: ids as text, ``1-5 9 12-20``.
         count: a number of entries or records.
         previous: hash of the last line of the segment before.
@@ -403,6 +407,18 @@ def assemble(
     ).encode()
 
 
+def named(name: str) -> str:
+    """Return a name as records have it: what is very long keeps its beginning and gets a digest.
+
+    The protocol sets no limit to a message-id, and nobody shall be able to crowd others' records
+    out by the length of one. Every broker shortens alike, so that shortened names still compare.
+    """
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()
+    return f"{name[: LONGEST_NAME // 2]}...sha256:{digest}"
+
+
 encode: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 """Writes JSON as it stands in a line."""
 _quoted: Final = lru_cache(maxsize=64)(encode)
@@ -442,7 +458,7 @@ def read_line(octets: bytes, previous: str | None = None) -> Line:
         raise InvalidLine("its hash does not follow from its text and the line before")
     try:
         body = json.loads(octets)
-    except ValueError as error:  # a wrong encoding is one too
+    except (ValueError, RecursionError) as error:  # a wrong encoding is a ValueError too
         raise InvalidLine(f"not JSON: {error}") from None
     return Line(own, *_checked(body), body)
 

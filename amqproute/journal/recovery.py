@@ -215,7 +215,8 @@ def begun_by(run: Run) -> list[int]:
     if run.kind not in BEGINS:
         return []
     ids: list[int] = json.loads(run.columns).get("entry", [])
-    return ids
+    alone = json.loads(run.shared).get("entry")
+    return ids if alone is None else [alone]
 
 
 def begun(directory: Path, journal: str, stream: str) -> Begun:

@@ -155,12 +155,15 @@ def _deed(request: Request, reply: Reply, now_us: int) -> Told:
     if request.batch is not None:
         asked["commands"] = request.batch
     asked["answer"] = reply.description
+    detail = json.dumps(asked, default=str)
+    if len(detail) > LONGEST_DETAIL:
+        detail = json.dumps({"answer": reply.description[:256], "beginning": detail[:512]})
     facts = {
         "operator": str(request.principal),
         "action": request.operation or "BATCH",
         "node": str(request.properties.get("name", "")) or None,
         "code": str(reply.status),
-        "detail": json.dumps(asked, default=str)[:LONGEST_DETAIL],
+        "detail": detail,
     }
     return Told(Kind.OPERATOR, now_us, facts)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -19,6 +20,7 @@ from amqproute.broker.subscription import Definition
 from amqproute.errors import AmqpError, PreconditionFailed
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.interfaces import ITarget
+from amqproute.journal.events import Event, Run
 from amqproute.message import Message
 from amqproute.services import management
 from amqproute.services.management import EntityType, ManagementService, Reply
@@ -46,6 +48,25 @@ class Taker:
 
     def exhausted(self) -> None:
         pass
+
+
+class Notes:
+    """A journal that keeps what it is told of requests."""
+
+    is_kept = True
+    domain = ""
+
+    def __init__(self) -> None:
+        self.noted: list[Event] = []
+
+    def now_us(self) -> int:
+        return 1
+
+    def note(self, event: Event) -> None:
+        self.noted.append(event)
+
+    def runs(self) -> list[Run]:
+        return [run for event in self.noted for run in event.runs()]
 
 
 def request(body: Any = None, *, properties: Any = None, **terms: Any) -> Message:
@@ -108,6 +129,17 @@ class ManagementTests(SynchronousTestCase):
         properties, value, _ = self.ask(body, operation="QUERY", **terms)
         self.assertEqual(properties["statusCode"], 200)
         return [dict(zip(value["attributeNames"], row, strict=True)) for row in value["results"]]
+
+    def test_long_request_in_the_journal(self) -> None:
+        """What stands in the journal of a request is a JSON object, however long the request is."""
+        journal = Notes()
+        self.broker.journal = journal
+        for attributes in ({"a": "b"}, {"\x01" * 300: "\x02" * 5000}):
+            self.ask(attributes, operation="DO-IT")
+        short, long = (json.loads(json.loads(run.shared)["detail"]) for run in journal.runs())
+        self.assertEqual(short["attributes"], {"a": "b"})
+        self.assertEqual(long["answer"], short["answer"])
+        self.assertIn("attributes", long["beginning"])
 
     def test_is_a_target(self) -> None:
         """It can stand wherever a queue can."""
