@@ -28,7 +28,15 @@ from pathlib import Path
 from typing import Final
 
 from amqproute.journal.events import Run
-from amqproute.journal.record import GENESIS, Kind, assemble, chained, encode
+from amqproute.journal.record import (
+    GENESIS,
+    InvalidLine,
+    Kind,
+    assemble,
+    chained,
+    encode,
+    read_line,
+)
 
 OPEN: Final = "open"
 HEAD: Final = "head"
@@ -305,8 +313,8 @@ class Segments:
         """Have on the disk what has been written."""
         if self._unsynced:
             os.fdatasync(self._file)
-            self._unsynced = False
             self._note_head()
+            self._unsynced = False
 
     def _note_head(self, is_lasting: bool = False) -> None:
         place, old = self.place, self._head
@@ -325,6 +333,7 @@ class Segments:
         if self._file < 0:
             return None
         os.fsync(self._file)
+        self._note_head(is_lasting=True)
         self._unsynced = False
         assert self._path is not None
         day = self._directory / self._day
@@ -332,7 +341,6 @@ class Segments:
         os.close(self._file)
         self._file = -1
         self._path = None
-        self._note_head(is_lasting=True)
         return moved
 
     def drop(self) -> None:
@@ -353,29 +361,37 @@ class Segments:
         """
         oldest = datetime.fromtimestamp((self._now_us() - keep_us) / 1e6, UTC)
         limit = oldest.strftime("%Y-%m-%d") if keep_us else ""
-        all_ = [(path, path.stat().st_size) for path in closed(self._directory)]
+        all_ = [
+            (path, path.stat().st_size) for path in closed(self._directory, self._names.journal)
+        ]
         room = os.statvfs(self._directory)
         most_bytes = most_bytes or room.f_blocks * room.f_frsize // USUAL_PART
         excess = sum(size for _, size in all_) - most_bytes
-        removed = []
+        removed: list[Path] = []
         for path, size in all_[:-1]:  # the last one is always kept: the chain goes on from it
             if not (path.parent.name < limit or excess > 0):
                 break
-            path.unlink()
             excess -= size
             removed.append(path)
+        if removed:
+            # First: what is left over by a crash does no harm, what is missing would be a flaw.
+            self._begins_at(all_[len(removed)][0])
+        for path in removed:
+            path.unlink()
             with suppress(OSError):
                 path.parent.rmdir()
-        if removed:
-            self._begins_at(all_[len(removed)][0])
         return removed
 
     def _begins_at(self, path: Path) -> None:
-        with path.open("rb") as file:
-            first = json.loads(file.readline())
-        previous = first["all"].get("previous", GENESIS)
+        parts = parts_of(path)
+        assert parts is not None
+        try:
+            with path.open("rb") as file:
+                previous = read_line(file.readline()).body["all"].get("previous", GENESIS)
+        except InvalidLine:
+            previous = GENESIS  # the file was damaged, which is what `verify` will say
         old = self._head
-        self._head = Head(old.journal, old.seq, old.hash, first["seq"], previous, old.carried)
+        self._head = Head(old.journal, old.seq, old.hash, parts[1], previous, old.carried)
         write_head(self._directory, self._head, is_lasting=True)
 
 

@@ -255,7 +255,7 @@ class Journal:
                 with self._disk:
                     self._lost += 1
                 self.log.failure("an event could not be written down")
-        size = sum([len(run.shared) + len(run.columns) + RUN_BYTES for _, _, run in lines])
+        size = _size_of(lines)
         with self._disk:
             there_is_room = self._held_bytes + size <= self.terms.held_bytes
             if there_is_room:
@@ -314,6 +314,7 @@ class Journal:
                 # Nobody would be helped by a broker that does not start: later, then.
                 self._trouble(f"{self.directory}: {error.strerror or error}")
                 self._lines.extend(lines)
+                self._held_bytes += _size_of(lines)
         self.outbox.begin(max([found.place.carried, *(number for number, _ in carried)]))
         known = begun(self.directory, found.journal, names.stream)
         known.ids.update(each for _, run in lacking for each in begun_by(run))
@@ -360,6 +361,9 @@ class Journal:
 
     def _patience(self, segments: Segments) -> float | None:
         """How long there is nothing to do, unless something comes; None for ever."""
+        if self._is_troubled:
+            # Nothing may come: publishers wait for the word that all is well.
+            return self._retry_seconds
         if not segments.is_open:
             return None
         due = self._began + self.terms.segment_seconds
@@ -377,9 +381,8 @@ class Journal:
                 with self._disk:
                     self._lines.extendleft(reversed(lines))
                 raise
-            size = sum([len(run.shared) + len(run.columns) + RUN_BYTES for _, _, run in lines])
             with self._disk:
-                self._held_bytes -= size
+                self._held_bytes -= _size_of(lines)
         now = self._seconds()
         unsynced = segments.written_bytes - self._synced_bytes
         if segments.needs_sync and (
@@ -460,3 +463,8 @@ class Journal:
             "waiting": self.waiting,
             "waiting_bytes": self._held_bytes,
         }
+
+
+def _size_of(lines: Sequence[tuple[int, int | None, Run]]) -> int:
+    """Return how much memory runs are taken to need."""
+    return sum([len(run.shared) + len(run.columns) + RUN_BYTES for _, _, run in lines])

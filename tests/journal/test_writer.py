@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.journal import reader
+from amqproute.journal import reader, segments
 from amqproute.journal.record import GENESIS, Kind
 from amqproute.journal.segments import HEAD, Head, closed, opened, read_head, write_head
 from amqproute.journal.writer import JournalTerms
@@ -149,6 +149,63 @@ class SegmentTests(JournalCase):
         desk.close()
         self.assertEqual([each.entry for each in desk.records() if each.entry is not None], [5])
         self.assertEqual(self.verify().first, 11)
+
+    def test_killed_while_old_segments_go(self) -> None:
+        """A kill between the removal of old segments and anything else is no flaw."""
+        wall = Wall()
+        for number in range(3):
+            desk = self.opened(wall=wall)
+            desk.note(number)
+            desk.close()
+        seen: list[tuple[str, reader.Flaw | None]] = []
+        unlink = Path.unlink
+
+        def watched(path: Path, missing_ok: bool = False) -> None:
+            seen.append((path.name, reader.verify(self.directory)[0].flaw))
+            unlink(path, missing_ok)
+            seen.append((path.name, reader.verify(self.directory)[0].flaw))
+
+        self.patch(Path, "unlink", watched)
+        desk = self.opened(wall=wall, terms=JournalTerms(max_bytes=1))
+        desk.note(3)
+        desk.close()
+        self.assertEqual([flaw for _, flaw in seen], [None] * 6)
+        self.assertEqual(self.verify().first, 7)
+
+    def test_others_segments_are_left_alone(self) -> None:
+        """Segments of another journal that lie there too are neither counted nor removed."""
+        others = []
+        for first in "0f":
+            day = self.directory / "2020-01-01"
+            day.mkdir(parents=True, exist_ok=True)
+            others.append(day / f"mx2-{first * 16}-{1:020}.jsonl")
+            others[-1].write_bytes(b"x" * 4096)
+        write_head(self.directory, Head("7" * 16, 0, GENESIS))
+        for number in range(3):
+            desk = self.opened(terms=JournalTerms(max_bytes=2000))
+            desk.note(number)
+            desk.close()
+        self.assertTrue(all(each.exists() for each in others))
+        head = read_head(self.directory)
+        assert head is not None
+        self.assertEqual((head.journal, head.first_seq), ("7" * 16, 1))
+        self.assertEqual(len(list(closed(self.directory, "7" * 16))), 3)
+
+    def test_damaged_segment_does_not_end_it(self) -> None:
+        """A segment whose first line was damaged does not keep older ones from being removed."""
+        for number in range(3):
+            desk = self.opened()
+            desk.note(number)
+            desk.close()
+        last = list(closed(self.directory))[-1]
+        last.write_bytes(b"no journal\n" + last.read_bytes())
+        desk = self.opened(terms=JournalTerms(max_bytes=last.stat().st_size + 700))
+        desk.note(3)
+        desk.close()
+        self.assertIn(3, [each.entry for each in desk.records()])
+        (verdict,) = reader.verify(self.directory)
+        assert verdict.flaw is not None
+        self.assertEqual(verdict.flaw.segment, last)
 
     def test_removed_beginning_is_noticed(self) -> None:
         """What is removed by somebody else is not taken for what went for its age."""
@@ -422,3 +479,24 @@ class FullDiskTests(JournalCase):
         desk.close()
         self.assertEqual([each.entry for each in desk.records() if each.entry], [1])
         self.verify(directory)
+
+    def test_quiet_after_a_failure(self) -> None:
+        """Credit comes back when the disk does, also where nobody has anything to say by then."""
+        desk = self.opened(terms=JournalTerms(segment_seconds=0.02))
+        failures = [OSError(errno.ENOSPC, "No space left on device")] * 2
+        write = segments.write_head
+
+        def full(directory: Path, head: Head, is_lasting: bool = False) -> None:
+            if failures:
+                raise failures.pop()
+            write(directory, head, is_lasting)
+
+        self.patch(segments, "write_head", full)
+        desk.note(1)
+        desk.until(lambda: desk.troubles)
+        desk.until(lambda: desk.wells)
+        desk.until(lambda: list(closed(self.directory)))
+        self.assertEqual(self.verify().last, 2)
+        head = read_head(self.directory)
+        assert head is not None
+        self.assertEqual(head.seq, 2)
