@@ -139,12 +139,12 @@ class Journaling:
                 return count
 
     def watch(self, store: Any, broker: Broker) -> None:
-        """Take stock from time to time."""
+        """Take stock soon, and from time to time."""
         if self.kept is not None:
-            self._call = self._reactor.callLater(self._seconds, self._look, store, broker)
+            self._call = self._reactor.callLater(0, self._look, store, broker)
 
     def _look(self, store: Any, broker: Broker) -> None:
-        self.watch(store, broker)
+        self._call = self._reactor.callLater(self._seconds, self._look, store, broker)
         taken = Deferred.fromCoroutine(self.take_stock(store, broker))
         taken.addErrback(lambda failure: log.failure("taking stock failed", failure))
 

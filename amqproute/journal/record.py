@@ -133,7 +133,8 @@ class Kind(StrEnum):
 
     STOCK = "stock"
     """Which entries a node holds at about this time: ``ranges``, ``count``. What has begun, has not
-    ended and is in no stock is lost."""
+    ended and is in no stock is lost. A list of all nodes takes many records; the one that ends it
+    has no node."""
 
     GAP = "gap"
     """``count`` records could not be written, for the reason in ``words``."""

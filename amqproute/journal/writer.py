@@ -42,6 +42,8 @@ RETRY_SECONDS: Final = 1.0
 YIELD_SECONDS: Final = 0.0002
 """Between some lines and the next the reactor's thread gets its turn: it would have to wait for up
 to a switch interval otherwise, each time it has let go of the interpreter."""
+MOST_EVENTS: Final = 50_000
+"""Events that may wait to be encoded; they keep messages in memory."""
 AT_ONCE: Final = 4096
 """Runs that are written in one go."""
 RUN_BYTES: Final = 200
@@ -176,16 +178,23 @@ class Journal:
 
     def note(self, event: Event) -> None:
         """See `IJournal.note`."""
-        self._events.append(event)
-        if not self._is_rung:
-            self._is_rung = True
-            self._bell.set()
+        self._committed((event,))
 
     def _committed(self, events: Sequence[Event]) -> None:
+        if len(self._events) > MOST_EVENTS:
+            self._overrun(len(events))
+            return
         self._events.extend(events)
         if not self._is_rung:
             self._is_rung = True
             self._bell.set()
+
+    def _overrun(self, events: int) -> None:
+        """The encoder does not keep up: what it is not told it cannot keep in memory either."""
+        with self._disk:
+            self._lost += events
+            self.figures.lost += events
+            self._trouble("more happens than can be written down")
 
     @property
     def waiting(self) -> int:
@@ -226,6 +235,17 @@ class Journal:
     # The encoder's thread.
 
     def _encode(self) -> None:
+        try:
+            self._encode_all()
+        except BaseException as error:
+            self.log.failure("the journal's encoder died")
+            self._trouble(f"the journal's encoder died: {error!r}; restart the daemon")
+        finally:
+            with self._disk:
+                self._is_encoded = True
+                self._disk.notify()
+
+    def _encode_all(self) -> None:
         events = self._events
         while True:
             self._bell.wait()
@@ -240,9 +260,6 @@ class Journal:
                 break
             if self._ending.is_set():
                 self._bell.set()
-        with self._disk:
-            self._is_encoded = True
-            self._disk.notify()
 
     def _make_lines(self, events: deque[Event]) -> None:
         lines: list[tuple[int, int | None, Run]] = []
@@ -320,6 +337,11 @@ class Journal:
         known.ids.update(each for _, run in lacking for each in begun_by(run))
         self._segments = segments
         self._retained_at = -RETAIN_SECONDS
+        self.log.info(
+            "journal {journal} goes on at record {seq}",
+            journal=found.journal,
+            seq=segments.place.seq,
+        )
         return Opened(found.is_new, sum(run.count for _, run in lacking), known)
 
     def _write_all(self) -> None:

@@ -47,12 +47,12 @@ class Books:
             elif record.kind in ENDS:
                 self.ended[record.entry] += 1
         stocks = [each for each in self.records if each.kind == Kind.STOCK]
-        starts = [each.seq for each in self.records if each.kind == Kind.START]
+        ends = [place for place, each in enumerate(stocks) if each.node is None]
+        # The last list, which was taken at the stop.
         self.stock = {
             entry
-            for each in stocks
-            if each.seq > starts[-1] and each.ranges
-            for entry in entries_of(each.ranges)
+            for each in stocks[ends[-2] + 1 : ends[-1]]
+            for entry in entries_of(each.ranges or "")
         }
 
     def faults(self) -> dict[str, list[object]]:
