@@ -113,7 +113,7 @@ def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
     """Replace the head, as a whole; it is on the disk then, if it is to be lasting."""
     told = json.dumps({name: getattr(head, name) for name in Head.__dataclass_fields__})
     fresh = directory / f"{HEAD}.new"
-    with fresh.open("wb") as file:
+    with open(fresh, "wb", opener=_private) as file:
         file.write(told.encode() + b"\n")
         if is_lasting:
             file.flush()
@@ -121,6 +121,10 @@ def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
     fresh.rename(directory / HEAD)
     if is_lasting:
         sync_directory(directory)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def parts_of(path: Path) -> tuple[str, int] | None:

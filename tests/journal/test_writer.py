@@ -62,7 +62,10 @@ class SegmentTests(JournalCase):
         self.assertEqual(path.parent.name, "2026-11-22")
         self.assertRegex(path.name, r"^mx1\.alpha\.example-[0-9a-f]{16}-0{19}1\.jsonl$")
         self.assertEqual(opened(self.directory), [])
-        self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+        for file in (path, self.directory / HEAD):
+            self.assertEqual(os.stat(file).st_mode & 0o777, 0o600)
+        for folder in (path.parent, self.directory, self.directory / "open"):
+            self.assertEqual(os.stat(folder).st_mode & 0o777, 0o700)
         records = desk.records()
         self.assertEqual([each.seq for each in records], [1, 2, 3, 4])
         self.assertEqual([each.kind for each in records], ["segment", *["recovery"] * 3])
