@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -380,30 +381,43 @@ GOES: Final = {
 # -- follow ----------------------------------------------------------------------------------------
 
 
-def last(directory: Path, count: int) -> tuple[list[Record], tuple[str, int]]:
-    """Return the last records, and where the journal ends: its name, and the sequence after it."""
+def last(
+    directory: Path, count: int, wanted: Callable[[Record], bool] = lambda _: True
+) -> tuple[list[Record], tuple[str, int]]:
+    """Return what is wanted of the last records, and where the journal ends.
+
+    Args:
+        directory: of the journal.
+        count: so many records are looked at.
+        wanted: which of them are returned; the others take no memory.
+
+    Returns:
+        The records, and the place: the journal's name, and the sequence after its last record.
+    """
     kept: list[Record] = []
     end = ("", 1)
     for path in reversed(segments(directory)):
         file = open_segment(path, directory)
         if file is None:
             continue
-        own: list[Record] = []
+        own: deque[Record] = deque(maxlen=max(1, count))
+        latest: Record | None = None
+        there = 0
         with file:
-            for octets in file:
-                try:
-                    line = read_line(octets) if octets.endswith(b"\n") else None
-                except InvalidLine:
-                    line = None
-                if line is not None:
-                    own += line.records()
-                    own = own[-count - 1 :]
-        if own and end == ("", 1):
-            end = (own[-1].journal, own[-1].seq + 1)
-        kept = own + kept
-        if len(kept) >= count:
+            for record in _new(file, 0):
+                latest = record
+                there += 1
+                if wanted(record):
+                    own.append(record)
+        if latest is None:
+            continue
+        if end == ("", 1):
+            end = (latest.journal, latest.seq + 1)
+        kept = [record for record in own if record.seq > latest.seq - count] + kept
+        count -= there
+        if count <= 0:
             break
-    return kept[-count:] if count else [], end
+    return kept, end
 
 
 def follow(

@@ -12,10 +12,13 @@ from amqproute.journal.record import Kind, Record
 __all__ = ["line_of", "said", "when"]
 
 RELAY_PREFIX: Final = "amqp$out/"
+_YEAR_10000_US: Final = 253_402_300_800_000_000
 
 
 def when(us: int) -> str:
     """Return an instant, UTC, to the millisecond."""
+    if not 0 <= us < _YEAR_10000_US:
+        return f"{us} us"  # nothing but a changed journal says so, and that is to be readable too
     return f"{datetime.fromtimestamp(us / 1e6, UTC):%Y-%m-%d %H:%M:%S}.{us // 1000 % 1000:03}"
 
 
@@ -131,6 +134,15 @@ def _recovery(record: Record) -> str:
     return f"found in the store at the start, on {_place(record.node)}; {_named(record)}"
 
 
+def _configured(record: Record) -> str:
+    said = record.detail or "without a file"
+    return said if record.condition is None else f"{said} was refused: {record.words}"
+
+
+def _gap(record: Record) -> str:
+    return f"{record.count} records are missing here: {record.words}"
+
+
 def _other(record: Record) -> str:
     facts = {
         "node": record.node,
@@ -160,4 +172,9 @@ _WORDS: Final[Mapping[str, Callable[[Record], str]]] = {
     Kind.OPERATOR: _operator,
     Kind.STOCK: _stock,
     Kind.RECOVERY: _recovery,
+    Kind.CONFIGURED: _configured,
+    Kind.GAP: _gap,
+    Kind.START: lambda record: f"the broker {record.broker} runs",
+    Kind.STOP: lambda record: f"the broker {record.broker} has stopped in good order",
+    Kind.SEGMENT: lambda _: "a new file begins",
 }

@@ -88,6 +88,27 @@ class CommandTests(JournalCase):
         self.assertEqual(len(result.output.splitlines()), 1)
         self.assertEqual(self.ask("tail", "--where", "color=red").exit_code, 2)
 
+    def test_tail_counts_what_it_looks_at(self) -> None:
+        """Records are counted over segments, whether they are wanted or not."""
+        for number in range(3):
+            desk = self.opened()
+            desk.note(*range(10 * number, 10 * number + 3))
+            desk.close()
+        # Four records in each of these segments, the first of them its own.
+        for count, expected in ((0, 0), (2, 2), (4, 3), (5, 4), (6, 5), (12, 9), (100, 9)):
+            lines = self.ask("tail", "-n", str(count), "--kind", "recovery").output.splitlines()
+            self.assertEqual(len(lines), expected, count)
+        self.assertEqual(len(self.ask("tail", "-n", "6").output.splitlines()), 6)
+        self.assertEqual(self.ask("tail", "-n", "-1").exit_code, 2)
+
+    def test_tail_of_a_changed_journal(self) -> None:
+        """What somebody has written into it is shown, and ends nothing."""
+        (path,) = closed(self.directory)
+        text = path.read_bytes().replace(b'"time":1', b'"time":' + b"9" * 30, 1)
+        path.write_bytes(text)
+        result = self.ask("tail")
+        self.assertEqual((result.exit_code, len(result.output.splitlines())), (0, 5), result)
+
     def test_verify(self) -> None:
         """0 with the last hash, 1 with the first flaw."""
         result = self.ask("verify")

@@ -113,6 +113,12 @@ class LineTests(SynchronousTestCase):
             error = self.assertRaises(InvalidLine, record.read_line, octets, GENESIS)
             self.assertIn(words, str(error))
 
+    def test_deep(self) -> None:
+        """What is nested deeper than anybody reads is refused like anything else."""
+        deep = tail(Kind.START, 1)[:-1] + b',"x":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+        _, octets = record.chained(GENESIS, deep)
+        self.assertRaises(InvalidLine, record.read_line, octets, GENESIS)
+
     def test_unknown_field(self) -> None:
         """A field of a later release is passed over."""
         _, octets = record.chained(GENESIS, tail(Kind.START, 1, {"weather": "fine"}))

@@ -63,7 +63,14 @@ def _folder(directory: Path | None, config: Path | None) -> Path:
 @journal.command("tail")
 @directory_option
 @config_option
-@click.option("--count", "-n", default=10, show_default=True, help="The last so many records.")
+@click.option(
+    "--count",
+    "-n",
+    type=click.IntRange(0),
+    default=10,
+    show_default=True,
+    help="The last so many records.",
+)
 @click.option("--follow", "-f", is_flag=True, help="Go on with records as they are written.")
 @click.option(
     "--kind",
@@ -102,10 +109,9 @@ def tail(
     folder = _folder(directory, config)
     selects = _selects(kinds, node, to, wheres)
     show = _show_json if as_json else _show_line
-    records, end = reader.last(folder, count)
+    records, end = reader.last(folder, count, selects)
     for record in records:
-        if selects(record):
-            show(record)
+        show(record)
     if follow:
         try:
             for each in reader.follow(folder, end):
@@ -241,7 +247,7 @@ def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
     else:
         for each in verdicts:
             for note in each.notes:
-                click.echo(f"note: {render.printable(note)}")
+                click.echo(render.printable(f"journal {each.journal}: note: {note}"))
             if each.flaw is not None:
                 click.echo(render.printable(f"journal {each.journal}: {each.flaw}"))
             else:
