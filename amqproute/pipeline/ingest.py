@@ -27,7 +27,7 @@ from pyspark.sql import functions as F
 
 from amqproute.journal.record import LINE_FIELDS, RUN_FIELDS, VERSION
 from amqproute.pipeline.schema import LINE, RECORDS, RUNS, conform
-from amqproute.pipeline.tables import Part, Snapshot, Warehouse
+from amqproute.pipeline.tables import PARQUET, Part, Snapshot, Warehouse
 
 __all__ = ["Ingested", "compact", "ingest", "parse", "records", "spread"]
 
@@ -39,12 +39,6 @@ NOBODY: Final = "unknown"
 
 TOO_NEW: Final = "schema version "
 """How a reason begins for which a later release takes the segment again."""
-
-UNIQUE: Final = {
-    f"parquet.enable.dictionary#each.{name}.list.element": "false"
-    for name in ("digest", "message_id", "entry", "from_entry")
-}
-"""Columns whose values come once: a dictionary of them is built in vain, which doubles the time."""
 
 AT_ONCE: Final = 5000
 """Segments of one change, at most: their names are what the driver has to know."""
@@ -215,7 +209,7 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row]) -> Ingested:
     commit = warehouse.begin()
     parsed = parse(_lines(warehouse.spark, [row.path for row in fresh]))
     table = F.when(F.col("reason").isNull(), "runs").otherwise("rejects")
-    writer = parsed.withColumn("table", table).write.options(**UNIQUE)
+    writer = parsed.withColumn("table", table).write.options(**PARQUET)
     writer.partitionBy("table", "day", "domain").parquet(warehouse.path(commit))
     staged = warehouse.staged(commit)
     runs = [part for part in staged if part.table == "runs"]
@@ -249,7 +243,7 @@ def _without_duplicates(
     if times.where("count > 1").isEmpty():
         return staged
     once = runs.dropDuplicates(["journal", "seq"]).join(old, ["journal", "seq"], "left_anti")
-    return warehouse.stage("runs", once, UNIQUE)
+    return warehouse.stage("runs", once)
 
 
 def _numbered(warehouse: Warehouse, staged: Sequence[Part]) -> Sequence[Part]:
@@ -337,6 +331,6 @@ def compact(
         days = {(part.day, part.domain) for part in many}
         # As many files as there are days, or more where adaptive execution finds them too large.
         whole = rows.hint("rebalance", "day", "domain")
-        warehouse.publish(base, warehouse.stage(table, whole, UNIQUE), many)
+        warehouse.publish(base, warehouse.stage(table, whole), many)
         written += len(days)
     return written
