@@ -23,7 +23,7 @@ from amqproute.config.load import find
 from amqproute.pipeline import stream as streaming
 from amqproute.pipeline.agreement import agreement_page, in_words, instant, listed_rows
 from amqproute.pipeline.charts import duration, octets
-from amqproute.pipeline.exchange import SourceError, open_source, segments_of
+from amqproute.pipeline.exchange import SourceError, between, open_source, segments_of
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.java import JavaError
 from amqproute.pipeline.nightly import changed_days, facts_of, refresh
@@ -221,10 +221,7 @@ def reconcile(
         if first.domain == second.domain:
             step = "give our journal with --ours and the partner's with --theirs"
             raise Refusal(USAGE, "pipeline.source", f"both are of {first.domain}", step)
-        result = compare(
-            first.towards(second.domain), second.towards(first.domain),
-            day=day, grace_seconds=grace,
-        )  # fmt: skip
+        result = compare(*between(first, second), day=day, grace_seconds=grace)
         place = output or Path(f"reconciliation-{second.domain}-{day or 'all'}")
         result.listed.coalesce(1).write.mode("overwrite").parquet(str(place / "reconciliation"))
         (place / "index.html").write_text(agreement_page(result))
@@ -386,7 +383,7 @@ def report(
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(report_page(said))
     _print_report(said, page, as_json)
-    return NEGATIVE if said.violations else DONE
+    return NEGATIVE if said.unaccounted else DONE
 
 
 def _range(
@@ -433,7 +430,7 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
                 "messages": total,
                 "fates": fates,
                 "latency-us": {"p50": p50, "p99": p99},
-                "not-accounted-for": len(said.violations or ()),
+                "not-accounted-for": said.unaccounted,
                 "page": str(page),
             }
         )
@@ -507,7 +504,7 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: str 
             if not as_json:
                 click.echo(f"\n{day}:")
             _print_report(said, page, as_json)
-            if said.violations:
+            if said.unaccounted:
                 result = NEGATIVE
     if taken.rejected:
         render.warn(f"{taken.rejected:,} lines cannot be read: see the table `rejects`")

@@ -21,7 +21,7 @@ from amqproute.pipeline.schema import HOPS
 from amqproute.pipeline.tables import Warehouse
 from amqproute.pipeline.traces import hops
 
-__all__ = ["Source", "SourceError", "open_source", "segments_of"]
+__all__ = ["Source", "SourceError", "between", "open_source", "segments_of"]
 
 LOOK_BACK: Final = 3
 """Days before the one in question of which records are read: messages wait."""
@@ -40,16 +40,22 @@ class Source:
         Args:
             domain: of the organization.
             entries: its `amqproute.pipeline.schema.HOPS`.
-            holes: its `amqproute.pipeline.coverage.HOLES`.
+            holes: `amqproute.pipeline.coverage.HOLES`, its own among them.
         """
         self.domain = domain
-        self._entries = entries
-        self._holes = holes
+        self.entries = entries
+        self.holes = holes.where(F.col("domain") == domain)
 
-    def towards(self, partner: str) -> reconcile.Side:
+    def towards(self, partner: Source) -> reconcile.Side:
         """Return what it has to say to a partner."""
-        statement = reconcile.statement(self._entries, self.domain, partner)
-        return reconcile.Side(self.domain, statement, self._holes)
+        names = reconcile.known_as(self.entries, partner.entries)
+        said = reconcile.statement(self.entries, self.domain, partner.domain, names)
+        return reconcile.Side(self.domain, said, self.holes)
+
+
+def between(first: Source, second: Source) -> tuple[reconcile.Side, reconcile.Side]:
+    """Return what two say to each other."""
+    return first.towards(second), second.towards(first)
 
 
 def open_source(

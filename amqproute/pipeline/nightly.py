@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nightly run: from closed segments to entries and messages, in one go.
+"""The nightly run: from closed segments to entries, messages and figures, in one go.
 
-Entries and messages are made anew of the days that something has arrived for, and of `REACH` days
+All of these are made anew of the days that something has arrived for, and of `REACH` days
 on both sides of them: a message that came on one day may go on another. What is older than that
 stands as it was last made.
 """
@@ -14,6 +14,8 @@ from typing import Final
 
 from pyspark.sql import functions as F
 
+from amqproute.pipeline.conservation import balance, violations
+from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.report import Facts, Tables, facts
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
@@ -34,7 +36,7 @@ def refresh(warehouse: Warehouse, days: Collection[date]) -> None:
     """Make entries and messages anew of some days.
 
     Args:
-        warehouse: its tables ``hops`` and ``messages`` are changed.
+        warehouse: its tables of silver and gold are changed, all at once.
         days: of which runs have arrived.
 
     Raises:
@@ -51,9 +53,25 @@ def refresh(warehouse: Warehouse, days: Collection[date]) -> None:
     entries = warehouse.stage("hops", hops(warehouse.read("runs", read, base)).where(of_these))
     others = [part for part in base.of("hops", read) if part not in set(base.of("hops", made))]
     known = warehouse.read_parts("hops", [*others, *entries])
-    whole = warehouse.stage("messages", messages(known).where(of_these))
-    gone = [*base.of("hops", made), *base.of("messages", made)]
-    warehouse.publish(base, [*entries, *whole], gone)
+    fresh = warehouse.read_parts("hops", entries)
+    runs = warehouse.read("runs", made, base)
+    later = [day for day in base.days("runs") if day >= first]
+    stocked = warehouse.read("runs", later, base)
+    frames = {
+        "messages": messages(known),
+        "violations": violations(stocked, fresh),
+        "balance": balance(stocked, fresh),
+        "latencies": latencies(fresh),
+        "volumes": volumes(fresh),
+        "reasons": reasons(runs),
+        "queues": queues(fresh),
+    }
+    added = [*entries]
+    gone = base.of("hops", made)
+    for table, rows in frames.items():
+        added += warehouse.stage(table, rows.where(of_these))
+        gone += base.of(table, made)
+    warehouse.publish(base, added, gone)
 
 
 def _between(first: date, last: date) -> Sequence[date]:
@@ -67,7 +85,7 @@ def facts_of(warehouse: Warehouse, first: date, last: date) -> Facts:
     tables = Tables(
         **{
             name: warehouse.read(name, days, snapshot)
-            for name in ("runs", "hops", "messages", "rejects")
+            for name in ("runs", "hops", "messages", "rejects", "violations")
         }
     )
     return facts(tables, first, last)

@@ -25,7 +25,7 @@ is as large as the trouble is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from typing import Any, Final
@@ -51,6 +51,7 @@ __all__ = [
     "Offset",
     "Reconciliation",
     "Side",
+    "known_as",
     "reconcile",
     "statement",
 ]
@@ -154,20 +155,23 @@ class Reconciliation:
         return self.count(*DISCREPANCIES) > 0
 
 
-def statement(hops: DataFrame, domain: str, partner: str) -> DataFrame:
+def statement(hops: DataFrame, domain: str, partner: str, names: Collection[str] = ()) -> DataFrame:
     """Say what an organization handed over to another one, and took from it.
 
     Args:
         hops: `amqproute.pipeline.schema.HOP`, with those of this organization.
         domain: of this organization.
         partner: domain of the other one.
+        names: what else the partner is called where messages are handed over to it: further
+            domains, or the place that a route leads to. See `known_as`.
 
     Returns:
         `STATEMENT`.
     """
     own = hops.where(F.col("domain") == domain)
     span = F.coalesce("wire_us", F.lit(0)) + F.coalesce("settle_us", F.lit(0))
-    sent = own.where((F.col("fate") == Kind.RELAYED) & (F.col("peer") == f"peer:{partner}"))
+    called = sorted({f"peer:{partner}", *names})
+    sent = own.where((F.col("fate") == Kind.RELAYED) & F.col("peer").isin(called))
     taken = own.where((F.col("sender") == f"peer:{partner}") & F.col("from_entry").isNotNull())
     named = ("message_id", "message_id_type", "digest")
     return sent.select(
@@ -191,6 +195,33 @@ def statement(hops: DataFrame, domain: str, partner: str) -> DataFrame:
             *named,
         )
     )
+
+
+def known_as(hops: DataFrame, theirs: DataFrame) -> list[str]:
+    """Find out what an organization calls another one when it hands messages over.
+
+    Of what it handed over to each name, a few entries are chosen by hash. The names are those of
+    which the other one has received any.
+
+    Args:
+        hops: of the one that hands over, `amqproute.pipeline.schema.HOPS`.
+        theirs: of the other one.
+    """
+    entry = F.struct("stream", "entry")
+    chosen = [F.min_by(entry, F.xxhash64("stream", "entry", F.lit(i))) for i in range(_SAMPLES)]
+    samples = (
+        hops.where(F.col("fate") == Kind.RELAYED)
+        .groupBy("peer")
+        .agg(F.array(*chosen).alias("chosen"))
+        .select("peer", F.inline("chosen"))
+        .select("peer", F.col("stream").alias("from_stream"), F.col("entry").alias("from_entry"))
+    )
+    taken = theirs.where("from_entry IS NOT NULL").select("from_stream", "from_entry")
+    met = taken.join(F.broadcast(samples), ["from_stream", "from_entry"])
+    return sorted(row.peer for row in met.select("peer").distinct().collect())
+
+
+_SAMPLES: Final = 16
 
 
 def reconcile(

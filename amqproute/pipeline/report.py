@@ -61,22 +61,14 @@ class Tables:
         hops: `amqproute.pipeline.schema.HOPS`.
         messages: `amqproute.pipeline.schema.MESSAGES`.
         rejects: `amqproute.pipeline.schema.REJECTS`.
+        violations: `amqproute.pipeline.schema.VIOLATIONS`.
     """
 
     runs: DataFrame
     hops: DataFrame
     messages: DataFrame
     rejects: DataFrame
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One thing that conservation does not allow."""
-
-    what: str
-    domain: str
-    message_id: str | None
-    where: str
+    violations: DataFrame
 
 
 @dataclass(slots=True)
@@ -100,7 +92,8 @@ class Facts:
         oldest: what waits the longest.
         gaps: of the journals.
         rejected_lines: lines of journals that could not be read.
-        violations: what conservation does not allow; None if it was not looked at.
+        violations: what conservation does not allow, the first of them.
+        unaccounted: how many there are that no gap of a journal explains.
     """
 
     first: date
@@ -119,7 +112,8 @@ class Facts:
     oldest: Sequence[Row] = ()
     gaps: Sequence[Row] = ()
     rejected_lines: int = 0
-    violations: Sequence[Violation] | None = None
+    violations: Sequence[Row] = ()
+    unaccounted: int = 0
 
     def number(self, *fates: str) -> int:
         """Return how many messages came to one of these fates."""
@@ -148,6 +142,9 @@ def facts(tables: Tables, first: date, last: date) -> Facts:
     said.oldest = _oldest(tables.hops)
     said.gaps = _gaps(tables.runs)
     said.rejected_lines = tables.rejects.count()
+    said.unaccounted = tables.violations.where(~F.col("hidden")).count()
+    order = ("hidden", "at_us", "broker", "entry")
+    said.violations = tables.violations.orderBy(*order).limit(MOST_ROWS).collect()
     return said
 
 
@@ -297,21 +294,12 @@ def _gaps(runs: DataFrame) -> Sequence[Row]:
 
 def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
     """Return what is to be seen first: state, sentence and details."""
-    heads = []
-    if said.violations is None:
-        pass
-    elif said.violations:
-        heads.append(
-            (
-                "bad",
-                f"{len(said.violations):,}{'+' if len(said.violations) >= MOST_ROWS else ''} "
-                "messages are not accounted for",
-                [
-                    f"{v.what}: {v.message_id or 'without id'} at {v.where}"
-                    for v in said.violations[:5]
-                ],
-            )
-        )
+    heads: list[tuple[str, str, list[str]]] = []
+    if said.unaccounted:
+        words = f"{said.unaccounted:,} messages are not accounted for"
+        first = [each for each in said.violations if not each.hidden][:5]
+        details = [f"{each.what}: {_named(each)} at {each.broker}, {each.node}" for each in first]
+        heads.append(("bad", words, details))
     else:
         heads.append(
             (
@@ -329,6 +317,10 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
     if failed:
         heads.append(("doubtful", f"{failed:,} messages could not be delivered: see below", []))
     return heads
+
+
+def _named(violation: Row) -> str:
+    return str(violation.message_id or f"entry {violation.entry}")
 
 
 def report_page(said: Facts) -> str:
@@ -527,30 +519,35 @@ def _trouble(said: Facts) -> Markup:
 
 
 def _proof(said: Facts) -> Markup:
-    parts = []
-    if said.violations is not None:
-        parts.append(
-            table(
-                "Not accounted for",
-                [Column("What"), Column("Organization"), Column("Message-id", code=True),
-                 Column("Where")],
-                [(v.what, v.domain, v.message_id, v.where) for v in said.violations],
+    accounts = table(
+        "Not accounted for",
+        [
+            Column("What"), Column("Broker"), Column("Queue"), Column("Message-id", code=True),
+            Column("Entry", code=True), Column("When"), Column("Explained by a gap"),
+        ],
+        [
+            (
+                row.what, row.broker, row.node, row.message_id, f"{row.stream}/{row.entry}",
+                instant(row.at_us), "perhaps" if row.hidden else None,
             )
-        )  # fmt: skip
-    parts.append(
-        table(
-            "Gaps in the journals",
-            [Column("Broker"), Column("From"), Column("Until"), Column("Why"),
-             Column("Records", right=True)],
-            [
-                (row.broker, instant(row.from_us), instant(row.until_us), row.reason, row["count"])
-                for row in said.gaps
-            ],
-        )
+            for row in said.violations
+        ],
+    )  # fmt: skip
+    gaps = table(
+        "Gaps in the journals",
+        [
+            Column("Broker"), Column("From"), Column("Until"), Column("Why"),
+            Column("Records", right=True),
+        ],
+        [
+            (row.broker, instant(row.from_us), instant(row.until_us), row.reason, row["count"])
+            for row in said.gaps
+        ],
     )  # fmt: skip
     return section(
         "Accounts",
         "Did everything that was accepted get somewhere? Whether a partner agrees says: "
         "amqproute pipeline reconcile.",
-        *parts,
+        accounts,
+        gaps,
     )

@@ -90,27 +90,32 @@ class CommandTests(SparkCase):
         """One run, and all questions have an answer; the page opens in a browser."""
         planted = generate(
             Plan(300, organizations=PAIR, rates=Rates(two_hops=0, expired=0.02, deferred=0.02),
-                 segment_seconds=43_200, faults=Faults(lost=1)),
+                 segment_seconds=43_200, faults=Faults(lost=1, vanished=1)),
             self.folder,
         )  # fmt: skip
         journals = [f"--journal={journal}" for journal in planted.journals.values()]
         result = invoked("run", "--warehouse", self.warehouse, *journals)
-        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertEqual(result.exit_code, 1, result.output)
         arrived = planted.fates["delivered"]
         self.assertIn(f"\n300\t{arrived}\t", result.stdout)
+        [vanished] = planted.of("vanished")
+        self.assertIn("1 messages are not accounted for; lost: ", result.stderr)
+        self.assertIn(str(vanished.message_id), result.stderr)
         page = self.warehouse / "report" / "2026-11-22.html"
         self.assertIn(str(page), result.stdout)
+        self.assertIn(str(vanished.message_id), page.read_text())
         again = invoked("run", "--warehouse", self.warehouse, *journals)
         self.assertIn("0 new segments", again.stdout)
 
         said = json.loads(
             invoked("report", "--warehouse", self.warehouse, "--json", "--day", "2026-11-22").stdout
         )
+        self.assertEqual(said["not-accounted-for"], 1)
         self.assertEqual(said["messages"], 300)
         self.assertEqual(said["fates"]["delivered"], arrived)
         self.assertEqual(said["fates"]["expired"], planted.fates["expired"])
 
-        [lost] = planted.faults
+        [lost] = planted.of("lost")
         traced = invoked("trace", lost.message_id, "--warehouse", self.warehouse)
         self.assertEqual(traced.exit_code, 0, traced.output)
         self.assertIn("handed over", traced.stdout)

@@ -41,9 +41,7 @@ class ReconcileTests(SparkCase):
         return open_source(self.spark, directory, DAY, scratch)
 
     def compared(self, first: exchange.Source, second: exchange.Source) -> reconcile.Reconciliation:
-        return reconcile.reconcile(
-            first.towards(second.domain), second.towards(first.domain), day=DAY
-        )
+        return reconcile.reconcile(*exchange.between(first, second), day=DAY)
 
     def found(self, result: reconcile.Reconciliation) -> dict[tuple[str, int], str]:
         rows = result.listed.collect()

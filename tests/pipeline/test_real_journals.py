@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Three organizations with daemons of their own: the tables say what their clients saw."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from amqproute.journal.record import Kind, read_line
+from amqproute.wire.amqp10 import codec, sections, spec
+from amqproute.wire.amqp10 import events as ev
+from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until
+from tests.pipeline.support import MISSING, SparkCase
+
+if not MISSING:
+    from amqproute.pipeline.conservation import violations
+    from amqproute.pipeline.coverage import holes
+    from amqproute.pipeline.exchange import Source, between
+    from amqproute.pipeline.ingest import ingest
+    from amqproute.pipeline.reconcile import AGREED, reconcile
+    from amqproute.pipeline.tables import Warehouse
+    from amqproute.pipeline.traces import hops, messages
+
+
+class Gate:
+    """A wire to a port of this machine that can be made to swallow what comes back, and be cut."""
+
+    def __init__(self, port: int) -> None:
+        self._to = port
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._server.getsockname()[1]
+        self.is_silent = False
+        self._open: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                try:
+                    far = socket.create_connection(("127.0.0.1", self._to))
+                except OSError:
+                    near.close()
+                    continue
+                self._open += [near, far]
+                for ends in ((near, far, False), (far, near, True)):
+                    threading.Thread(target=self._pass, args=ends, daemon=True).start()
+
+    def _pass(self, source: socket.socket, sink: socket.socket, is_answer: bool) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not (is_answer and self.is_silent):
+                    sink.sendall(data)
+        for each in (source, sink):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """End the connections; new ones pass in both directions."""
+        for each in self._open:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        self._open.clear()
+        self.is_silent = False
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._server.close()
+        self.cut()
+
+
+def digest_of(payload: bytes) -> str:
+    """Return the digest of a bare message, as a client makes it of what it holds."""
+    at = sections.locate(payload)
+    return hashlib.sha256(payload[at.bare_start : at.bare_end]).hexdigest()
+
+
+def short_lived(payload: bytes, milliseconds: int) -> bytes:
+    """Give a message of `message` a time to live."""
+    cut = sections.locate(payload).header_end
+    return codec.encode(spec.Header(durable=True, ttl=milliseconds)) + payload[cut:]
+
+
+class RealJournalTests(SparkCase):
+    """One course of events, and its journals."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.zone = Zone()
+        self.addCleanup(self.zone.close)
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        nodes = [{"name": name} for name in ("orders", "refused")]
+        port = self.zone.port
+        self.beta = Daemon(
+            "beta.example", domains=["far.example"], nameserver=port, changes={
+                "nodes": nodes, "peers": {"gamma.example": {"origins": ["alpha.example"]}},
+            },
+        )  # fmt: skip
+        self.gamma = Daemon(
+            "gamma.example", nameserver=port, changes={
+                "routes": [{"domain": "far.example", "via": f"amqps://127.0.0.1:{self.beta.tls}",
+                            "names": ["beta.example"]}],
+                "peers": {"alpha.example": {"relay-for": ["far.example"]}},
+            },
+        )  # fmt: skip
+        self.alpha = Daemon(
+            "alpha.example", nameserver=port, changes={
+                "routes": [{"domain": "far.example", "via": f"amqps://127.0.0.1:{self.gamma.tls}",
+                            "names": ["gamma.example"]}],
+            },
+        )  # fmt: skip
+        self.daemons = (self.alpha, self.beta, self.gamma)
+        for daemon in self.daemons:
+            self.addCleanup(daemon.kill)
+        self.gate = Gate(self.beta.tls)
+        self.addCleanup(self.gate.close)
+        (nobody,) = free_ports(1)
+        self.zone.point("alpha.example", self.alpha.tls)
+        self.zone.point("beta.example", self.gate.port)
+        self.zone.point("gamma.example", self.gamma.tls)
+        self.zone.point("gone.example", nobody)
+        self.sent: dict[str, str] = {}
+        self.published_at: dict[str, tuple[int, int]] = {}
+
+    def publish(self, to: str, *names: str, ttl: int = 0) -> None:
+        """Publish messages at alpha, and keep what the client knows of them."""
+        payloads = [message(name.encode(), to, message_id=name) for name in names]
+        if ttl:
+            payloads = [short_lived(payload, ttl) for payload in payloads]
+        begun = time.time_ns() // 1000
+        with Wire(self.alpha.plain) as wire:
+            wire.publish(to, payloads)
+        for name, payload in zip(names, payloads, strict=True):
+            self.sent[name] = digest_of(payload)
+            self.published_at[name] = begun, time.time_ns() // 1000
+
+    def consume(self, node: str, *names: str) -> None:
+        """Take messages at beta: these, as they were sent."""
+        with Wire(self.beta.plain) as wire:
+            got = wire.consume(node, len(names))
+        self.assertEqual({digest_of(each) for each in got}, {self.sent[name] for name in names})
+
+    def refuse(self, node: str) -> None:
+        """Take one message at beta, and say that it is no good."""
+        with Wire(self.beta.plain) as wire:
+            wire.attach("receiver", node).flow(1)
+            came = wire.wait(lambda event: type(event) is ev.DeliveriesReceived)
+            error = spec.Error(condition="amqp:not-allowed", description="not like this")
+            wire.session.settle(came.deliveries, spec.Rejected(error=error), True)
+            wire.flush()
+            wire.close()
+
+    def told(self, daemon: Daemon, kind: str) -> int:
+        """Count the records of a kind in the journal of a daemon."""
+        found = 0
+        for path in (daemon.directory / "state" / "journal").glob("*/*.jsonl"):
+            for octets in path.read_bytes().splitlines(keepends=True):
+                if octets.endswith(b"\n"):
+                    line = read_line(octets)
+                    found += line.count if line.kind == kind else 0
+        return found
+
+    def happen(self) -> None:
+        """Let it all happen, and stop the daemons."""
+        self.alpha.spawn()
+        self.gamma.spawn()
+        self.alpha.wait_ready()
+        down = [f"down-{n}" for n in range(10)]
+        self.publish("orders@beta.example", *down)
+        self.alpha.wait_log("beta.example cannot be reached")
+        self.beta.start()
+        self.gamma.wait_ready()
+        self.consume("orders", *down)
+
+        self.poll(lambda: self.told(self.alpha, Kind.RELAYED) == 10, "all outcomes")
+        self.gate.is_silent = True
+        self.publish("orders@beta.example", "twice")
+        self.consume("orders", "twice")
+        self.gate.cut()
+        self.poll(lambda: self.told(self.beta, Kind.DUPLICATE), "a duplicate")
+
+        far = [f"far-{n}" for n in range(5)]
+        self.publish("orders@far.example", *far)
+        self.consume("orders", *far)
+        self.publish("refused@beta.example", "bad")
+        self.refuse("refused")
+        self.publish("orders@gone.example", "late", ttl=300)
+        self.publish("orders@gone.example", "waits")
+        self.poll(lambda: self.told(self.alpha, Kind.EXPIRED), "an expiry")
+        for daemon in self.daemons:
+            daemon.stop()
+
+    def poll(self, condition: Any, what: str) -> None:
+        """Wait for what a file says: there is nothing that could call."""
+        until(lambda: condition() or time.sleep(0.05), what)
+
+    def test_what_the_clients_saw(self) -> None:
+        """A peer that is down for a while, a duplicate, two hops, an expiry, a rejection."""
+        self.happen()
+        warehouse = Warehouse(self.spark, self.folder)
+        ingested = ingest(
+            warehouse, [daemon.directory / "state" / "journal" for daemon in self.daemons]
+        )
+        self.assertEqual((ingested.rejected, ingested.duplicates), (0, 0))
+        entries = hops(warehouse.read("runs")).persist()
+        rows = {
+            row.message_id: row for row in messages(entries).collect() if row.message_id is not None
+        }
+        self.assertEqual(rows.keys(), self.sent.keys())
+        direct = ["alpha.example", "beta.example"]
+        expected: dict[str, tuple[str | None, list[str]]] = {
+            **{f"down-{n}": (Kind.DELIVERED, direct) for n in range(10)},
+            "twice": (Kind.DELIVERED, direct),
+            **{f"far-{n}": (Kind.DELIVERED, ["alpha.example", "gamma.example", "beta.example"])
+               for n in range(5)},
+            "bad": (Kind.REJECTED, direct),
+            "late": (Kind.EXPIRED, ["alpha.example"]),
+            "waits": (None, ["alpha.example"]),
+        }  # fmt: skip
+        found = {
+            name: (row.fate, [hop.domain for hop in row.hops if hop.parent is None])
+            for name, row in rows.items()
+        }
+        self.assertEqual(found, expected)
+        for name, row in rows.items():
+            self.assertEqual(row.digest, self.sent[name])
+            begun, accepted = self.published_at[name]
+            self.assertTrue(begun <= row.began_us <= accepted, name)
+            self.assertEqual(row.duplicates, int(name == "twice"), name)
+            self.assertEqual(row.same_digest, True)
+
+        runs = warehouse.read("runs")
+        gaps = holes(runs)
+        self.assertEqual({row.reason for row in gaps.collect()}, {"begins"})
+        for one, other, number in (
+            ("alpha.example", "beta.example", 12),
+            ("alpha.example", "gamma.example", 5),
+            ("gamma.example", "beta.example", 5),
+        ):
+            first, second = (
+                Source(domain, entries.where(f"domain = '{domain}'"), gaps)
+                for domain in (one, other)
+            )
+            agreed = reconcile(*between(first, second))
+            self.assertEqual(agreed.counts[one, AGREED], number, (one, other))
+            self.assertEqual(agreed.listed.count(), 0, (one, other))
+        self.assertEqual(violations(runs, entries).count(), 0)
