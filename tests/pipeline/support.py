@@ -36,7 +36,8 @@ if TYPE_CHECKING or not MISSING:
 
 SETTINGS = {
     # Tests are many small jobs: no time for the optimizing compiler, no threads for collecting.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
+    "-XX:ReservedCodeCacheSize=256m",
     "spark.sql.shuffle.partitions": "2",
     # Few rows: to compile Java for a plan takes longer than to interpret it.
     "spark.sql.codegen.wholeStage": "false",
