@@ -1,411 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Synthetic journals: as brokers would write them, with faults planted where nobody else put any.
-
-A `Plan` says how many messages cross how many organizations, what happens to them in the ordinary
-way (`Rates`) and what must not happen (`Faults`). `generate` writes the journals of all of them,
-one directory for each organization, and returns what it planted. The same plan gives the same
-octets.
-
-Messages move in batches that share an instant, as they do where a commit or a disposition covers
-many of them, so each batch becomes a few runs and not many records: that is also why ten million
-events take a minute. A broker's runs wait in a heap until no later batch can come before them;
-what is written is in the order of time.
-
-Entries are known to be alive when their beginning has been written and their end has not; the
-stock records are made of that, once an hour of the journal's time. What a fault changes is changed
-in the runs, never in the stock, except where the stock is what is wrong.
-"""
+"""Messages that move: batch by batch, hop by hop, with what is planted on their way."""
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
-import heapq
-import multiprocessing
 import random
 import uuid
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 from amqproute.journal import record
 from amqproute.journal.record import Kind
+from amqproute.pipeline.synthetic.journals import Broker
+from amqproute.pipeline.synthetic.plan import (
+    LONGEST_DELAY,
+    SECOND,
+    Fault,
+    Plan,
+    Planted,
+    numbers_of,
+)
 
-__all__ = ["Fault", "Faults", "Plan", "Planted", "Rates", "generate"]
-
-SECOND: Final = 1_000_000
-"""Microseconds."""
+__all__ = ["Traffic"]
 
 QUIET_SECONDS: Final = 900
 """No ordinary batch begins so shortly before the end: by then everything has come to rest."""
 
-LONGEST_DELAY: Final = 600.0
 _JITTER: Final = 4096
 QUEUE: Final = "orders"
 DEAD_LETTERS: Final = "amqp$dead-letter"
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """What happens in the ordinary way, as a share of the messages, 0.0 to 1.0.
-
-    Attributes:
-        two_hops: go over a third organization's broker.
-        deferred: are put off once by the next hop, and taken at the second attempt.
-        delayed: wait up to `LONGEST_DELAY` for their next hop.
-        expired: come to the end of their time in the first relay queue, with a report.
-        rejected: are refused by the consumer, and nothing keeps them.
-        dead_lettered: cannot be delivered, and are kept as dead letters.
-        suppressed: are sent twice by the previous hop, and taken once.
-    """
-
-    two_hops: float = 0.2
-    deferred: float = 0.005
-    delayed: float = 0.002
-    expired: float = 0.0005
-    rejected: float = 0.0005
-    dead_lettered: float = 0.0005
-    suppressed: float = 0.0005
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """What must not happen: how many of each are planted.
-
-    Attributes:
-        lost: the sender wrote that the next hop took it, which knows nothing of it.
-        duplicated: the next hop took it, and gave it out, twice.
-        changed: the next hop has another digest.
-        unknown: the next hop has it from an entry that the sender never had.
-        in_flight: no fault: at the cut one side has written its part and the other has not.
-        vanished: in a queue, and then nowhere.
-        unexplained: given out of a queue that it never came to.
-        ended_twice: given out twice by the same broker, having come once.
-        came_back: in a stock after its end.
-        gap: hand-overs whose records the next hop could not write, and said so.
-    """
-
-    lost: int = 0
-    duplicated: int = 0
-    changed: int = 0
-    unknown: int = 0
-    in_flight: int = 0
-    vanished: int = 0
-    unexplained: int = 0
-    ended_twice: int = 0
-    came_back: int = 0
-    gap: int = 0
-
-    @classmethod
-    def at(cls, transfers: int, **shares: float) -> Faults:
-        """Give numbers for shares of so many transfers: ``Faults.at(10_000, lost=0.001)``."""
-        return cls(**{name: round(share * transfers) for name, share in shares.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What to generate.
-
-    Attributes:
-        transfers: messages that clients publish, each for another organization. One over one hop
-            makes four events.
-        seed: everything else follows from it.
-        organizations: their domains; between the first two the faults are planted.
-        start: of the journals, in seconds since the epoch.
-        seconds: what time they cover.
-        rates: what happens in the ordinary way.
-        faults: what is planted.
-        offsets: seconds that an organization's clock is ahead, by domain.
-        segment_bytes: a segment is closed that has grown so large,
-        segment_seconds: or is so old.
-        stock_seconds: between two records of what the queues hold.
-        processes: how many share the work. Each takes a part of the time, and its brokers begin a
-            journal and a store of their own, as after a restore.
-    """
-
-    transfers: int
-    seed: int = 1
-    organizations: tuple[str, ...] = ("alpha.example", "beta.example", "gamma.example")
-    start: int = 1_795_305_600  # 2026-11-22T00:00:00Z
-    seconds: int = 86_400
-    rates: Rates = Rates()
-    faults: Faults = Faults()
-    offsets: Mapping[str, float] = field(default_factory=dict)
-    segment_bytes: int = 64 * 1024 * 1024
-    segment_seconds: int = 3600
-    stock_seconds: int = 3600
-    processes: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """One fault, and the two ends of the hop it is on.
-
-    Attributes:
-        kind: name of a field of `Faults`.
-        message_id: as in the records; None where there is none.
-        sender: domain of the broker that handed over.
-        receiver: domain of the next hop; the broker itself for what happens within one.
-        stream: with `entry`, the message at the sender; at the broker itself for the rest.
-        entry: see `stream`.
-    """
-
-    kind: str
-    message_id: str | None
-    sender: str
-    receiver: str
-    stream: str
-    entry: int
-
-
-@dataclass(slots=True)
-class Planted:
-    """What was generated.
-
-    Attributes:
-        journals: directory of the journal, by domain.
-        faults: all of them, those in flight and in a gap too.
-        fates: how many messages came to which end, what was planted and reports left out.
-        events: records that were written.
-    """
-
-    journals: dict[str, Path]
-    faults: list[Fault] = field(default_factory=list)
-    fates: Counter[str] = field(default_factory=Counter)
-    events: int = 0
-
-    def of(self, kind: str) -> list[Fault]:
-        """Return the faults of a kind."""
-        return [fault for fault in self.faults if fault.kind == kind]
-
-
-def generate(plan: Plan, directory: Path) -> Planted:
-    """Write the journals of a plan.
-
-    Args:
-        plan: what to write.
-        directory: gets a directory for each organization, named after its domain, which is what
-            the daemon calls its journal: folders of days, and segments in them.
-    """
-    parts = list(_parts(plan))
-    if len(parts) == 1:
-        return _generate_part(parts[0], directory)
-    with multiprocessing.get_context("spawn").Pool(plan.processes) as pool:
-        results = pool.starmap(_generate_part, [(part, directory) for part in parts])
-    whole = results[0]
-    for planted in results[1:]:
-        whole.faults += planted.faults
-        whole.fates += planted.fates
-        whole.events += planted.events
-    return whole
-
-
-def _parts(plan: Plan) -> Iterator[Plan]:
-    """Divide a plan over its processes; what is in flight at the cut belongs to the last."""
-    count = plan.processes
-    for index in range(count):
-        shares = {
-            name: _share(number, count, index) for name, number in _numbers(plan.faults).items()
-        }
-        shares["in_flight"] = plan.faults.in_flight if index == count - 1 else 0
-        yield dataclasses.replace(
-            plan,
-            transfers=_share(plan.transfers, count, index),
-            seed=plan.seed * 1000 + index,
-            start=plan.start + plan.seconds * index // count,
-            seconds=plan.seconds // count,
-            faults=Faults(**shares),
-            processes=1,
-        )
-
-
-def _share(number: int, count: int, index: int) -> int:
-    return number * (index + 1) // count - number * index // count
-
-
-def _numbers(faults: Faults) -> dict[str, int]:
-    return dataclasses.asdict(faults)
-
-
-def _generate_part(plan: Plan, directory: Path) -> Planted:
-    return _Traffic(plan, directory).run()
-
-
-# -- what is written ---------------------------------------------------------------------------
-
-
-class _Segments:
-    """The segments of one journal: chained, closed by size and age, in folders by day."""
-
-    def __init__(self, plan: Plan, directory: Path, domain: str, random_: random.Random) -> None:
-        self.broker = f"mx1.{domain}"
-        self.domain = domain
-        self.journal = f"{random_.getrandbits(64):016x}"
-        self.stream = f"{random_.getrandbits(128):032x}"
-        self.seq = 1
-        self._directory = directory
-        self._most = plan.segment_bytes
-        self._longest = plan.segment_seconds * SECOND
-        self._hash = record.GENESIS
-        self._file: BinaryIO | None = None
-        self._octets = 0
-        self._since = 0
-
-    def write(
-        self,
-        time_us: int,
-        kind: str,
-        count: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]],
-    ) -> None:
-        """Append a run."""
-        if self._octets >= self._most or time_us - self._since >= self._longest:
-            self.close()
-        if self._file is None:
-            self._open(time_us)
-        self._line(time_us, kind, count, shared, columns)
-
-    def close(self) -> None:
-        """Close the segment under way."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _open(self, time_us: int) -> None:
-        day = datetime.fromtimestamp(time_us / SECOND, UTC).date().isoformat()
-        folder = self._directory / day
-        folder.mkdir(parents=True, exist_ok=True)
-        name = f"{self.broker}-{self.journal}-{self.seq:020}.jsonl"
-        self._file = (folder / name).open("wb")
-        self._octets = 0
-        self._since = time_us
-        self._line(time_us, Kind.SEGMENT, 1, {"previous": self._hash}, {})
-
-    def _line(
-        self,
-        time_us: int,
-        kind: str,
-        count: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]],
-    ) -> None:
-        tail = record.tail(
-            kind, self.journal, self.broker, self.domain, self.stream,
-            self.seq, count, time_us, shared, columns,
-        )  # fmt: skip
-        self._hash, line = record.chained(self._hash, tail)
-        assert self._file is not None
-        self._file.write(line)
-        self._octets += len(line)
-        self.seq += count
-
-
-@dataclass(order=True, slots=True)
-class _Run:
-    """A run that waits for its time, which is true time: no clock is wrong yet."""
-
-    time_us: int
-    turn: int
-    kind: str = field(compare=False)
-    node: str = field(compare=False)
-    count: int = field(compare=False)
-    shared: Mapping[str, Any] = field(compare=False)
-    columns: Mapping[str, Sequence[Any]] = field(compare=False)
-
-
-class _Broker:
-    """A broker: numbers entries, and writes its runs in the order of time."""
-
-    def __init__(self, plan: Plan, directory: Path, domain: str, random_: random.Random) -> None:
-        self.segments = _Segments(plan, directory / domain, domain, random_)
-        self.domain = domain
-        self.ahead_us = round(plan.offsets.get(domain, 0.0) * SECOND)
-        self.events = 0
-        self.vanished: set[int] = set()
-        self.returned: dict[str, set[int]] = {}
-        self._next = 1
-        self._runs: list[_Run] = []
-        self._live: dict[str, set[int]] = {}
-
-    @property
-    def stream(self) -> str:
-        """Names its store."""
-        return self.segments.stream
-
-    @property
-    def container(self) -> str:
-        """Its container-id."""
-        return self.segments.broker
-
-    def entries(self, count: int) -> list[int]:
-        """Number so many entries."""
-        self._next += count
-        return list(range(self._next - count, self._next))
-
-    def put(
-        self,
-        time_us: int,
-        kind: str,
-        node: str,
-        count: int,
-        shared: Mapping[str, Any],
-        columns: Mapping[str, Sequence[Any]],
-    ) -> None:
-        """Let a run be written when its time has come; `node` is where its entries are."""
-        if count:
-            turn = len(self._runs)
-            heapq.heappush(self._runs, _Run(time_us, turn, kind, node, count, shared, columns))
-
-    def write_until(self, time_us: int) -> None:
-        """Write what has happened before `time_us`."""
-        while self._runs and self._runs[0].time_us < time_us:
-            self._write(heapq.heappop(self._runs))
-
-    def write_now(self, time_us: int, kind: str, shared: Mapping[str, Any]) -> None:
-        """Write a single record, after all that has happened before `time_us`."""
-        self.write_until(time_us)
-        self.segments.write(time_us + self.ahead_us, kind, 1, shared, {})
-        self.events += 1
-
-    def stock(self, time_us: int) -> None:
-        """Write which entries every node holds."""
-        self.write_until(time_us)
-        for node, live in sorted(self._live.items()):
-            entries = sorted((live - self.vanished) | self.returned.get(node, set()))
-            shared = {"node": node, "ranges": _ranges(entries), "count": len(entries)}
-            self.write_now(time_us, Kind.STOCK, shared)
-        self.write_now(time_us, Kind.STOCK, {"count": 0})
-
-    def _write(self, run: _Run) -> None:
-        self.segments.write(
-            run.time_us + self.ahead_us, run.kind, run.count, run.shared, run.columns
-        )
-        self.events += run.count
-        if run.kind in record.BEGINS:
-            self._live.setdefault(run.node, set()).update(run.columns["entry"])
-        elif run.kind in record.ENDS and run.node:
-            self._live.setdefault(run.node, set()).difference_update(run.columns["entry"])
-
-
-def _ranges(entries: Sequence[int]) -> str:
-    """Write ids as a stock record does: ``1-5 9 12-20``."""
-    parts = []
-    first = last = None
-    for entry in (*entries, None):
-        if last is not None and entry == last + 1:
-            last = entry
-            continue
-        if first is not None:
-            parts.append(str(first) if first == last else f"{first}-{last}")
-        first = last = entry
-    return " ".join(parts)
-
-
-# -- what happens ------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -434,7 +59,7 @@ _ON_A_HOP: Final = ("lost", "duplicated", "changed", "unknown", "gap")
 _WITHIN: Final = ("vanished", "unexplained", "ended_twice", "came_back")
 
 
-class _Traffic:
+class Traffic:
     """The messages of one plan, batch by batch."""
 
     def __init__(self, plan: Plan, directory: Path) -> None:
@@ -443,7 +68,7 @@ class _Traffic:
         self._jitter = [self._random.randrange(900) for _ in range(_JITTER + record.LONGEST_RUN)]
         domains = plan.organizations
         self._brokers = {
-            domain: _Broker(plan, directory, domain, self._random) for domain in domains
+            domain: Broker(plan, directory, domain, self._random) for domain in domains
         }
         self._planted = Planted({domain: directory / domain for domain in domains})
         self._tag = hashlib.sha256(str(plan.seed).encode()).hexdigest()[:8]
@@ -500,7 +125,7 @@ class _Traffic:
         return lengths
 
     def _places_of_faults(self, batches: int) -> dict[int, list[str]]:
-        numbers = _numbers(self._plan.faults)
+        numbers = numbers_of(self._plan.faults)
         places: dict[int, list[str]] = {}
         for kind in (*_ON_A_HOP, *_WITHIN):
             for _ in range(numbers[kind]):
@@ -542,7 +167,7 @@ class _Traffic:
         places, entries = self._expire(now, route, batch, places, entries)
         self._forward(now, route, 0, batch, places, entries, faults)
 
-    def _route(self, *, forced: bool) -> list[_Broker]:
+    def _route(self, *, forced: bool) -> list[Broker]:
         domains = self._plan.organizations
         if forced:
             chosen = self._random.sample(domains[:2], 2)
@@ -551,7 +176,7 @@ class _Traffic:
             chosen = self._random.sample(domains, 3 if over else 2)
         return [self._brokers[domain] for domain in chosen]
 
-    def _messages(self, length: int, route: Sequence[_Broker]) -> _Batch:
+    def _messages(self, length: int, route: Sequence[Broker]) -> _Batch:
         kind = self._random.random()
         first = self._count
         self._count += length
@@ -585,7 +210,7 @@ class _Traffic:
         return set(self._random.sample(places, number)) if number else set()
 
     def _published(
-        self, now: int, route: Sequence[_Broker], batch: _Batch, places: Sequence[int]
+        self, now: int, route: Sequence[Broker], batch: _Batch, places: Sequence[int]
     ) -> list[int]:
         self._connections += 1
         shared = {"sender": "user:ann", "connection": f"c{self._connections}", "link": "publish"}
@@ -593,7 +218,7 @@ class _Traffic:
         return self._receive(now, broker, node, batch, places, shared, {})
 
     def _receive(
-        self, now: int, broker: _Broker, node: str, batch: _Batch, places: Sequence[int],
+        self, now: int, broker: Broker, node: str, batch: _Batch, places: Sequence[int],
         shared: Mapping[str, Any], columns: Mapping[str, Sequence[Any]],
     ) -> list[int]:  # fmt: skip
         entries = broker.entries(len(places))
@@ -612,7 +237,7 @@ class _Traffic:
         return entries
 
     def _expire(
-        self, now: int, route: Sequence[_Broker], batch: _Batch, places: Sequence[int],
+        self, now: int, route: Sequence[Broker], batch: _Batch, places: Sequence[int],
         entries: list[int],
     ) -> tuple[Sequence[int], list[int]]:  # fmt: skip
         """Let some come to the end of their time, and tell their sender."""
@@ -634,7 +259,7 @@ class _Traffic:
         return _without(places, entries, gone)
 
     def _dead_letter(
-        self, now: int, broker: _Broker, batch: _Batch, places: Sequence[int], entries: list[int]
+        self, now: int, broker: Broker, batch: _Batch, places: Sequence[int], entries: list[int]
     ) -> tuple[Sequence[int], list[int]]:
         """Let some be refused for good by the last hop, and be kept where they are."""
         gone = self._chosen(self._plan.rates.dead_lettered, range(len(places)))
@@ -655,7 +280,7 @@ class _Traffic:
         return _without(places, entries, gone)
 
     def _end(
-        self, now: int, broker: _Broker, kind: str, node: str, entries: Sequence[int],
+        self, now: int, broker: Broker, kind: str, node: str, entries: Sequence[int],
         shared: Mapping[str, Any],
     ) -> None:  # fmt: skip
         each: dict[str, Sequence[Any]] = {"entry": entries}
@@ -664,7 +289,7 @@ class _Traffic:
     # -- one hop -------------------------------------------------------------------------------
 
     def _forward(
-        self, now: int, route: Sequence[_Broker], hop: int, batch: _Batch, places: Sequence[int],
+        self, now: int, route: Sequence[Broker], hop: int, batch: _Batch, places: Sequence[int],
         entries: list[int], faults: Sequence[str],
     ) -> None:  # fmt: skip
         """Hand over to the next broker, and let it go on; some are later than the others."""
@@ -694,7 +319,7 @@ class _Traffic:
         if faults:
             raise ValueError("a fault found no message: plan more transfers")
 
-    def _handed_over(self, route: Sequence[_Broker], hop: int) -> dict[str, Any]:
+    def _handed_over(self, route: Sequence[Broker], hop: int) -> dict[str, Any]:
         """Say what the next broker writes of a hand-over."""
         return {
             "sender": f"peer:{route[hop].domain}",
@@ -704,7 +329,7 @@ class _Traffic:
         }
 
     def _hand_over(
-        self, since: int, now: int, attempt: int, route: Sequence[_Broker], hop: int,
+        self, since: int, now: int, attempt: int, route: Sequence[Broker], hop: int,
         batch: _Batch, places: Sequence[int], entries: list[int], faults: Sequence[str],
     ) -> None:  # fmt: skip
         """Let the next hop take messages, with or without faults, and go on with them."""
@@ -743,7 +368,7 @@ class _Traffic:
             self._forward(now + wire, route, hop + 1, batch, there, theirs, ())
 
     def _spoil(
-        self, taken_at: int, sender: _Broker, receiver: _Broker, node: str, batch: _Batch,
+        self, taken_at: int, sender: Broker, receiver: Broker, node: str, batch: _Batch,
         places: Sequence[int], entries: list[int], faults: Sequence[str],
         shared: Mapping[str, Any],
     ) -> set[int]:  # fmt: skip
@@ -778,7 +403,7 @@ class _Traffic:
         return {"digest": [self._random.randbytes(32).hex()]} if kind == "changed" else {}
 
     def _plant_unknown(
-        self, taken_at: int, sender: _Broker, receiver: _Broker, node: str,
+        self, taken_at: int, sender: Broker, receiver: Broker, node: str,
         shared: Mapping[str, Any],
     ) -> None:  # fmt: skip
         batch = self._messages(1, [sender, receiver])
@@ -789,7 +414,7 @@ class _Traffic:
         self._fault("unknown", batch.ids[0], sender, receiver, sender.stream, entry)
 
     def _fault(
-        self, kind: str, message_id: str | None, sender: _Broker, receiver: _Broker, stream: str,
+        self, kind: str, message_id: str | None, sender: Broker, receiver: Broker, stream: str,
         entry: int,
     ) -> None:  # fmt: skip
         self._planted.faults.append(
@@ -799,7 +424,7 @@ class _Traffic:
     # -- the last broker -----------------------------------------------------------------------
 
     def _deliver(
-        self, now: int, broker: _Broker, batch: _Batch, places: Sequence[int],
+        self, now: int, broker: Broker, batch: _Batch, places: Sequence[int],
         entries: list[int], faults: Sequence[str],
     ) -> None:  # fmt: skip
         refused = self._chosen(self._plan.rates.rejected, range(len(places)))
@@ -820,7 +445,7 @@ class _Traffic:
         self._planted.fates["delivered"] += len(left)
 
     def _spoil_within(
-        self, now: int, broker: _Broker, batch: _Batch, places: Sequence[int],
+        self, now: int, broker: Broker, batch: _Batch, places: Sequence[int],
         entries: list[int], faults: Sequence[str],
     ) -> set[int]:  # fmt: skip
         """Plant what goes wrong within one broker; return the entries that are not given out."""

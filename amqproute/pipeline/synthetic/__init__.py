@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Synthetic journals: as brokers would write them, with faults planted where nobody else put any.
+
+A `Plan` says how many messages cross how many organizations, what happens to them in the ordinary
+way (`Rates`) and what must not happen (`Faults`). `generate` writes the journals of all of them,
+one directory for each organization, and returns what it planted. The same plan gives the same
+octets.
+
+Messages move in batches that share an instant, as they do where a commit or a disposition covers
+many of them, so each batch becomes a few runs and not many records: that is also why ten million
+events take a minute. A broker's runs wait in a heap until no later batch can come before them;
+what is written is in the order of time.
+
+Entries are known to be alive when their beginning has been written and their end has not; the
+stock records are made of that, once an hour of the journal's time. What a fault changes is changed
+in the runs, never in the stock, except where the stock is what is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import multiprocessing
+from collections.abc import Iterator
+from pathlib import Path
+
+from amqproute.pipeline.synthetic.plan import Fault, Faults, Plan, Planted, Rates, numbers_of
+from amqproute.pipeline.synthetic.traffic import Traffic
+
+__all__ = ["Fault", "Faults", "Plan", "Planted", "Rates", "generate"]
+
+
+def generate(plan: Plan, directory: Path) -> Planted:
+    """Write the journals of a plan.
+
+    Args:
+        plan: what to write.
+        directory: gets a directory for each organization, named after its domain, which is what
+            the daemon calls its journal: folders of days, and segments in them.
+    """
+    parts = list(_parts(plan))
+    if len(parts) == 1:
+        return _generate_part(parts[0], directory)
+    with multiprocessing.get_context("spawn").Pool(plan.processes) as pool:
+        results = pool.starmap(_generate_part, [(part, directory) for part in parts])
+    whole = results[0]
+    for planted in results[1:]:
+        whole.faults += planted.faults
+        whole.fates += planted.fates
+        whole.events += planted.events
+    return whole
+
+
+def _parts(plan: Plan) -> Iterator[Plan]:
+    """Divide a plan over its processes; what is in flight at the cut belongs to the last."""
+    count = plan.processes
+    for index in range(count):
+        shares = {
+            name: _share(number, count, index) for name, number in numbers_of(plan.faults).items()
+        }
+        shares["in_flight"] = plan.faults.in_flight if index == count - 1 else 0
+        yield dataclasses.replace(
+            plan,
+            transfers=_share(plan.transfers, count, index),
+            seed=plan.seed * 1000 + index,
+            start=plan.start + plan.seconds * index // count,
+            seconds=plan.seconds // count,
+            faults=Faults(**shares),
+            processes=1,
+        )
+
+
+def _share(number: int, count: int, index: int) -> int:
+    return number * (index + 1) // count - number * index // count
+
+
+def _generate_part(plan: Plan, directory: Path) -> Planted:
+    return Traffic(plan, directory).run()
