@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date, timedelta
 from typing import Final
 
 from pyspark.sql import Column as Expression
@@ -100,9 +100,9 @@ class Facts:
     last: date
     domains: list[str] = field(default_factory=list)
     records: int = 0
-    moments: list[datetime] = field(default_factory=list)
-    fates: dict[tuple[datetime, str], int] = field(default_factory=dict)
-    latency: dict[datetime, Row] = field(default_factory=dict)
+    moments: list[str] = field(default_factory=list)
+    fates: dict[tuple[str, str], int] = field(default_factory=dict)
+    latency: dict[str, Row] = field(default_factory=dict)
     overall: Row | None = None
     routes: Sequence[Row] = ()
     partners: Sequence[Row] = ()
@@ -149,14 +149,15 @@ def facts(tables: Tables, first: date, last: date) -> Facts:
 
 
 def _add_messages(said: Facts, messages: DataFrame) -> None:
-    unit = "hour" if (said.last - said.first).days < HOURLY_DAYS else "day"
-    at = F.date_trunc(unit, F.timestamp_micros("began_us")).alias("at")
+    # As text: a timestamp would come to Python in the time zone of this machine.
+    form = "yyyy-MM-dd HH:00" if _is_hourly(said) else "yyyy-MM-dd"
+    at = F.date_format(F.timestamp_micros("began_us"), form).alias("at")
     known = messages.where("began_us IS NOT NULL").select(
         at, F.coalesce("fate", F.lit(WAITING)).alias("fate"), "latency_us", "size"
     )
     for row in known.groupBy("at", "fate").count().collect():
         said.fates[row.at, row.fate] = row["count"]
-    said.moments = sorted({at for at, _ in said.fates})
+    said.moments = _moments(said)
     arrived = known.where(F.col("fate").isin(Kind.DELIVERED, Kind.RELAYED))
     for row in arrived.groupBy("at").agg(*_percentiles("latency_us")).collect():
         said.latency[row.at] = row
@@ -166,6 +167,20 @@ def _add_messages(said: Facts, messages: DataFrame) -> None:
         *_percentiles("latency_us"),
         F.max("latency_us").alias("most"),
     ).first()
+
+
+def _is_hourly(said: Facts) -> bool:
+    return (said.last - said.first).days < HOURLY_DAYS
+
+
+def _moments(said: Facts) -> list[str]:
+    """Return all hours or days of the range, those without messages too."""
+    days = [
+        (said.first + timedelta(n)).isoformat() for n in range((said.last - said.first).days + 1)
+    ]
+    if not _is_hourly(said):
+        return days
+    return [f"{day} {hour:02}:00" for day in days for hour in range(24)]
 
 
 def _percentiles(name: str) -> list[Expression]:
@@ -369,10 +384,8 @@ def _slowest(said: Facts) -> str:
 
 
 def _labels(said: Facts) -> list[str]:
-    if said.first == said.last:
-        return [f"{at:%H:%M}" for at in said.moments]
-    hourly = (said.last - said.first).days < HOURLY_DAYS
-    return [f"{at:%m-%d %H:00}" if hourly else f"{at:%m-%d}" for at in said.moments]
+    skipped = len("2026-11-22 ") if said.first == said.last else len("2026-")
+    return [at[skipped:] for at in said.moments]
 
 
 def _volume(said: Facts) -> Markup:
@@ -382,7 +395,7 @@ def _volume(said: Facts) -> Markup:
         FATES.get(fate, fate): [said.fates.get((at, fate), 0) for at in said.moments]
         for fate in (*present, *others)
     }
-    unit = "hour" if (said.last - said.first).days < HOURLY_DAYS else "day"
+    unit = "hour" if _is_hourly(said) else "day"
     return section(
         "Volume",
         "How many messages were accepted, and what has become of them?",
@@ -431,7 +444,7 @@ def _delay(said: Facts) -> Markup:
     )  # fmt: skip
 
 
-def _of(said: Facts, at: datetime, name: str) -> float | None:
+def _of(said: Facts, at: str, name: str) -> float | None:
     row = said.latency.get(at)
     value: float | None = row[name] if row is not None else None
     return value
