@@ -140,6 +140,7 @@ class Writer:
         self._patient: list[Transaction | Call] = []
         self._held_entries = 0  # that end in these; -1 if that is not all that happens there
         self._release_call: Any = None
+        self._turn: list[Transaction | Call] = []
         self._jobs: SimpleQueue[Transaction | Call | Settled | Resume] = SimpleQueue()
         # What was taken from the queue last, and how many of it have their answer.
         self._batch: list[Transaction | Call | Settled | Resume] = []
@@ -182,7 +183,7 @@ class Writer:
                     self._release_call = self._reactor.callLater(PATIENCE_SECONDS, self._release)
                 return
             if 0 <= self._held_entries < FULL_HAND:
-                self._jobs.put(job)
+                self._send(job)
                 return
         held.append(job)
         self._hand_over()
@@ -200,15 +201,29 @@ class Writer:
         if call is not None:
             call.cancel()
         for job in held:
+            self._send(job)
+
+    def _send(self, job: Transaction | Call) -> None:
+        """Give the thread a job when this turn of the reactor is over.
+
+        The thread would want the interpreter while the reactor goes on with the same message: to
+        the next hop, or to a consumer. So it begins when they are on their way; and what a turn
+        brings is one commit.
+        """
+        self._turn.append(job)
+        if len(self._turn) == 1:
+            self._reactor.callLater(0, self._turn_ends)
+
+    def _turn_ends(self) -> None:
+        turn, self._turn = self._turn, []
+        for job in turn:
             self._jobs.put(job)
         if self.death is not None:
-            # The thread may have died before or after it saw this job: whoever still finds it
-            # in the queue answers it.
-            self._reactor.callFromThread(self._bury)
+            self._bury()  # the thread may have ended before it saw them
 
     def pending(self) -> int:
         """Jobs that wait for the writer."""
-        return self._jobs.qsize() + len(self._patient)
+        return self._jobs.qsize() + len(self._turn) + len(self._patient)
 
     def _hear(self) -> None:
         """Fire what the thread has reported so far, in its order."""
