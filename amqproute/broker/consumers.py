@@ -159,11 +159,7 @@ class Consumers:
 
     def deal(self) -> list[tuple[Any, list[Entry]]]:
         """Take entries off the lines for those that have room; return who gets what."""
-        shares = [
-            _Share(consumer, room)
-            for consumer in self._rotation
-            if (room := consumer.capacity()) > 0
-        ]
+        shares = self._with_room()
         if not shares:
             return []
         if self.feeds:
@@ -174,9 +170,7 @@ class Consumers:
                 if line.in_memory:
                     turn = self._deal_line(line, shares, turn)
             if len(shares) > 1:
-                # Whoever comes after the last one served is the first to be served next time.
-                last = shares[(turn - 1) % len(shares)].consumer
-                self._rotation.rotate(-self._rotation.index(last) - 1)
+                self._turn_over(shares, turn)
         return [(share.consumer, share.entries) for share in shares if share.entries]
 
     def deal_out(self, entries: Sequence[Entry]) -> list[tuple[Any, list[Entry]]]:
@@ -185,11 +179,7 @@ class Consumers:
         Returns:
             Who gets what; what nobody has room for is in no share.
         """
-        shares = [
-            _Share(consumer, room)
-            for consumer in self._rotation
-            if (room := consumer.capacity()) > 0
-        ]
+        shares = self._with_room()
         if len(shares) == 1:
             shares[0].entries = list(entries[: shares[0].left])
             self.acquired += len(shares[0].entries)
@@ -198,9 +188,21 @@ class Consumers:
             for entry in entries[: sum([share.left for share in shares])]:
                 turn = _give(shares, turn, entry)
                 self.acquired += 1
-            last = shares[(turn - 1) % len(shares)].consumer
-            self._rotation.rotate(-self._rotation.index(last) - 1)
+            self._turn_over(shares, turn)
         return [(share.consumer, share.entries) for share in shares if share.entries]
+
+    def _with_room(self) -> list[_Share]:
+        """Return a share, with nothing in it yet, for each that has room."""
+        return [
+            _Share(consumer, room)
+            for consumer in self._rotation
+            if (room := consumer.capacity()) > 0
+        ]
+
+    def _turn_over(self, shares: list[_Share], turn: int) -> None:
+        """Have whoever comes after the last one served be the first to be served next time."""
+        last = shares[(turn - 1) % len(shares)].consumer
+        self._rotation.rotate(-self._rotation.index(last) - 1)
 
     def _deal_line(self, line: Line, shares: list[_Share], turn: int) -> int:
         if line.returned:
