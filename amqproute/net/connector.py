@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from twisted.internet import error as twisted_error
-from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail, succeed
+from twisted.internet.defer import CancelledError, Deferred, TimeoutError, fail
 from twisted.internet.endpoints import (
     TCP4ClientEndpoint,
     TCP6ClientEndpoint,
@@ -44,6 +44,7 @@ from zope.interface import implementer
 
 from amqproute.errors import ConnectError, TlsError
 from amqproute.net import identity
+from amqproute.net.connections import Connections
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
@@ -113,18 +114,11 @@ class Connector:
         self._limits = limits or Limits()
         self._policy_for = policy_for
         self._tlsa = tlsa
-        self.connections: set[EngineProtocol] = set()
-        self._all_gone: Deferred[None] | None = None
+        self.connections = Connections()
 
     def drop_all(self) -> Deferred[None]:
         """Drop the connections that are there, without a word; fires when all are gone."""
-        if not self.connections:
-            return succeed(None)
-        if self._all_gone is None:
-            self._all_gone = Deferred()
-        for connection in list(self.connections):
-            connection.abort()
-        return self._all_gone
+        return self.connections.drop_all()
 
     def connect(
         self, candidate: Candidate, domain: str, make: Make, *, extra_names: Sequence[str] = ()
@@ -278,9 +272,7 @@ class Connector:
             self.connections.discard(protocol)
             if not ready.called:
                 ready.errback(reason)
-            if self._all_gone is not None and not self.connections:
-                gone, self._all_gone = self._all_gone, None
-                gone.callback(None)
+            self.connections.tell_if_gone()
 
         return EngineProtocol(
             make,

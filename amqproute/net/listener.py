@@ -40,6 +40,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.errors import ListenError, TlsError
+from amqproute.net.connections import Connections
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 from amqproute.sparing import Sparing, and_more
@@ -120,7 +121,7 @@ class Listener(Service):
             TlsError: `contexts` has no certificate to show.
         """
         self.description = description
-        self.connections: set[EngineProtocol] = set()
+        self.connections = Connections()
         self.refused = 0
         self._reactor = reactor
         self._make = make
@@ -141,7 +142,6 @@ class Listener(Service):
         self._sparing = Sparing(reactor.seconds, MOST_TOLD)
         self._refused_shown = 0
         self._shown_at: float | None = None
-        self._all_gone: Deferred[None] | None = None
 
     def __repr__(self) -> str:
         state = "listening" if self._ports else "closed"
@@ -184,16 +184,7 @@ class Listener(Service):
         """
         super().stopService()  # type: ignore[no-untyped-call]
         # A socket that is being closed may still hand over what the kernel has accepted.
-        return self.stop_accepting().addCallback(lambda _: self._drop_all())
-
-    def _drop_all(self) -> Deferred[None]:
-        if not self.connections:
-            return succeed(None)
-        if self._all_gone is None:
-            self._all_gone = Deferred()
-        for connection in list(self.connections):
-            connection.abort()
-        return self._all_gone
+        return self.stop_accepting().addCallback(lambda _: self.connections.drop_all())
 
     def accept(self) -> EngineProtocol | None:
         """Make the protocol of a new connection, or None past a limit."""
@@ -237,9 +228,7 @@ class Listener(Service):
             self._tell(protocol.facts.remote, error)
             if self._tls_refused is not None:
                 self._tls_refused(protocol.facts.remote, error)
-        if self._all_gone is not None and not self.connections:
-            gone, self._all_gone = self._all_gone, None
-            gone.callback(None)
+        self.connections.tell_if_gone()
 
     def _tell(self, peer: str, error: TlsError) -> None:
         if isinstance(error.__cause__, ConnectionDone | ConnectionLost):
