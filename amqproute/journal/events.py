@@ -335,7 +335,7 @@ def _facts(message: Message, offsets: Offsets | None) -> _Facts:
             if type(name) is str and len(name) <= LONGEST_NAME:
                 kind = "string"
             else:
-                name, kind = _name_of(name)
+                name, kind = name_of(name)
             if to is not None:
                 to = _normal(to) if len(to) <= LONGEST_NAME else named(to)
         notes = _remembered_notes if start <= LONGEST_REMEMBERED else _read_notes
@@ -344,8 +344,8 @@ def _facts(message: Message, offsets: Offsets | None) -> _Facts:
         return _UNREADABLE
 
 
-def _name_of(value: Any) -> tuple[str | None, str | None]:
-    """Return a message-id as text, and its type."""
+def name_of(value: str | ULong | UUID | bytes | None) -> tuple[str | None, str | None]:
+    """Return a message-id as records have it: as text, and its type."""
     if value is None:
         return None, None
     if isinstance(value, str):
@@ -355,11 +355,6 @@ def _name_of(value: Any) -> tuple[str | None, str | None]:
     if isinstance(value, int):
         return str(int(value)), "ulong"
     return named(bytes(value).hex()), "binary"
-
-
-def name_of(value: str | ULong | UUID | bytes) -> tuple[str | None, str | None]:
-    """Return a message-id as records have it: as text, and its type."""
-    return _name_of(value)
 
 
 @lru_cache(maxsize=1024)
