@@ -137,10 +137,10 @@ class Writer:
         self.is_frozen = False
         self._failing = False
         self._refusal: StoreError | None = None
-        self._patient: list[Transaction | Call] = []
+        self._patient: list[Transaction | Call | Resume] = []
         self._held_entries = 0  # that end in these; -1 if that is not all that happens there
         self._release_call: Any = None
-        self._turn: list[Transaction | Call] = []
+        self._turn: list[Transaction | Call | Resume] = []
         self._jobs: SimpleQueue[Transaction | Call | Settled | Resume] = SimpleQueue()
         # What was taken from the queue last, and how many of it have their answer.
         self._batch: list[Transaction | Call | Settled | Resume] = []
@@ -203,7 +203,7 @@ class Writer:
         for job in held:
             self._send(job)
 
-    def _send(self, job: Transaction | Call) -> None:
+    def _send(self, job: Transaction | Call | Resume) -> None:
         """Give the thread a job when this turn of the reactor is over.
 
         The thread would want the interpreter while the reactor goes on with the same message: to
@@ -605,7 +605,12 @@ class Writer:
         ):
             self._refusal = words
             told: Deferred[Any] = Deferred()
-            self._fired.append((told.addCallback(lambda _: self._jobs.put(Resume())), None))
+            self._fired.append((told.addCallback(self._told), None))
+
+    def _told(self, _: object) -> None:
+        """The reactor has heard of it; what it sent off before that comes before this."""
+        self._patient.append(Resume())
+        self._hand_over()
 
     def _answer(self, jobs: Sequence[Transaction | Call], result: Any) -> None:
         """Note the result for these jobs, the next ones of the batch."""

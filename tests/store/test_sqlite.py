@@ -505,6 +505,21 @@ class FailureTests(StoreCase):
         self.assertEqual([e.id for e in house.load("q")], ids[:1])
         house.put("q", b"5")
 
+    def test_nothing_overtakes_what_is_not_yet_told(self) -> None:
+        """D-12: nor does what was sent off in the turn in which the failure is heard of."""
+        house = self.opened(connect=filling)
+        ids = [house.store.next_id() for _ in range(2)]
+        big = self.commit(house, ("enqueue", "q", ids[0], Filling.BIG, 1, 0, 0))
+        house.reactor.calls.get(timeout=10)()  # the turn ends, and the thread has it
+        hear = house.reactor.calls.get(timeout=10)
+        small = self.commit(house, ("enqueue", "q", ids[1], b"small", 1, 0, 0))
+        self.assertNoResult(big)
+        hear()
+        self.failureResultOf(big, StoreUnavailable)
+        self.assertRaises(StoreUnavailable, house.reactor.wait, small)
+        self.assertEqual(house.load("q"), [])
+        house.put("q", b"later")
+
     def test_load_fails(self) -> None:
         """A page that cannot be read fails its own Deferred, nothing else."""
         house = self.opened(connect=faulty)
