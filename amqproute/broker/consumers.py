@@ -12,7 +12,7 @@ and are promoted in the order in which they came.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -102,16 +102,13 @@ class Consumers:
 
     # -- coming and going ----------------------------------------------------------------------
 
-    def attach(
-        self, consumer: Any, selects: Selects | None, copies: bool, elsewhere: Iterable[int] = ()
-    ) -> None:
+    def attach(self, consumer: Any, selects: Selects | None, copies: bool) -> None:
         """Add one at the end of the rotation, or have it stand by (Q-21).
 
         Args:
             consumer: who comes.
             selects: its filter, or None for everything.
             copies: it browses.
-            elsewhere: ids of entries of the queue that are neither available nor held.
         """
         if not copies:
             if self.movers >= self.most_movers:
@@ -122,7 +119,7 @@ class Consumers:
             feed = Feed(consumer, selects, copies, self._ahead)
             if copies and self.notes_needs:
                 feed.needed = set()
-            feed.join(self._levels.lines, [*(entry.id for entry in self.held()), *elsewhere])
+            feed.join(self._levels.lines, self._levels.newest_id())
             self.feeds[consumer] = feed
         self._rotation.append(consumer)
 
@@ -276,7 +273,7 @@ class Consumers:
                 line_of_waiting.appendleft(share)
                 continue
             if feed is None or not feed.copies:
-                entry.line.pluck(entry)
+                self.pluck(entry)
                 self.acquired += 1
             share.entries.append(entry)
             share.left -= 1
@@ -285,6 +282,13 @@ class Consumers:
         self._rotation.rotate(-1)
         if expired:
             self._expiry.expire(expired)
+
+    def pluck(self, entry: Entry) -> None:
+        """Take one entry off its line, wherever it is; it may come back."""
+        line = entry.line
+        if line.pluck(entry):
+            for feed in self.feeds.values():
+                feed.plucked(line, entry)
 
     def _head_for(self, consumer: Any) -> Entry | None:
         for entry in self._levels.entries():
@@ -318,8 +322,10 @@ class Consumers:
 
     def gone(self, entries: Sequence[Entry]) -> None:
         """Have the feeds forget entries that will not come back."""
-        for feed in self.feeds.values():
-            feed.gone(entry.id for entry in entries)
+        if self.feeds:
+            ids = {entry.id for entry in entries}
+            for feed in self.feeds.values():
+                feed.gone(ids)
 
     def tell_standby(self) -> None:
         """Tell those that stand by that there is nothing for them."""

@@ -18,13 +18,20 @@ So a consumer that selects one message of a million has the million looked throu
 its credit, and from then on looks at new arrivals only; many such consumers share the reading.
 
 An entry that somebody else has taken is passed over. When it comes back it is offered again: to
-consumers always, to browsers if they have not been shown it.
+consumers always, to browsers if they have not been shown it. A browser therefore remembers two
+things for as long as these entries may come back, which is until the store has let go of them:
+
+* what it has *seen* of what was in memory when it came. What it was not offered then it has not
+  seen, whoever held it: a consumer, a transaction, a batch whose commit failed later;
+* what it was *denied* since: taken by somebody before its turn came.
+
+Everything else that comes back it was offered before.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
 from amqproute.broker.line import Line
@@ -37,6 +44,8 @@ AHEAD_MESSAGES: Final = 500
 AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Bytes of such entries that all feeds of a queue together may keep without having room for them;
 one that several of them want counts for each."""
+LEAST_TIDIED: Final = 128
+"""A feed does not look for what has gone while it keeps less than this."""
 
 
 class Chosen:
@@ -85,21 +94,23 @@ class Feed:
         shared: what all feeds of the queue keep.
 
     Attributes:
-        passed: browsers: ids that somebody else held when their turn came.
         needed: browsers of a queue that archives what nobody needs (Q-23): ids that were
             selected and are not confirmed; else None.
     """
 
     __slots__ = (
         "_ahead",
-        "_beyond",
+        "_bound",
         "_cursors",
+        "_denied",
+        "_gone",
+        "_horizons",
+        "_seen",
         "_shared",
         "_waiting",
         "consumer",
         "copies",
         "needed",
-        "passed",
         "selects",
     )
 
@@ -107,14 +118,17 @@ class Feed:
         self.consumer = consumer
         self.selects = selects
         self.copies = copies
-        self.passed: set[int] = set()
         self.needed: set[int] | None = None
         self._shared = shared
         self._ahead: dict[int, int] = {}
-        # Browsers: ids behind the cursor that have been examined because they came back.
-        self._beyond: set[int] = set()
         self._cursors: dict[Line, int] = {}
         self._waiting: list[tuple[int, int, Entry]] = []
+        self._bound = LEAST_TIDIED
+        self._gone: set[int] = set()  # since `_waiting` was tidied up
+        # Browsers: the highest id of each line that it can have been too late for, and ids.
+        self._horizons: dict[Line, int] = {}
+        self._seen: set[int] = set()
+        self._denied: set[int] = set()
 
     def __repr__(self) -> str:
         return f"<Feed of {self.consumer!r} waiting={len(self._waiting)}>"
@@ -123,16 +137,21 @@ class Feed:
         """Something waits (it may turn out to be taken)."""
         return bool(self._waiting)
 
-    def join(self, lines: Iterable[Line], held: Iterable[int]) -> None:
+    def __len__(self) -> int:
+        """So many entries wait, or did when they were still there."""
+        return len(self._waiting)
+
+    def join(self, lines: Iterable[Line], newest_id: int) -> None:
         """Begin: examine what is in memory.
 
         Args:
             lines: of the queue.
-            held: ids that consumers hold at this moment.
+            newest_id: the highest id that any entry has so far.
         """
-        if self.copies:
-            self.passed.update(held)
         for line in lines:
+            if self.copies:
+                self._horizons[line] = line.cursor if line.is_paging else newest_id
+                self._denied.update(line.plucked_ids)
             for entry in line.entries():
                 self._examine(line, entry)
             last = line.resident[-1].id if line.resident else 0
@@ -170,22 +189,32 @@ class Feed:
         """Examine an entry that has come back."""
         if not self.copies:
             self._examine(line, entry)
-        elif entry.id in self.passed:
-            self.passed.discard(entry.id)
+        elif entry.id in self._denied:
+            self._denied.discard(entry.id)
             self._examine(line, entry)
-        elif entry.id > self._position(line) and entry.id not in self._beyond:
-            # It was taken out of the paged part, and no scan will find it there.
-            self._beyond.add(entry.id)
+        elif entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen:
             self._examine(line, entry)
+
+    def plucked(self, line: Line, entry: Entry) -> None:
+        """Note that somebody takes an entry out of the paged part: no scan finds it there."""
+        if self.copies and entry.id > self._position(line):
+            self._denied.add(entry.id)
 
     def _examine(self, line: Line, entry: Entry) -> None:
         if self.selects is None or self.selects(entry):
             self._wait_for(line, entry)
 
     def _wait_for(self, line: Line, entry: Entry) -> None:
-        heapq.heappush(self._waiting, (-line.level, entry.id, entry))
+        if self.copies and entry.id <= self._horizons.get(line, 0):
+            self._seen.add(entry.id)
+        self._push(line, entry)
         if self.needed is not None:
             self.needed.add(entry.id)
+
+    def _push(self, line: Line, entry: Entry) -> None:
+        heapq.heappush(self._waiting, (-line.level, entry.id, entry))
+        if len(self._waiting) > self._bound:
+            self._tidy()
 
     def needs(self, entry: Entry) -> bool:
         """Tell whether the consumer wants an entry that is in memory, or has not confirmed it."""
@@ -201,24 +230,43 @@ class Feed:
     def show_again(self, line: Line, entry: Entry) -> None:
         """Browsers: an entry that the other side has released is shown once more (L-28)."""
         if entry.taken:
-            self.passed.add(entry.id)
+            self._denied.add(entry.id)
         else:
-            heapq.heappush(self._waiting, (-line.level, entry.id, entry))
+            self._push(line, entry)
 
     def pop(self) -> Entry | None:
         """Return the next entry that can be had, or None."""
         while self._waiting:
             entry = heapq.heappop(self._waiting)[2]
+            if entry.taken:
+                self._pass_over(entry)
+                continue
             if self._ahead:
                 self._shared.bytes -= self._ahead.pop(entry.id, 0)
-            if entry.taken:
-                if self.copies:
-                    self.passed.add(entry.id)
-                continue
             if entry.barred and self.consumer in entry.barred:
                 continue
             return entry
+        self._gone.clear()
         return None
+
+    def _pass_over(self, entry: Entry) -> None:
+        if self._ahead:
+            self._shared.bytes -= self._ahead.pop(entry.id, 0)
+        if self.copies and entry.id not in self._gone:
+            self._denied.add(entry.id)
+
+    def _tidy(self) -> None:
+        """Keep nothing in memory that others have taken meanwhile, and nothing twice."""
+        kept = {}
+        for place in self._waiting:
+            if place[2].taken:
+                self._pass_over(place[2])
+            else:
+                kept[place[1]] = place
+        self._waiting = list(kept.values())
+        heapq.heapify(self._waiting)
+        self._gone.clear()
+        self._bound = max(LEAST_TIDIED, 2 * len(self._waiting))
 
     # -- the paged part ------------------------------------------------------------------------
 
@@ -266,11 +314,13 @@ class Feed:
         self._shared.bytes -= sum(self._ahead.values())
         self._ahead.clear()
 
-    def gone(self, ids: Iterable[int]) -> None:
-        """Forget entries that will not come back."""
-        if self.passed or self.needed or self._beyond:
-            gone = set(ids)
-            self.passed -= gone
-            self._beyond -= gone
-            if self.needed:
-                self.needed -= gone
+    def gone(self, ids: Collection[int]) -> None:
+        """Forget entries that will not come back: the store has let go of them."""
+        self._denied.difference_update(ids)
+        self._seen.difference_update(ids)
+        if self.needed:
+            self.needed.difference_update(ids)
+        if self._waiting:
+            self._gone.update(ids)
+            if len(self._waiting) + len(self._gone) > self._bound:
+                self._tidy()

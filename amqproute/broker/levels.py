@@ -121,6 +121,10 @@ class Levels:
         lows = [low for line in self.lines if (low := line.next_id) is not None]
         return min(lows) if lows else int(self._store.next_id())
 
+    def newest_id(self) -> int:
+        """Return an upper bound of the ids that entries have so far, on the lines or elsewhere."""
+        return int(self._store.next_id())
+
     @property
     def oldest_ms(self) -> int | None:
         """When the oldest available entry arrived, or None without one; see `Line.oldest_ms`."""

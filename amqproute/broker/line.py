@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -299,33 +299,34 @@ class Line:
         self.forget(sum([len(entry.message.encoded) for entry in entries]))
         return entries
 
-    def pluck(self, entry: Entry) -> None:
-        """Take one entry, wherever it is."""
+    def pluck(self, entry: Entry) -> bool:
+        """Take one entry, wherever it is; True if it was in the paged part."""
         entry.taken = True
         if self.is_paging and entry.id > self.cursor and entry.id not in self._plucked:
             self._plucked.add(entry.id)
             self._unpage(1, len(entry.message.encoded))
-            return
+            return True
         self.forget(len(entry.message.encoded))
         index = bisect_left(self.returned, entry)
         if index < len(self.returned) and self.returned[index] is entry:
             del self.returned[index]
-            return
+            return False
         resident = self.resident
         while resident[0] is not entry and resident[0].taken:
             self._drop_seat(resident.popleft())
         if resident[0] is entry:
             resident.popleft()
-            return
+            return False
         entry.has_seat = True
         self._seats += 1
         if self._seats > 64 and self._seats > len(self.resident) // 2:
             self._compact()
+        return False
 
     @property
-    def has_plucked(self) -> bool:
-        """Ids of plucked entries are remembered."""
-        return bool(self._plucked)
+    def plucked_ids(self) -> Collection[int]:
+        """The ids of plucked entries whose rows may still be in the store."""
+        return self._plucked
 
     def plucked(self, entries: Sequence[Entry]) -> list[int]:
         """Return the ids of those entries that were plucked out of the paged part."""

@@ -171,6 +171,7 @@ class Queue:
         self._removal = Removal(
             lambda: self.name,
             self._levels,
+            self._consumers,
             self._deferral,
             self._backlog,
             self.tally,
@@ -584,8 +585,7 @@ class Queue:
 
         One that takes entries away and is more than there may be waits until another goes (Q-21).
         """
-        elsewhere = [entry.id for entry in self._deferral.entries()] if copies else ()
-        self._consumers.attach(consumer, selects, copies, elsewhere)
+        self._consumers.attach(consumer, selects, copies)
 
     def detach(self, consumer: IConsumer) -> None:
         """Remove a consumer; the one that waits longest takes its place."""
@@ -769,8 +769,6 @@ class Queue:
             self._call_soon(self.look_at_life)
         if self._waiters:
             self._clock.callLater(0, self._tell_space)
-        if self._consumers.feeds:
-            self._consumers.gone(entries)
 
     def _commit_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not write to the store", failure, queue=self.name)
@@ -811,7 +809,7 @@ class Queue:
         deferred = self._deferral.take(entries)
         for entry in entries:
             if entry not in deferred:
-                entry.line.pluck(entry)
+                self._consumers.pluck(entry)
 
     def purge_picked(self, entries: list[Entry], batch: Batch) -> None:
         """Archive picked entries as `purge` does."""

@@ -12,6 +12,7 @@ from twisted.python.failure import Failure
 from amqproute.broker.anew import all_of, settle_anew
 from amqproute.broker.backlog import Backlog
 from amqproute.broker.batch import Batch
+from amqproute.broker.consumers import Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
 from amqproute.broker.line import Line
@@ -38,6 +39,7 @@ class Removal:
     Args:
         name: returns the queue's name.
         levels: the queue's lines.
+        consumers: its consumers.
         deferral: its deferred entries.
         backlog: what stands in the store only.
         tally: counts.
@@ -50,6 +52,7 @@ class Removal:
     __slots__ = (
         "_backlog",
         "_begin",
+        "_consumers",
         "_deferral",
         "_failed",
         "_gone",
@@ -63,6 +66,7 @@ class Removal:
         self,
         name: Callable[[], str],
         levels: Levels,
+        consumers: Consumers,
         deferral: Deferral,
         backlog: Backlog,
         tally: Tally,
@@ -73,6 +77,7 @@ class Removal:
     ) -> None:
         self._name = name
         self._levels = levels
+        self._consumers = consumers
         self._deferral = deferral
         self._backlog = backlog
         self._tally = tally
@@ -93,8 +98,10 @@ class Removal:
         if ids:
             batch.transaction.dequeue(ids)
         for line in self._levels.lines:
-            if line.has_plucked and (plucked := line.plucked(entries)):
+            if line.plucked_ids and (plucked := line.plucked(entries)):
                 batch.join(_Departed(line, plucked))
+        if self._consumers.feeds:
+            batch.join(_Forgotten(self._consumers, entries))
 
     def dead_letter(
         self,
@@ -207,3 +214,20 @@ class _Departed:
 
     def not_arrived(self, _: object) -> None:
         """It was not: they are still there."""
+
+
+class _Forgotten:
+    """Told by a batch when entries cannot come back any more: nobody has to know them."""
+
+    __slots__ = ("_consumers", "_entries")
+
+    def __init__(self, consumers: Consumers, entries: Sequence[Entry]) -> None:
+        self._consumers = consumers
+        self._entries = entries
+
+    def arrived(self, _: object) -> None:
+        """The batch was committed."""
+        self._consumers.gone(self._entries)
+
+    def not_arrived(self, _: object) -> None:
+        """It was not: who held them may give them back."""

@@ -17,6 +17,7 @@ from amqproute.broker import line as line_module
 from amqproute.broker.levels import level_of
 from amqproute.broker.selection import Selection
 from amqproute.entry import Entry
+from amqproute.errors import StoreError
 from amqproute.filters.registry import SELECTOR, read_filters
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Described, Symbol
@@ -391,6 +392,133 @@ class BrowserTests(FeedTestCase):
         self.put(1, 2)
         self.assertEqual(consumer.seen, bodies(1, 2))
 
+    def test_not_committed(self) -> None:
+        """What the store did not let go of is shown when it is given back; to each, once."""
+        self.put(1, 2)
+        consumer = self.taker(1)
+        early = self.browser()
+        entries = list(consumer.held)
+        batch = self.broker.begin()
+        self.queue.settle(entries, ACCEPTED, batch, consumer)
+        self.store.is_failing = True
+        failed = batch.commit()
+        late = self.browser()
+        turn(self.clock)
+        self.failureResultOf(failed, StoreError)
+        self.store.is_failing = False
+        self.queue.retake(entries)
+        for _ in range(2):
+            self.settle(consumer, entries, RELEASED)
+            consumer.take(1)
+            entries = list(consumer.held)
+        for browser in (early, late):
+            self.assertEqual(browser.seen, bodies(2, 1))
+
+    def test_not_committed_after_it_was_shown(self) -> None:
+        """What a browser has seen is not shown again because the store did not let go of it."""
+        self.kept = 2
+        self.boot()
+        self.patch(feed_module, "AHEAD_MESSAGES", 1)
+        self.patch(line_module, "LOAD_MESSAGES", 2)
+        self.put(*range(6))
+        consumer = self.taker(1, lambda entry: body_of(entry) == b"4")
+        browser = self.browser(0)
+        self.settle(consumer, list(consumer.held), RELEASED)
+        browser.take(99)
+        consumer.take(1)
+        entries = list(consumer.held)
+        batch = self.broker.begin()
+        self.queue.settle(entries, ACCEPTED, batch, consumer)
+        self.store.is_failing = True
+        batch.commit().addErrback(lambda _: None)
+        turn(self.clock)
+        self.store.is_failing = False
+        self.queue.retake(entries)
+        self.settle(consumer, entries, RELEASED)
+        self.assertEqual(sorted(browser.seen), bodies(*range(6)))
+
+    def test_nobody_attached_holds_it(self) -> None:
+        """A link that has gone may hold entries still (parked, in a transaction)."""
+        self.put(1, 2)
+        consumer = self.taker(1)
+        self.queue.detach(consumer)
+        browser = self.browser()
+        self.settle(consumer, list(consumer.held), RELEASED)
+        self.assertEqual(browser.seen, bodies(2, 1))
+
+    def test_picked_when_it_is_passed(self) -> None:
+        """What somebody takes out of the backlog is shown when it comes back, once."""
+        self.kept = 2
+        self.boot()
+        self.patch(line_module, "LOAD_MESSAGES", 2)
+        self.patch(feed_module, "AHEAD_MESSAGES", 1)
+        self.put(*range(10))
+        browser = self.browser(1)
+        picky = [self.taker(1, lambda entry: body_of(entry) == b"7") for _ in range(2)]
+        browser.take(99)
+        turn(self.clock)
+        self.assertEqual(browser.seen, bodies(0, 1, 2, 3, 4, 5, 6, 8, 9))
+        for consumer in picky:
+            self.settle(consumer, list(consumer.held), RELEASED)
+        self.assertEqual(browser.seen, bodies(0, 1, 2, 3, 4, 5, 6, 8, 9, 7))
+
+    def test_held_out_of_the_backlog_before(self) -> None:
+        """What is taken out of the backlog when a browser comes is shown when it is back, once."""
+        self.kept = 2
+        self.boot()
+        self.patch(feed_module, "AHEAD_MESSAGES", 1)
+        self.patch(line_module, "LOAD_MESSAGES", 2)
+        self.put(*range(10))
+        consumer = self.taker(1, lambda entry: body_of(entry) == b"7")
+        browser = self.browser(2)
+        for _ in range(3):
+            self.settle(consumer, list(consumer.held), RELEASED)
+            browser.take(1)
+            consumer.take(1)
+        browser.take(99)
+        turn(self.clock)
+        self.assertEqual(sorted(browser.seen), bodies(*range(10)))
+        self.assertEqual(browser.seen[:3], bodies(0, 1, 7))
+
+    def test_out_of_turn(self) -> None:
+        """What was committed late is shown once, however often it is given back."""
+        self.put(0)
+        early, late = self.broker.begin(), self.broker.begin()
+        self.queue.put(message(b"1"), early, ORIGIN)
+        self.queue.put(message(b"2"), late, ORIGIN)
+        late.commit()
+        turn(self.clock)
+        browser = self.browser()
+        early.commit()
+        turn(self.clock)
+        consumer = self.taker(3)
+        self.settle(consumer, list(consumer.held), RELEASED)
+        self.assertEqual(browser.seen, bodies(0, 2, 1))
+
+    def test_keeps_nothing_of_what_has_gone(self) -> None:
+        """One without credit, on a queue that others empty, keeps little in memory."""
+        self.put(*range(5))
+        idle = [self.browser(0), self.taker(0, is_even), self.taker(0, is_even, copies=True)]
+        consumer = self.taker(99)
+        for first in range(5, 2000, 10):
+            self.put(*range(first, first + 10))
+            consumer.take(10)
+            self.settle(consumer, list(consumer.held), ACCEPTED)
+            self.put(first)
+            consumer.take(1)
+            self.settle(consumer, list(consumer.held), RELEASED)
+            consumer.take(99)
+            self.settle(consumer, list(consumer.held), ACCEPTED)
+        self.assertEqual(self.queue.depth, 0)
+        for feed in self.queue._consumers.feeds.values():
+            self.assertLess(len(feed), 300)
+        consumer.room = 0
+        self.put(-1, -2)
+        for each in idle:
+            each.take(99)
+        # The one that takes away, and a browser before and behind it.
+        self.assertEqual([each.seen for each in idle], [bodies(-1, -2), bodies(-2), []])
+
 
 def every(step: int, rest: int = 0) -> Callable[[Entry], bool]:
     """A filter of its own: one number of so many."""
@@ -445,7 +573,7 @@ class ScanTests(FeedTestCase):
         for taker in list(self.queue._consumers):
             self.settle(taker, list(taker.held), ACCEPTED)
         self.assertEqual((self.queue.depth, self.queue.paged_bytes), (0, 0))
-        self.assertFalse(self.line.has_plucked)
+        self.assertFalse(self.line.plucked_ids)
         self.assertEqual(self.queue._consumers._ahead.bytes, 0)
         self.assertEqual(self.store.rows("q"), [])
 
