@@ -17,7 +17,6 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import struct
 import subprocess
 import tempfile
@@ -36,7 +35,12 @@ _GONE = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
 """A package that Java 24 took away, and later ones warn of at each start."""
 
 _START = 120.0
+"""Seconds from the first step to a JVM that can be talked to."""
 _END = 10.0
+
+_DEAF = ("bash", "-c", 'trap "" INT; exec "$0" "$@"')
+"""Runs a command that ignores SIGINT. Python's own way, `preexec_fn`, forks this process with all
+its locks, and where another thread holds one of them neither side ever goes on."""
 
 
 class JavaError(Exception):
@@ -107,28 +111,26 @@ def _version_of(program: str) -> int | None:
 def start_gateway(java: Java, spark_home: str, options: Mapping[str, str]) -> Gateway:
     """Start the JVM of a driver, and wait until it can be talked to.
 
-    It ends with this process, however that ends: its standard input is a pipe from here.
+    It ends with this process, however that ends: its standard input is a pipe from here. Ctrl-C is
+    for Python, which cancels the jobs; the JVM does not hear it.
 
     :param options: Spark's settings for the start, as with ``spark-submit --conf``; those of
         ``PYSPARK_SUBMIT_ARGS`` come after them and win.
-    :raises JavaError: when it does not start; what it said of it went to standard error.
+    :raises JavaError: when it does not start, or not in time; what it said of it went to standard
+        error.
     """
+    deadline = time.monotonic() + _START
     environment = _environment(java, spark_home)
     command = _command(java, spark_home, environment, options)
     with tempfile.TemporaryDirectory(prefix="amqproute-spark-") as folder:
         answer = Path(folder, "gateway")
         environment["_PYSPARK_DRIVER_CONN_INFO_PATH"] = str(answer)
         process = subprocess.Popen(  # noqa: S603  # Spark's own command
-            command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_interrupt
+            [*_DEAF, *command], stdin=subprocess.PIPE, env=environment
         )
         atexit.register(_end, process)
-        port, secret = _answer(process, answer)
+        port, secret = _answer(process, answer, deadline)
     return Gateway(process, port, secret)
-
-
-def _ignore_interrupt() -> None:
-    # Ctrl-C is for Python, which cancels the jobs; the JVM ends when its standard input does.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _environment(java: Java, spark_home: str) -> dict[str, str]:
@@ -142,7 +144,7 @@ def _environment(java: Java, spark_home: str) -> dict[str, str]:
     try:
         done = subprocess.run(  # noqa: S603
             ["bash", "-c", '. "$0" >&2 && exec env -0', script],  # noqa: S607
-            env=environment, stdout=subprocess.PIPE, check=True,
+            env=environment, stdout=subprocess.PIPE, check=True, timeout=_START,
         )  # fmt: skip
     except (OSError, subprocess.SubprocessError) as error:
         raise JavaError(f"Spark's environment cannot be set up by {script}: {error}") from error
@@ -162,7 +164,7 @@ def _command(
     submit += shlex.split(environment.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     try:
         done = subprocess.run(  # noqa: S603
-            launcher + submit, env=environment, stdout=subprocess.PIPE, check=True
+            launcher + submit, env=environment, stdout=subprocess.PIPE, check=True, timeout=_START
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise JavaError(f"Spark's launcher did not run with {java.program}: {error}") from error
@@ -175,15 +177,14 @@ def _command(
     return [java.program, *(argument for argument in rest if argument not in dropped)]
 
 
-def _answer(process: subprocess.Popen[bytes], path: Path) -> tuple[int, str]:
+def _answer(process: subprocess.Popen[bytes], path: Path, deadline: float) -> tuple[int, str]:
     """Wait for the JVM's port and secret, which it moves into place in one piece."""
-    deadline = time.monotonic() + _START
     while not path.exists():
         if (code := process.poll()) is not None:
             raise JavaError(f"the JVM for Spark ended at its start, with status {code}")
         if time.monotonic() > deadline:
             process.kill()
-            raise JavaError(f"the JVM for Spark did not start within {_START:.0f} s")
+            raise JavaError(f"the JVM for Spark did not start within {_START:g} s")
         time.sleep(0.05)
     port, length = struct.unpack_from(">ii", data := path.read_bytes())
     return port, data[8 : 8 + length].decode()

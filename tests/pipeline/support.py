@@ -2,7 +2,8 @@
 """One Spark session for all tests of a process.
 
 A JVM takes seconds to start, and trial deals out single tests to its processes: each process that
-gets a test of the pipeline starts one JVM, at the first use, and keeps it to its end. A test
+gets a test of the pipeline starts one JVM, at the first use, and keeps it to its end. A test that
+hangs fails with all stacks (`tests.pipeline.deadline`), and the next one starts another JVM. A test
 module imports the pipeline only where it can be::
 
     from tests.pipeline.support import MISSING, SparkCase
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.pipeline.deadline import deadline
+
 MISSING = (
     None
     if importlib.util.find_spec("pyspark") and importlib.util.find_spec("pyarrow")
@@ -30,6 +33,7 @@ MISSING = (
 """Why tests of the pipeline are skipped, None where they run."""
 
 if TYPE_CHECKING or not MISSING:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
     from amqproute.pipeline.session import session
@@ -59,13 +63,30 @@ def spark() -> SparkSession:
     return found
 
 
+def forget_spark() -> None:
+    """Forget a session whose JVM is gone: the next call of `spark` starts one anew."""
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
 class SparkCase(SynchronousTestCase):
-    """A test with ``self.spark``; what it leaves behind is cleared."""
+    """A test with ``self.spark``; what it leaves behind is cleared.
+
+    Attributes:
+        spark: the session.
+        seconds: after which the test has failed, on the slowest machine there is.
+    """
 
     skip = MISSING
     spark: SparkSession
+    seconds = 240.0
 
     def setUp(self) -> None:
         """Take the session; leave no cached table behind."""
+        self.enterContext(deadline(self.seconds, forget_spark))
         self.spark = spark()
-        self.addCleanup(self.spark.catalog.clearCache)
+        self.addCleanup(self._clear)
+
+    def _clear(self) -> None:
+        if SparkContext._active_spark_context is not None:
+            self.spark.catalog.clearCache()

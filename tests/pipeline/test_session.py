@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -15,7 +17,8 @@ import amqproute
 from tests.pipeline.support import MISSING, SparkCase
 
 if not MISSING:
-    from amqproute.pipeline.java import JavaError, find_java
+    from amqproute.pipeline import java
+    from amqproute.pipeline.java import Java, JavaError, find_java, start_gateway
     from amqproute.pipeline.session import session
 
 ROOT = Path(amqproute.__file__).parents[1]
@@ -78,6 +81,50 @@ class JavaTests(SynchronousTestCase):
             self.assertIn(words, str(caught.exception))
 
 
+class StartTests(SynchronousTestCase):
+    """A JVM that does not come up, played by scripts."""
+
+    skip = MISSING
+
+    def refused(self, script: str) -> str:
+        """Start a JVM, for which a script stands; return the words of the error."""
+        program = Path(self.mktemp()).absolute()
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        begun: list[subprocess.Popen[bytes]] = []
+
+        class Popen(subprocess.Popen):  # type: ignore[type-arg]
+            def __init__(self, *arguments: Any, **named: Any) -> None:
+                super().__init__(*arguments, **named)
+                begun.append(self)
+
+        self.patch(subprocess, "Popen", Popen)
+        self.patch(java, "_environment", lambda *_: dict(os.environ))
+        with self.assertRaises(JavaError) as caught:
+            start_gateway(Java(str(program), 21), "", {})
+        for process in begun:
+            process.wait(10)
+        return str(caught.exception).replace(str(program), "java")
+
+    def test_launcher_hangs(self) -> None:
+        """A launcher that says nothing is ended after a time."""
+        self.patch(java, "_START", 0.3)
+        self.assertIn("launcher did not run with java: ", self.refused("exec sleep 600"))
+
+    def test_hangs(self) -> None:
+        """So is a JVM that cannot be talked to."""
+        self.patch(java, "_START", 0.3)
+        self.patch(java, "_command", lambda found, *_: [found.program])
+        told = self.refused("exec sleep 600")
+        self.assertEqual(told, "the JVM for Spark did not start within 0.3 s")
+
+    def test_ends(self) -> None:
+        """One that ends says with which status."""
+        self.patch(java, "_command", lambda found, *_: [found.program])
+        told = self.refused("exit 7")
+        self.assertEqual(told, "the JVM for Spark ended at its start, with status 7")
+
+
 class SessionTests(SparkCase):
     def test_settings(self) -> None:
         """What was given holds, what was not has the defaults."""
@@ -96,6 +143,12 @@ class SessionTests(SparkCase):
         """What this process starts does not take its JVM for its own."""
         self.assertNotIn("PYSPARK_GATEWAY_PORT", os.environ)
         self.assertNotIn("PYSPARK_GATEWAY_SECRET", os.environ)
+
+    def test_interrupt(self) -> None:
+        """Ctrl-C is for Python: the JVM ignores it."""
+        machine = Path("/proc", str(self.spark._jvm.ProcessHandle.current().pid()), "status")
+        ignored = int(machine.read_text().partition("SigIgn:")[2].split()[0], 16)
+        self.assertTrue(ignored & 1 << signal.SIGINT - 1)
 
 
 class ProcessTests(SynchronousTestCase):

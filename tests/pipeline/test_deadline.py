@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Spark test that hangs is a failure that explains itself, and the next one has a new JVM."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+import amqproute
+from tests.pipeline.support import MISSING
+
+ROOT = Path(amqproute.__file__).parents[1]
+
+PROGRAM = """
+import os, subprocess
+from pathlib import Path
+import pyspark
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from pyspark import SparkContext
+from twisted.trial.reporter import TestResult
+from amqproute.pipeline.java import find_java
+from tests.pipeline import support
+
+# A JVM that is smaller than Spark's, and starts at once.
+jars = str(Path(pyspark.__file__).parent / "jars" / "*")
+command = [find_java(os.environ).program, "-Xmx64m", "-cp", jars]
+command += ["py4j.GatewayServer", "--die-on-broken-pipe", "0"]
+process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+port = int(process.stdout.readline())
+gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
+SparkContext._gateway = SparkContext._active_spark_context = gateway
+support.spark = lambda: gateway
+
+class Hanging(support.SparkCase):
+    seconds = 2.0
+
+    def test_endless(self):
+        try:
+            self.spark.jvm.java.util.concurrent.CountDownLatch(1).__getattr__("await")()
+        except Exception:
+            pass  # as py4j and Spark do
+
+result = TestResult()
+Hanging("test_endless").run(result)
+[(test, failure)] = result.errors
+print(failure.value)
+print(process.wait(10), SparkContext._gateway, SparkContext._active_spark_context)
+"""
+
+
+class DeadlineTests(SynchronousTestCase):
+    """In a process of its own, which may lose its JVM."""
+
+    skip = MISSING
+
+    def test_hang(self) -> None:
+        """The failure shows where Python and where Java stood; the JVM is ended and forgotten."""
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("not done within 2 s", done.stdout)
+        self.assertIn("in test_endless", done.stdout)
+        self.assertIn("CountDownLatch.await", done.stdout)
+        self.assertEqual(done.stdout.splitlines()[-1], "-9 None None")
