@@ -268,8 +268,8 @@ class House:
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
         self._is_open = True
-        await self._identify(recovery.notes.get(OWN_NOTES, {}), recovery.is_restored)
-        await self.journaling.begin(recovery, self.store, self.container_id, self._stream)
+        former = await self._identify(recovery.notes.get(OWN_NOTES, {}), recovery.is_restored)
+        await self.journaling.begin(recovery, self.store, self.container_id, self._stream, former)
         config = self.config
         self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
@@ -370,24 +370,29 @@ class House:
             return True
         return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
 
-    async def _identify(self, notes: dict[str, bytes], is_restored: bool) -> None:
+    async def _identify(self, notes: dict[str, bytes], is_restored: bool) -> str:
         """Who we are, and the name under which our store numbers its entries.
 
         A store that was restored gets another name: its ids have been used since, and peers would
         take new messages for old ones.
+
+        Returns:
+            The name that it had before, if it was restored.
         """
+        former = ""
         self.container_id = self.config.container_id or notes.get("id", b"").decode()
         self._stream = notes.get("stream", b"").decode()
         if is_restored and self._stream:
-            self._stream = ""
+            former, self._stream = self._stream, ""
             log.warn(
                 "{path} is not the store that was here last: it was restored from a backup, or its "
-                ".mark was removed. It numbers its messages anew, so that no peer takes one of "
-                "them for another; messages that had left since the backup arrive twice",
+                ".mark was removed, copied, or given to another owner. It numbers its messages "
+                "anew, so that no peer takes one of them for another; messages that had left since "
+                "the backup arrive twice",
                 path=self.store.path,
             )
         if self.container_id and self._stream:
-            return
+            return ""
         transaction = self.store.begin()
         if not self.container_id:
             self.container_id = f"amqproute-{uuid.uuid4()}"
@@ -396,6 +401,7 @@ class House:
             self._stream = str(uuid.uuid4())
             transaction.note(OWN_NOTES, "stream", self._stream.encode())
         await transaction.commit()
+        return former
 
     def _declare(self, config: Config) -> None:
         self.inventory.declare(configured(config))

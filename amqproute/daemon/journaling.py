@@ -21,7 +21,7 @@ from amqproute.broker.queue import Queue
 from amqproute.config.parameters import Config
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.journal.events import SILENCE, Arrivals, Told
-from amqproute.journal.record import Kind
+from amqproute.journal.record import PUT_BACK, Kind
 from amqproute.journal.recovery import Begun
 from amqproute.journal.segments import Names
 from amqproute.journal.writer import Journal, JournalTerms
@@ -36,6 +36,8 @@ FOUND: Final = Origin(ANONYMOUS_PRINCIPAL, event=Kind.RECOVERY)
 MOST_READ: Final = 100_000
 """So many of one queue are looked at with their bodies; of more their ids have to do."""
 PAGE: Final = 5_000
+STORE_PUT_BACK: Final = "store.restored"
+RENAMED: Final = "the store was put back from a backup; its stream was the one in detail before"
 STOPPED: Final = {"code": "broker.stopped", "words": "it was not durable, and the broker stops"}
 
 
@@ -90,8 +92,17 @@ class Journaling:
 
     # -- life ------------------------------------------------------------------------------------
 
-    async def begin(self, recovery: Any, store: Any, container_id: str, stream: str) -> None:
+    async def begin(
+        self, recovery: Any, store: Any, container_id: str, stream: str, former: str = ""
+    ) -> None:
         """Open the journal, and have in it what the store holds and it does not know.
+
+        Args:
+            recovery: what the store has found.
+            store: the store.
+            container_id: who we are.
+            stream: the name under which the store numbers its entries.
+            former: the one that it had before it was put back from a backup; else empty.
 
         Raises:
             StoreError: it cannot be opened.
@@ -100,11 +111,15 @@ class Journaling:
         if journal is None:
             return
         names = Names("", container_id, journal.domain, stream)
-        opened = await journal.open(names, recovery.outbox)
+        opened = await journal.open(names, recovery.outbox, former)
         self._is_begun = True
         if opened.restored:
             log.info("{count} records of the journal were in the store only", count=opened.restored)
         self._note(Kind.START, words=None)
+        if opened.put_back:
+            self._note(Kind.RECOVERY, code=PUT_BACK, words=opened.put_back)
+        if former:
+            self._note(Kind.RECOVERY, code=STORE_PUT_BACK, words=RENAMED, detail=former)
         known = opened.begun
         count = 0
         for key, summary in recovery.queues.items():

@@ -37,9 +37,12 @@ memory (`writer.JournalTerms.held_bytes`); then they are dropped and counted, an
 says how many. With ``on-full: stop`` the floodgate is closed long before that.
 
 **Nothing can be taken away unseen.** Lines are chained by hash over all segments; sequences have no
-gaps; ``head`` knows the end, and the beginning once old segments have been removed. Who can write
-the files and the head can forge all of it: keep the last hash that ``amqproute journal verify``
-prints somewhere else, and compare.
+gaps but those that a line tells of; ``head`` knows the end, and the beginning once old segments
+have been removed. Who can write the files and the head can forge all of it: keep the last hash that
+``amqproute journal verify`` prints somewhere else, and compare.
+
+**No record is named like another.** Not even where the journal was put back from a backup: it finds
+that its head is a copy, and leaves out all sequences that may have been used since (`segments`).
 
 **What is not in it.** Copies in the buffers of subscriptions that live as long as their link, those
 that a topic keeps for newcomers, and postings of transactions that are not committed: none is a

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final
 
 from amqproute.journal.record import (
     GENESIS,
+    PUT_BACK,
     InvalidLine,
     Kind,
     Line,
@@ -220,6 +221,12 @@ class _Verifier:
         assert previous is not None
         assert expected is not None
         own = link(previous, octets.rstrip(b"\n")[len('{"h":"') + 64 + len('",') :])
+        if line.seq > expected and own == line.hash and _is_put_back(line, expected):
+            verdict.notes.append(
+                f"the journal was put back from a copy after record {expected - 1}: what was "
+                f"written behind the copy is not here; it goes on at record {line.seq}"
+            )
+            expected = line.seq
         if line.seq > expected:
             words = f"missing: removed, or put elsewhere; the next one there is {line.seq}"
             return Flaw(path, number, expected, line.seq - 1, words)
@@ -282,6 +289,16 @@ class _Verifier:
             words = "missing: removed from the end; the journal's head knows of them"
             return Flaw(None, 0, verdict.last + 1, head.seq, words)
         return None
+
+
+def _is_put_back(line: Line, expected: int) -> bool:
+    """Whether a line says that all sequences since the expected one were left out before it."""
+    said = line.body["all"]
+    return (
+        line.kind == Kind.SEGMENT
+        and said.get("code") == PUT_BACK
+        and said.get("count") == line.seq - expected
+    )
 
 
 # -- find ------------------------------------------------------------------------------------------

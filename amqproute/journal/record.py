@@ -54,6 +54,9 @@ LONGEST_NAME: Final = 512
 GENESIS: Final = "0" * 64
 """What stands for the line before the first line of a journal."""
 
+PUT_BACK: Final = "journal.restored"
+"""The ``code`` of a segment before which sequences were left out, since they may be in use."""
+
 _HEAD: Final = '{"h":"'
 _BEHIND: Final = len(_HEAD) + 64 + len('",')
 
@@ -129,7 +132,8 @@ class Kind(StrEnum):
 
     RECOVERY = "recovery"
     """At a start. With ``entry``: it stands in the store, and no record of its beginning was
-    written: it begins if it is not known otherwise. Without: ``count`` entries were found."""
+    written: it begins if it is not known otherwise. Without: ``count`` entries were found; or, with
+    a ``code``, the store or the journal was put back from a backup."""
 
     STOCK = "stock"
     """Which entries a node holds at about this time: ``ranges``, ``count``. What has begun, has not
@@ -140,7 +144,9 @@ class Kind(StrEnum):
     """``count`` records could not be written, for the reason in ``words``."""
 
     SEGMENT = "segment"
-    """First line of a segment; ``previous`` is the hash before it."""
+    """First line of a segment; ``previous`` is the hash before it. With a ``code``, the ``count``
+    sequences before it were left out: the journal was put back from a backup, and they may be in
+    use in what was written since."""
 
 
 BEGINS: Final = frozenset({Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY})
@@ -171,7 +177,7 @@ class Record:
         broker: container-id of the broker.
         domain: the organization, by the broker's first domain.
         stream: names the store that numbers the entries; another one after a restore.
-        seq: sequence within the journal, from 1, without gaps.
+        seq: sequence within the journal, from 1; gaps are told by records `SEGMENT`.
         time: wall clock, microseconds since the epoch.
         entry: the broker's number for the message on its node; within `stream`, never used twice.
         parent: the entry that this one comes from.

@@ -7,6 +7,10 @@ all were written, where the store has carried it: it is written again. Only an e
 whole lines
 follow what cannot be read, somebody or something has changed the file, and it is left as it is for
 ``amqproute journal verify`` to say so.
+
+Where the head is a copy, or is missing beside segments, the journal may be older than it was: it
+then goes on behind every sequence that may have been in use (`beyond`). That costs nothing if it
+was not older, as when the files were moved to another machine, or their owner was changed.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import json
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -54,6 +58,7 @@ class Found:
         head: what is known of its beginning.
         is_new: there was none.
         torn_bytes: what was cut off.
+        put_back: why it may be older than it was, in words; empty if nothing speaks for that.
     """
 
     journal: str
@@ -61,6 +66,7 @@ class Found:
     head: Head
     is_new: bool = False
     torn_bytes: int = 0
+    put_back: str = ""
 
 
 @dataclass(slots=True)
@@ -87,13 +93,19 @@ def whole_lines(path: Path) -> Iterator[Line]:
             yield line
 
 
-def recover(directory: Path, broker: str, carried: Sequence[tuple[int, Run]] = ()) -> Found:
+def recover(
+    directory: Path,
+    broker: str,
+    carried: Sequence[tuple[int, Run]] = (),
+    now_us: Callable[[], int] = lambda: 0,
+) -> Found:
     """Mend what a crash has left; afterwards nothing is in the folder ``open``.
 
     Args:
         directory: of the journal.
         broker: container-id, for names of files.
         carried: what the store has carried, by number.
+        now_us: the wall clock.
 
     Raises:
         OSError: the files cannot be read or written.
@@ -103,45 +115,89 @@ def recover(directory: Path, broker: str, carried: Sequence[tuple[int, Run]] = (
     left = opened(directory)
     last = list(closed(directory, head.journal if head is not None else None))
     paths = [*last[-1:], *left]
-    if not paths:
-        if head is not None:
-            # Somebody has removed everything: go on behind it, so that it shows.
-            place = Place(head.seq + 1, head.hash, head.carried)
-            return Found(head.journal, place, head, is_new=not head.seq)
+    if head is None and not paths:
         head = Head(secrets.token_hex(8), 0, GENESIS)
         write_head(directory, head, is_lasting=True)
-        return Found(head.journal, Place(), head, is_new=True)
+    if head is not None and not paths:
+        # If somebody has removed everything, it goes on behind that, so that it shows.
+        place = Place(head.seq + 1, head.hash, head.carried)
+        found = Found(head.journal, place, head, is_new=not head.seq)
+    else:
+        found = _mended(directory, broker, head, left, paths, carried)
+    if not found.is_new:
+        _leap(found, directory, head, now_us())
+    return found
+
+
+def _mended(
+    directory: Path,
+    broker: str,
+    head: Head | None,
+    left: Sequence[Path],
+    paths: Sequence[Path],
+    carried: Sequence[tuple[int, Run]],
+) -> Found:
+    """Mend the segments in ``open``, and read where the journal ends."""
     parts = parts_of(paths[-1])
     assert parts is not None
     journal = parts[0]
-    found = Found(journal, Place(), head or Head(journal, 0, GENESIS))
-    if head is None:
-        log.error(
-            "{directory} has segments and no head: nobody can tell whether its last records are "
-            "there",
-            directory=str(directory),
-        )
-    elif head.journal != journal:
-        found.head = Head(journal, 0, GENESIS)
+    is_its_head = head is not None and head.journal == journal
+    found = Found(journal, Place(), head if is_its_head and head else Head(journal, 0, GENESIS))
     lines = Counter(number for number, _ in carried)
     for path in left:
         found.torn_bytes += _cut(path, lines)
     for path in paths:
         _read_place(path, found)
-    if head is not None and head.journal == journal and found.place.seq <= head.seq:
+    if found.place.seq <= found.head.seq:
         log.error(
             "the journal ends at record {seq}, its head says {head}: records are missing",
             seq=found.place.seq - 1,
-            head=head.seq,
+            head=found.head.seq,
         )
-        found.place.seq, found.place.hash = head.seq + 1, head.hash
-        found.place.carried = max(found.place.carried, head.carried)
+        found.place.seq, found.place.hash = found.head.seq + 1, found.head.hash
+        found.place.carried = max(found.place.carried, found.head.carried)
     for path in left:
         if path.stat().st_size:
             move(path, directory / _day_of(path), broker)
         else:
             path.unlink()
     return found
+
+
+def _leap(found: Found, directory: Path, head: Head | None, now_us: int) -> None:
+    """Go on where no record has ever been, if the journal may be older than it was."""
+    if head is None or head.journal != found.journal:
+        found.put_back = "there are segments and no head: nobody knows how far they went"
+    elif head.is_copy:
+        found.put_back = (
+            "the head is a copy: the journal was put back from a backup, or moved, or its owner or "
+            "mode was changed"
+        )
+    else:
+        return
+    place = found.place
+    after = place.seq - 1
+    place.seq = beyond(place.seq, now_us)
+    place.skipped = place.seq - after - 1
+    log.warn(
+        "{directory}: {why}. If records were written after number {after}, they are missing here; "
+        "so that none is named like another one, the next record is number {seq}",
+        directory=str(directory),
+        why=found.put_back,
+        after=after,
+        seq=place.seq,
+    )
+
+
+def beyond(seq: int, now_us: int) -> int:
+    """Return a sequence that no record has, whatever was written since a copy was made.
+
+    Sequences grow by less than one for each microsecond: the number of these is behind all of them.
+    Where the clock was set back, or never set, chance has to do.
+    """
+    if now_us > seq:
+        return now_us
+    return seq + secrets.randbelow(1 << 48) + (1 << 40)
 
 
 def _read_place(path: Path, found: Found) -> None:

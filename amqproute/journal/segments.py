@@ -12,6 +12,13 @@ folders of the days never sees half of one. ``head`` says how far the journal go
 begins once old segments have been removed: without it the loss of its last records could not be
 told from a journal that ends there.
 
+A journal that was put back from a backup would name new records like those that were written since
+the backup, and whoever has collected the latter would take the new ones for copies of them. The
+head says when it was written, by the clock of the file system, which says it too: of a file that
+was copied, or came out of an archive, it says something else. The journal then goes on at a
+sequence that has never been used (`amqproute.journal.recovery.beyond`), and its next segment says
+so.
+
 All of it is called on the journal's own thread and raises `OSError` as it comes.
 """
 
@@ -25,11 +32,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from amqproute.journal.events import Run
 from amqproute.journal.record import (
     GENESIS,
+    PUT_BACK,
     InvalidLine,
     Kind,
     assemble,
@@ -43,6 +51,8 @@ HEAD: Final = "head"
 SUFFIX: Final = ".jsonl"
 USUAL_PART: Final = 5
 """A fifth of the file system is what a journal may come to unless something else is said."""
+COPIED_SECONDS: Final = 10.0
+"""What a head says of its time and what the file system says may differ by so much."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<seq>\d{20})\.jsonl")
 
@@ -72,11 +82,13 @@ class Place:
         seq: of the next record.
         hash: of the last line.
         carried: the highest number, among what the store has told, that has been written.
+        skipped: how many sequences were left out before the next record.
     """
 
     seq: int = 1
     hash: str = GENESIS
     carried: int = 0
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +102,7 @@ class Head:
         first_seq: of the first record that has not been removed for its age or the journal's size.
         first_previous: the hash of the line before that one.
         carried: see `Place`.
+        is_copy: the file is not the one that was written here, but a copy of it.
     """
 
     journal: str
@@ -98,23 +111,34 @@ class Head:
     first_seq: int = 1
     first_previous: str = GENESIS
     carried: int = 0
+    is_copy: bool = False
+
+
+_TOLD: Final = ("journal", "seq", "hash", "first_seq", "first_previous", "carried")
+_WRITTEN: Final = "written_us"
 
 
 def read_head(directory: Path) -> Head | None:
     """Return what the head says, or None if there is none that can be read."""
     try:
-        told = json.loads((directory / HEAD).read_bytes())
-        return Head(**{name: told[name] for name in Head.__dataclass_fields__})
-    except (OSError, ValueError, KeyError, TypeError):
+        with (directory / HEAD).open("rb") as file:
+            changed_us = os.fstat(file.fileno()).st_ctime_ns // 1000
+            told = json.loads(file.read())
+        written_us = told.get(_WRITTEN, changed_us)  # heads of early releases do not say it
+        is_copy = abs(changed_us - written_us) > COPIED_SECONDS * 1e6
+        return Head(**{name: told[name] for name in _TOLD}, is_copy=is_copy)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
     """Replace the head, as a whole; it is on the disk then, if it is to be lasting."""
-    told = json.dumps({name: getattr(head, name) for name in Head.__dataclass_fields__})
+    told = {name: getattr(head, name) for name in _TOLD}
     fresh = directory / f"{HEAD}.new"
     with open(fresh, "wb", opener=_private) as file:
-        file.write(told.encode() + b"\n")
+        os.utime(file.fileno())  # a crash may have left one
+        told[_WRITTEN] = os.fstat(file.fileno()).st_ctime_ns // 1000
+        file.write(json.dumps(told).encode() + b"\n")
         if is_lasting:
             file.flush()
             os.fsync(file.fileno())
@@ -214,6 +238,10 @@ class Segments:
         self._day = ""
         self._unsynced = False
 
+    def rename(self, names: Names) -> None:
+        """Say something else of where lines come from; between two segments."""
+        self._names = names
+
     @property
     def is_open(self) -> bool:
         """A segment is being written."""
@@ -272,6 +300,9 @@ class Segments:
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._file, self._path, self.size = file, path, 0
         self._day = datetime.fromtimestamp(now_us / 1e6, UTC).strftime("%Y-%m-%d")
+        told: dict[str, Any] = {"previous": place.hash}
+        if place.skipped:
+            told |= {"count": place.skipped, "code": PUT_BACK}
         tail = assemble(
             Kind.SEGMENT,
             names.journal,
@@ -281,7 +312,7 @@ class Segments:
             place.seq,
             1,
             now_us,
-            encode({"previous": place.hash}),
+            encode(told),
             "{}",
             place.carried or None,
         )
@@ -295,7 +326,7 @@ class Segments:
             with suppress(OSError):
                 path.unlink()
             raise
-        place.seq, place.hash = place.seq + 1, last
+        place.seq, place.hash, place.skipped = place.seq + 1, last, 0
 
     def _write(self, octets: bytes) -> None:
         """Write them all; what was there before is all there is if that fails."""

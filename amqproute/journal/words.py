@@ -129,6 +129,8 @@ def _stock(record: Record) -> str:
 
 
 def _recovery(record: Record) -> str:
+    if record.code is not None:
+        return _why(record)
     if record.entry is None:
         return f"{record.count} entries stood in the store that the journal did not know"
     return f"found in the store at the start, on {_place(record.node)}; {_named(record)}"
@@ -141,6 +143,12 @@ def _configured(record: Record) -> str:
 
 def _gap(record: Record) -> str:
     return f"{record.count} records are missing here: {record.words}"
+
+
+def _segment(record: Record) -> str:
+    if record.code is None:
+        return "a new file begins"
+    return f"a new file begins; the journal was put back, so {record.count} numbers are left out"
 
 
 def _other(record: Record) -> str:
@@ -176,5 +184,5 @@ _WORDS: Final[Mapping[str, Callable[[Record], str]]] = {
     Kind.GAP: _gap,
     Kind.START: lambda record: f"the broker {record.broker} runs",
     Kind.STOP: lambda record: f"the broker {record.broker} has stopped in good order",
-    Kind.SEGMENT: lambda _: "a new file begins",
+    Kind.SEGMENT: _segment,
 }

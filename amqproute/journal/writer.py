@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -99,11 +99,13 @@ class Opened:
         is_new: there was no journal before.
         restored: records that the store had carried and the journal lacked.
         begun: the latest arrivals that it knows.
+        put_back: why it may be older than it was, in words (`amqproute.journal.recovery`).
     """
 
     is_new: bool
     restored: int
     begun: Begun
+    put_back: str = ""
 
 
 @implementer(IJournal)
@@ -201,19 +203,22 @@ class Journal:
         """Events and runs that are not written yet."""
         return len(self._events) + len(self._lines)
 
-    def open(self, names: Names, rows: Sequence[tuple[int, bytes]]) -> Deferred[Opened]:
+    def open(
+        self, names: Names, rows: Sequence[tuple[int, bytes]], former: str = ""
+    ) -> Deferred[Opened]:
         """Mend what there is, and begin.
 
         Args:
             names: what lines say; the journal's own name among them is not looked at.
             rows: what is left in the store's outbox.
+            former: the stream that `rows` are about, if the store has another name since.
 
         Returns:
             A Deferred of what was found; it fails with `StoreError`, in words.
         """
         done: Deferred[Opened] = Deferred()
         thread = threading.Thread(
-            target=self._live, args=(names, rows, done), name="journal disk", daemon=True
+            target=self._live, args=(names, rows, former, done), name="journal disk", daemon=True
         )
         self._threads.append(thread)
         thread.start()
@@ -290,10 +295,14 @@ class Journal:
     # The disk's thread.
 
     def _live(
-        self, names: Names, rows: Sequence[tuple[int, bytes]], done: Deferred[Opened]
+        self,
+        names: Names,
+        rows: Sequence[tuple[int, bytes]],
+        former: str,
+        done: Deferred[Opened],
     ) -> None:
         try:
-            found = self._open(names, rows)
+            found = self._open(names, rows, former)
         except Exception as error:
             words = StoreError(f"the journal in {self.directory} cannot be opened: {error}")
             words.__cause__ = error
@@ -316,25 +325,31 @@ class Journal:
         for done in waiting:
             done.callback(None)
 
-    def _open(self, names: Names, rows: Sequence[tuple[int, bytes]]) -> Opened:
+    def _open(self, names: Names, rows: Sequence[tuple[int, bytes]], former: str) -> Opened:
         carried = read_rows(rows)
-        found = recover(self.directory, names.broker, carried)
-        names = Names(found.journal, names.broker, names.domain, names.stream)
+        found = recover(self.directory, names.broker, carried, self.now_us)
+        names = replace(names, journal=found.journal)
         segments = Segments(self.directory, names, found.place, found.head, self.now_us, self._put)
         lacking = missing(carried, found)
         lines = [(number, None, run) for number, run in lacking]
         if lines:
+            segments.rename(replace(names, stream=former or names.stream))
             try:
                 segments.append(lines)
                 segments.close()
             except OSError as error:
                 # Nobody would be helped by a broker that does not start: later, then.
                 self._trouble(f"{self.directory}: {error.strerror or error}")
-                self._lines.extend(lines)
-                self._held_bytes += _size_of(lines)
+                if former:
+                    self._lost += sum(run.count for _, run in lacking)
+                else:
+                    self._lines.extend(lines)
+                    self._held_bytes += _size_of(lines)
+            segments.rename(names)
         self.outbox.begin(max([found.place.carried, *(number for number, _ in carried)]))
         known = begun(self.directory, found.journal, names.stream)
-        known.ids.update(each for _, run in lacking for each in begun_by(run))
+        if not former:
+            known.ids.update(each for _, run in lacking for each in begun_by(run))
         self._segments = segments
         self._retained_at = -RETAIN_SECONDS
         self.log.info(
@@ -342,7 +357,8 @@ class Journal:
             journal=found.journal,
             seq=segments.place.seq,
         )
-        return Opened(found.is_new, sum(run.count for _, run in lacking), known)
+        restored = sum(run.count for _, run in lacking)
+        return Opened(found.is_new, restored, known, found.put_back)
 
     def _write_all(self) -> None:
         segments = self._segments

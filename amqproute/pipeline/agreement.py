@@ -31,7 +31,7 @@ LISTED_ON_PAGE: Final = 1000
 _REASONS: Final = {
     MISSING: "segments are missing",
     GAP: "records could not be written",
-    RESTORED: "the journal ended without a stop, and another one began",
+    RESTORED: "the journal was put back from a backup, or ended without a stop and began anew",
     DOWN: "the broker was stopped",
 }
 

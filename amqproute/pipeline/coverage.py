@@ -19,7 +19,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import Kind
+from amqproute.journal.record import PUT_BACK, Kind
 
 __all__ = ["BEGINS", "DOWN", "ENDS", "FOREVER", "GAP", "HOLES", "MISSING", "RESTORED", "holes"]
 
@@ -37,7 +37,9 @@ MISSING: Final = "missing"
 GAP: Final = "gap"
 """The broker says so itself: records could not be written."""
 RESTORED: Final = "restored"
-"""A journal ended without a stop, and another one of the same broker begins."""
+"""A journal ended without a stop, and another one of the same broker begins; or a journal was put
+back from a backup, and what it said since then is not there, or is in copies that were made in
+time."""
 DOWN: Final = "down"
 """The broker was stopped in good order, and started again later."""
 
@@ -59,6 +61,7 @@ def holes(runs: DataFrame) -> DataFrame:
 
 
 def _silences(runs: DataFrame) -> DataFrame:
+    leaps = (F.col("kind") == Kind.SEGMENT) & (F.col("all.code") == PUT_BACK)
     is_export = (F.col("kind") == Kind.SEGMENT) & F.col("all.peer").isNotNull()
     whole = Window.partitionBy("broker", "journal")
     buckets = (
@@ -73,6 +76,7 @@ def _silences(runs: DataFrame) -> DataFrame:
             F.max(F.when(F.col("kind") == Kind.GAP, F.col("time"))).alias("gap_us"),
             F.sum(F.when(F.col("kind") == Kind.GAP, F.col("all.count"))).alias("gap_count"),
             F.bool_or(is_export).alias("is_part"),
+            F.coalesce(F.bool_or(leaps), F.lit(False)).alias("leaps"),
         )
         .withColumn("since", F.min("first_us").over(whole))
         .withColumn("is_whole", ~F.bool_or("is_part").over(whole))
@@ -91,13 +95,19 @@ def _silences(runs: DataFrame) -> DataFrame:
     since = F.coalesce("before_last_us", "first_us")
     inside = F.col("end_seq") - F.col("first_seq") - F.col("records")
     between = F.col("first_seq") - F.col("before_end_seq")
+    # Where sequences were left out their difference says nothing.
+    missing = F.when(F.col("leaps"), RESTORED).otherwise(MISSING)
+
+    def count(difference: Column) -> Column:
+        return F.when(~F.col("leaps"), difference)
+
     found = F.array(
         _hole(F.col("before_last_us").isNull(), F.lit(0), F.col("first_us"), BEGINS),
-        _hole(same & is_whole & (between > 0), since, F.col("first_us"), MISSING, between),
+        _hole(same & is_whole & (between > 0), since, F.col("first_us"), missing, count(between)),
         _hole(
             ~same & (F.col("before_last_kind") != Kind.STOP), since, F.col("first_us"), RESTORED
         ),
-        _hole(is_whole & (inside > 0), since, F.col("last_us"), MISSING, inside),
+        _hole(is_whole & (inside > 0), since, F.col("last_us"), missing, count(inside)),
         _hole(F.col("gap_us").isNotNull(), since, F.col("gap_us"), GAP, F.col("gap_count")),
         _hole(
             F.col("next_us").isNull() & (F.col("last_kind") != Kind.STOP),
@@ -110,14 +120,18 @@ def _silences(runs: DataFrame) -> DataFrame:
 
 
 def _hole(
-    condition: Column, since: Column, until: Column, reason: str, count: Column | None = None
+    condition: Column,
+    since: Column,
+    until: Column,
+    reason: str | Column,
+    count: Column | None = None,
 ) -> Column:
     return F.when(
         condition,
         F.struct(
             since.cast("long").alias("from_us"),
             until.cast("long").alias("until_us"),
-            F.lit(reason).alias("reason"),
+            (F.lit(reason) if isinstance(reason, str) else reason).alias("reason"),
             (F.lit(None) if count is None else count).cast("long").alias("count"),
         ),
     )

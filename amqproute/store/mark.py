@@ -13,8 +13,13 @@ mark is not the one that was here last; neither is one whose mark is gone. A bac
 while the daemon ran, and is put back before the bound has moved, agrees, and may: counting goes on
 at the bound, which is beyond every id given out.
 
-What cannot be noticed is a mark that was put back together with the database, as with the image
-of a whole machine: then the mark has to be deleted by hand.
+A mark that was put back together with its database agrees with it. But it says when it was written,
+by the clock of the file system, and of a file that was copied, or came out of an archive, the file
+system says another time. So it does where only owner or mode of the file were changed; taking that
+for a restore does little harm.
+
+What cannot be noticed is an image of a whole file system that was put back: then the mark has to be
+deleted by hand.
 
 The file is overwritten where it stands: that takes no room on a full disk, and a line this short
 is in one sector.
@@ -32,7 +37,11 @@ State = tuple[int, int]
 """The random name of a change, and the bound that it set."""
 
 LENGTH: Final = 256
-_LINE: Final = re.compile(r"amqproute mark 1((?: [0-9a-f]{1,16}:[0-9]{1,19}){1,2}) end\s*")
+COPIED_SECONDS: Final = 10.0
+"""What it says of its time and what the file system says may differ by so much."""
+_LINE: Final = re.compile(
+    r"amqproute mark 1((?: [0-9a-f]{1,16}:[0-9]{1,19}){1,2})(?: at ([0-9]{1,19}))? end\s*"
+)
 
 
 class Mark:
@@ -53,13 +62,21 @@ class Mark:
         return os.path.exists(self.path)
 
     def read(self) -> list[State]:
-        """Return the states that the database may be in; none if the file cannot be read."""
+        """Return the states that the database may be in; none if nobody knows.
+
+        That is so where the file cannot be read, or is a copy.
+        """
         try:
             with open(self.path, encoding="ascii", errors="replace") as file:
+                changed_ns = os.fstat(file.fileno()).st_ctime_ns
                 found = _LINE.fullmatch(file.read(LENGTH))
         except OSError:
             return []
         if found is None:
+            return []
+        # Early releases did not say when.
+        written_ns = changed_ns if found[2] is None else int(found[2])
+        if abs(changed_ns - written_ns) > COPIED_SECONDS * 1e9:
             return []
         pairs = [pair.partition(":") for pair in found[1].split()]
         return [(int(name, 16), int(bound)) for name, _, bound in pairs]
@@ -71,10 +88,12 @@ class Mark:
             OSError: it cannot be written.
         """
         words = " ".join(f"{name:x}:{bound}" for name, bound in states)
-        line = f"amqproute mark 1 {words} end".ljust(LENGTH - 1) + "\n"
         is_new = not self.exists()
         descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
+            os.utime(descriptor)  # by the clock of the file system, and not by another one
+            at = os.fstat(descriptor).st_ctime_ns
+            line = f"amqproute mark 1 {words} at {at} end".ljust(LENGTH - 1) + "\n"
             os.pwrite(descriptor, line.encode("ascii"), 0)
             os.fsync(descriptor)
         finally:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 import subprocess
@@ -11,6 +12,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.journal import reader
+from amqproute.journal.record import Kind, Record
 from amqproute.store.fsck import check
 from tests.integration.support import Daemon, Wire, Zone, body_of, message, until
 
@@ -89,6 +92,52 @@ class RestoreTests(SynchronousTestCase):
         self.alpha.stop()
         self.alpha.start()
         self.assertNotIn("restored from a backup", self.alpha.log()[mark:])
+
+    def said(self) -> list[Record]:
+        return list(reader.records(self.state / "journal"))
+
+    def test_everything(self) -> None:
+        """A file backup of the whole state directory, mark and journal among it: neither entries
+        nor records are named like those that came after the backup."""
+        self.publish(b"one")
+        self.assertEqual(self.taken(1), [b"one"])
+        self.alpha.stop()
+        backup = self.alpha.directory / "backup"
+        shutil.copytree(self.state, backup)
+        self.alpha.start()
+        self.publish(b"two", b"three")
+        self.assertEqual(self.taken(2), [b"two", b"three"])
+        self.alpha.stop()
+        before = self.said()
+        shutil.rmtree(self.state)
+        shutil.copytree(backup, self.state)
+        for name, pattern in (
+            ("store.db.mark", r"(?<= at )\d+"),
+            ("journal/head", r'(?<="written_us": )\d+'),
+        ):  # it was some time ago
+            text, count = re.subn(pattern, "1234567890", (self.state / name).read_text())
+            self.assertEqual(count, 1, name)
+            (self.state / name).write_text(text)
+        mark = self.alpha.mark()
+        self.alpha.start()
+        self.alpha.wait_log("restored from a backup", mark)
+        self.alpha.wait_log("the head is a copy", mark)
+        self.publish(b"four", b"five", b"six")
+        self.assertEqual(self.taken(3), [b"four", b"five", b"six"])
+        self.alpha.stop()
+        (verdict,) = reader.verify(self.state / "journal")
+        self.assertIsNone(verdict.flaw)
+        there = {each.event_id for each in reader.records(backup / "journal")}
+        fresh = [each for each in self.said() if each.event_id not in there]
+        self.assertEqual(
+            {each.event_id for each in fresh} & {each.event_id for each in before}, set()
+        )
+        taken = {(each.stream, each.entry) for each in before if each.kind == Kind.RECEIVED}
+        again = {(each.stream, each.entry) for each in fresh if each.kind == Kind.RECEIVED}
+        self.assertEqual((len(taken), len(again), taken & again), (3, 3, set()))
+        told = {each.code: each.detail for each in fresh if each.kind == Kind.RECOVERY}
+        (former,) = {stream for stream, _ in taken}
+        self.assertEqual(told, {"journal.restored": None, "store.restored": former, None: None})
 
     def test_online(self) -> None:
         """A backup of the running store, as the README says; restored after a crash."""

@@ -65,8 +65,10 @@ class Desk:
     def _well(self) -> None:
         self.wells += 1
 
-    def open(self, rows: Sequence[tuple[int, bytes]] = (), names: Names = NAMES) -> Opened:
-        return self.reactor.wait(self.journal.open(names, rows))
+    def open(
+        self, rows: Sequence[tuple[int, bytes]] = (), names: Names = NAMES, former: str = ""
+    ) -> Opened:
+        return self.reactor.wait(self.journal.open(names, rows, former))
 
     def close(self) -> None:
         self.reactor.wait(self.journal.close())

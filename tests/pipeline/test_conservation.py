@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from amqproute.journal.record import ENDS, Kind
+from amqproute.journal.record import ENDS, PUT_BACK, Kind
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING
 from tests.pipeline.test_traces import TraceCase
@@ -14,6 +14,7 @@ from tests.pipeline.test_traces import TraceCase
 if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline import ingest
     from amqproute.pipeline.conservation import balance, violations
+    from amqproute.pipeline.coverage import RESTORED, holes
     from amqproute.pipeline.schema import BALANCE, VIOLATIONS
     from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
     from amqproute.pipeline.traces import hops
@@ -127,6 +128,18 @@ class JudgmentTests(ConservationCase):
         del self.beta.lines[1]
         expected = {("lost", 1, True), ("lost", 2, True), ("unexplained", 9, True)}
         self.assertEqual(self.found(self.alpha, self.beta), expected)
+
+    def test_put_back(self) -> None:
+        """Sequences that were left out since a journal was put back are no number of records."""
+        for minutes in (0, 5):
+            self.setUp()
+            self.publish(1)
+            self.alpha.at = 60 * minutes + 10
+            self.alpha.seq += 10**15
+            self.alpha.write(Kind.SEGMENT, {"previous": "", "count": 10**15, "code": PUT_BACK})
+            self.alpha.write(Kind.STOP, {})
+            found = holes(self.runs(self.alpha)).where("reason <> 'begins'").collect()
+            self.assertEqual([(row["reason"], row["count"]) for row in found], [(RESTORED, None)])
 
 
 class PlantedTests(ConservationCase):

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -56,6 +58,27 @@ class MarkTests(SynchronousTestCase):
         shutil.copy(self.path, self.backup)
         shutil.copy(self.backup, self.path)
         self.assertFalse(self.run_once(b"z"))
+
+    def test_put_back_with_its_mark(self) -> None:
+        """The mark out of the same backup agrees with it; but it is a copy, and says so."""
+        self.run_once(b"x")
+        mark = Path(f"{self.path}.mark")
+        shutil.copy(self.path, self.backup)
+        told = mark.read_text()
+        self.run_once(b"y")
+        shutil.copy(self.backup, self.path)
+        (written,) = re.findall(r" at (\d+) end", told)
+        hour_ago = int(written) - 3_600_000_000_000
+        mark.write_text(told.replace(written, str(hour_ago)))
+        self.assertTrue(self.run_once(b"z"))
+        self.assertFalse(self.run_once(b"z"))
+
+    def test_early_mark(self) -> None:
+        """A mark of a release that did not say when it was written is taken as it is."""
+        self.run_once(b"x")
+        mark = Path(f"{self.path}.mark")
+        mark.write_text(re.sub(r" at \d+ end", " end", mark.read_text()))
+        self.assertFalse(self.run_once(b"y"))
 
     def test_removed(self) -> None:
         """Without the mark nobody knows: it is taken for restored. So is one with a bad mark."""
