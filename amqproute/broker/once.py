@@ -79,6 +79,11 @@ class Once:
         """The backlog is being read."""
         return bool(self._lines)
 
+    @property
+    def is_in_doubt(self) -> bool:
+        """An entry has been put which will go when it arrives, if another one is held by then."""
+        return bool(self._doubtful)
+
     # -- in ------------------------------------------------------------------------------------
 
     def identity(self, message: Message) -> int:

@@ -492,7 +492,7 @@ class Queue:
         """
         if (
             self._deleted
-            or self._once is not None
+            or (self._once is not None and (self._once.is_in_doubt or not self._keeps_nothing))
             or self._dispatching
             or not self._consumers.active
             or (self.is_relay and not batch.is_plain)
@@ -525,6 +525,8 @@ class Queue:
         self.tally.enqueued += len(entries)
         if self._ahead.entries:
             entries = self._ahead.arrived(entries)
+            if self.lifetime is not None:
+                self._call_soon(self.look_at_life)  # all of them may have left before
         earliest = 0
         feeds = self._consumers.feeds
         fleeting: list[Entry] = []
@@ -566,7 +568,12 @@ class Queue:
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
         if self._ahead.entries:
+            out = [entry for entry in entries if entry in self._ahead.entries]
             entries = self._ahead.not_arrived(entries)
+            if self._once is not None:
+                self._once.arrived(out)
+            if self.lifetime is not None:
+                self._call_soon(self.look_at_life)
         if self._once is not None:
             self._once.not_arrived(entries)
         if self._accounts:

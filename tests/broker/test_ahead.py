@@ -6,18 +6,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from twisted.internet.task import Clock
+
 from amqproute.broker.anew import settle_anew
+from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.dynamic import DynamicTerms
 from amqproute.broker.floodgate import DISK, STORE
-from amqproute.broker.options import QueueOptions
+from amqproute.broker.limits import QueueLimits
+from amqproute.broker.options import Duplicates, Lifetime, QueueOptions
 from amqproute.broker.receipts import Receipts
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
+from tests.broker.test_options import identified
 from tests.broker.test_queue import QueueCase
-from tests.support.fakes import ORIGIN, Taker, body_of, message, put
+from tests.support.fakes import ORIGIN, Taker, body_of, message, put, settle_down
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
@@ -300,3 +305,102 @@ class AheadTests(QueueCase):
         self.failureResultOf(done, StoreError)
         (came,) = journal.came
         self.assertEqual([body_of(each[1]) for each in came], [b"1", b"2"])
+
+
+class OnceTests(QueueCase):
+    """Queues that take each message once."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.queue = self.broker.create_dynamic(DynamicTerms())
+        self.taker = Taker(self.queue, 9)
+        self.turn()
+
+    def send(self, *ids: str) -> Any:
+        """Put messages with these ids, which may go ahead; return the Deferred of the commit."""
+        made = [identified(each, each.encode()) for each in ids]
+        return put(self.broker, self.queue, *made, ahead=True)
+
+    def assertSeen(self, *bodies: bytes) -> None:
+        """What the consumer was given, in order."""
+        self.assertEqual(self.taker.seen, list(bodies))
+
+    def test_in_memory(self) -> None:
+        """A dynamic queue, which writes nothing, hands out ahead; repetitions come from nowhere."""
+        self.send("a", "b")
+        self.assertSeen(b"a", b"b")
+        self.send("a", "c")
+        self.assertSeen(b"a", b"b")  # one of them is in doubt
+        self.turn()
+        self.assertSeen(b"a", b"b", b"c")
+        self.send("b", "d")
+        self.assertSeen(b"a", b"b", b"c", b"d")
+        self.turn()
+        self.assertEqual((self.queue.tally.duplicates, self.queue.depth), (2, 4))
+
+    def test_twice_in_one_batch(self) -> None:
+        """Two of one id on their way: nothing of it goes ahead."""
+        self.send("a", "b", "a")
+        self.assertSeen()
+        self.turn()
+        self.assertSeen(b"a", b"b")
+
+    def test_gone_before_the_commit(self) -> None:
+        """What has left the queue is no reason to keep off the next of its id."""
+        self.send("a")
+        self.taker.settle(self.broker, list(self.taker.held), ACCEPTED)
+        self.send("a")
+        self.turn()
+        self.assertSeen(b"a", b"a")
+        self.send("a")
+        self.turn()
+        self.assertEqual((self.queue.tally.duplicates, self.queue.depth), (1, 1))
+
+    def test_failure(self) -> None:
+        """What lives on is held; what did not go ahead is not."""
+        self.taker.room = 1
+        self.store.is_failing = True
+        done = self.send("a", "b")
+        self.turn()
+        self.failureResultOf(done, StoreError)
+        self.store.is_failing = False
+        self.taker.room = 9
+        self.send("a", "b")
+        self.turn()
+        self.assertSeen(b"a", b"b")
+        self.settle(self.taker, list(self.taker.held), ACCEPTED)
+        self.send("a", "b")
+        self.turn()
+        self.assertSeen(b"a", b"b", b"a", b"b")
+
+    def test_on_the_disk(self) -> None:
+        """Where the sender would be told that it is held, only what is safe is handed out."""
+        once = NodeDeclaration("once", QueueLimits(), None, QueueOptions(duplicates=Duplicates.ALL))
+        self.broker.declare([once], {})
+        self.queue = self.broker.nodes["once"]
+        self.taker = Taker(self.queue, 9)
+        self.send("a")
+        self.assertSeen()
+        self.turn()
+        self.assertSeen(b"a")
+
+    def test_life(self) -> None:
+        """A queue that goes with its last message does so where that was ahead of its commit."""
+        for fails in (False, True):
+            unused: list[bool] = []
+            disk = Clock()
+            self.patch(self.store, "_reactor", disk)
+            self.queue = self.broker.create_dynamic(DynamicTerms(lifetime=Lifetime.NO_MESSAGES))
+            self.queue.when_unused = lambda unused=unused: unused.append(True)
+            self.taker = Taker(self.queue, 9)
+            self.store.is_failing = fails
+            self.send("a").addErrback(lambda _: None)
+            self.assertSeen(b"a")
+            self.queue.creator_gone()
+            self.taker.settle(self.broker, list(self.taker.held), ACCEPTED).addErrback(str)
+            self.turn()
+            self.assertEqual(unused, [])
+            settle_down(disk)
+            self.turn()
+            self.store.is_failing = False
+            self.assertEqual(unused, [True])
