@@ -35,6 +35,7 @@ class Batch:
         now_ms: the wall clock read once for the whole batch.
         transaction: the store transaction beneath.
         arrivals: entries put so far, by queue; the queues' `put` adds to it.
+        last_id: the id of the last of them; 0 before.
         is_transactional: what is put belongs to a client's transaction (Q-19).
         leaving: entries that its transaction ends, by queue: they do not count against capacity.
         is_rehearsal: it will be abandoned; what is put is not to be counted.
@@ -60,6 +61,7 @@ class Batch:
         "goes_ahead",
         "is_rehearsal",
         "is_transactional",
+        "last_id",
         "leaving",
         "now_ms",
         "redo",
@@ -75,6 +77,7 @@ class Batch:
         self.now_ms = now_ms
         self.gate = gate
         self.arrivals: dict[Queue, list[Entry]] = {}
+        self.last_id = 0
         self.goes_ahead = False
         self.ahead: list[Entry] = []
         self.is_rehearsal = False

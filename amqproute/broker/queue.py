@@ -479,6 +479,7 @@ class Queue:
         came = batch.came
         if came is not None:
             came.append((self.name, entry, origin, origin.tag, None))
+        batch.last_id = store_id
         try:
             batch.arrivals[self].append(entry)
         except KeyError:

@@ -25,6 +25,7 @@ class SharingBatch:
         "arrivals",
         "is_rehearsal",
         "is_transactional",
+        "last_id",
         "now_ms",
     )
 
@@ -37,6 +38,7 @@ class SharingBatch:
         self.now_ms = batch.now_ms
         self.is_rehearsal = batch.is_rehearsal
         self.is_transactional = batch.is_transactional
+        self.last_id = batch.last_id
 
     @property
     def transaction(self) -> SharingBatch:
@@ -73,6 +75,7 @@ class SharingBatch:
 
     def close(self) -> None:
         """Hand over what was gathered: one body and a row for each entry."""
+        self._batch.last_id = self.last_id
         transaction = self._batch.transaction
         groups = self._groups
         if not groups:

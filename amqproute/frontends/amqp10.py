@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -89,7 +90,7 @@ class Frontend:
         self._pump: Any = None
         self._batch: Any = None
         self._depth = 0
-        self._taken: list[tuple[Inbound, list[Delivery]]] = []
+        self._taken: list[_Run] = []
         self._answers: list[tuple[Outbound, Sequence[Delivery], Any]] = []
         self._later: list[Callable[[], None]] = []
         self._uncommitted = 0
@@ -233,7 +234,7 @@ class Frontend:
         self._uncommitted += 1
         size = 0
         goes_ahead = bool(taken)
-        for inbound, deliveries in taken:
+        for inbound, deliveries, _ in taken:
             if inbound.taken.is_durable:
                 goes_ahead = False
             for delivery in deliveries:
@@ -278,13 +279,13 @@ class Frontend:
     def _committed(
         self,
         _: object,
-        taken: list[tuple[Inbound, list[Delivery]]],
+        taken: list[_Run],
         answers: list[tuple[Outbound, Sequence[Delivery], Any]],
         size: int,
     ) -> None:
         self._uncommitted -= 1
         self.release(size)
-        for inbound, deliveries in taken:
+        for inbound, deliveries, _ in taken:
             inbound.committed(deliveries)
         self._settled(None, answers)
 
@@ -292,7 +293,7 @@ class Frontend:
         self,
         failure: Failure,
         batch: Any,
-        taken: list[tuple[Inbound, list[Delivery]]],
+        taken: list[_Run],
         answers: list[tuple[Outbound, Sequence[Delivery], Any]],
         size: int,
     ) -> None:
@@ -307,23 +308,25 @@ class Frontend:
             "{connection}: the store refused a batch; {count} deliveries were not taken",
             failure,
             connection=self.facts.remote,
-            count=sum(len(deliveries) for _, deliveries in taken),
+            count=sum(len(run.deliveries) for run in taken),
         )
-        for inbound, deliveries in taken:
-            inbound.failed(deliveries, failure, batch.is_ahead)
+        in_doubt = _links_in_doubt(batch, taken)
+        for inbound, deliveries, _ in taken:
+            inbound.failed(deliveries, failure, inbound in in_doubt)
         self.flush()
 
     def _not_now(
         self,
         failure: Failure,
         batch: Any,
-        taken: list[tuple[Inbound, list[Delivery]]],
+        taken: list[_Run],
         answers: list[tuple[Outbound, Sequence[Delivery], Any]],
     ) -> None:
         """The disk takes nothing for now: what came waits for it, and nothing more comes."""
         gate = self.shared.broker.gate
-        for inbound, deliveries in taken:
-            if batch.is_ahead:
+        in_doubt = _links_in_doubt(batch, taken)
+        for inbound, deliveries, _ in taken:
+            if inbound in in_doubt:
                 inbound.failed(deliveries, failure, in_doubt=True)
             else:
                 inbound.wait_for(gate, deliveries)
@@ -504,7 +507,7 @@ class Frontend:
                 context.arrived(event.deliveries)
                 taken = context.received(event.deliveries, self._current())
                 if taken:
-                    self._taken.append((context, taken))
+                    self._taken.append(_Run(context, taken, self._current().last_id))
         elif isinstance(context, Waiting):
             context.deliveries.extend(event.deliveries)
             for delivery in event.deliveries:
@@ -525,7 +528,7 @@ class Frontend:
         try:
             taken = inbound.received(deliveries, self._current())
             if taken:
-                self._taken.append((inbound, taken))
+                self._taken.append(_Run(inbound, taken, self._current().last_id))
         finally:
             self._leave()
         self.flush()
@@ -668,6 +671,33 @@ class Frontend:
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )
+
+
+class _Run(NamedTuple):
+    """Deliveries of one link that were put within a batch, one after the other.
+
+    Attributes:
+        inbound: their link.
+        deliveries: they.
+        last_id: the id of the last entry that the batch had then.
+    """
+
+    inbound: Inbound
+    deliveries: list[Delivery]
+    last_id: int
+
+
+def _links_in_doubt(batch: Any, runs: Sequence[_Run]) -> set[Inbound]:
+    """Return the links some of whose messages have been handed on before they were safe."""
+    ahead = sorted([entry.id for entry in batch.ahead])
+    found = set()
+    before = 0
+    for inbound, _, last_id in runs:
+        behind = bisect_right(ahead, last_id)
+        if behind > before:
+            found.add(inbound)
+        before = behind
+    return found
 
 
 def _nothing(_: object) -> None:

@@ -145,6 +145,31 @@ class FullTests(InboundCase):
         self.run_now()
         self.assertEqual((self.house.depth("q"), self.house.shared.memory.used_bytes), (0, 0))
 
+    def test_handed_out_of_others(self) -> None:
+        """Links none of whose messages was handed on wait for room, as if they were alone."""
+        consumer = self.house.client()
+        self.run_now()
+        consumer.receiver("q", credit=5)
+        quiet = [self.client.sender("full", name=name) for name in ("before", "behind")]
+        self.run_now()
+        self.house.store.is_full = True
+        self.client.send(quiet[0], message(b"2"))
+        self.client.send(self.link, message(b"1"))
+        self.client.send(quiet[1], message(b"3"))
+        self.run_now()
+        self.assertEqual(consumer.bodies(), [b"1"])
+        self.assertDetached(self.client, self.link, conditions.INTERNAL_ERROR)
+        self.assertTrue(all(link.is_active for link in quiet))
+        self.assertOutcomes(self.client)
+        self.house.store.is_full = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertOutcomes(self.client, "Accepted", "Accepted")
+        self.assertEqual(self.house.bodies("full"), [b"2", b"3"])
+        consumer.settle(consumer.deliveries, spec.Accepted())
+        self.run_now()
+        self.assertEqual(self.house.shared.memory.used_bytes, 0)
+
     def test_not_trusted(self) -> None:
         """A store that has failed has to take a message before any goes ahead of it again."""
         self.house.store.is_full = True
