@@ -8,9 +8,10 @@ call commands many times, and should not wait for it.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 import click
 
@@ -27,6 +28,10 @@ __all__ = [
     "table",
     "warn",
 ]
+
+
+_DOUBTFUL: Final = re.compile(r"[^ -~\n]")
+"""What may stand in JSON and is not plain ASCII; what is not printable is not shown as it is."""
 
 
 class Progress(Protocol):
@@ -74,12 +79,23 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str 
 
 def json_text(value: Any) -> None:
     """Print one JSON value, indented."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    click.echo(_json(value, indent=2))
 
 
 def compact(value: Any) -> str:
     """Write one JSON value on one line."""
-    return json.dumps(value, ensure_ascii=False)
+    return _json(value)
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    """Write a JSON value readably, and escape what a terminal could obey; see `printable`."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _DOUBTFUL.sub(_escaped, text)
+
+
+def _escaped(doubtful: re.Match[str]) -> str:
+    each = doubtful[0]
+    return each if each.isprintable() else json.dumps(each)[1:-1]
 
 
 def json_line(value: Any) -> None:

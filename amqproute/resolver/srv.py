@@ -126,7 +126,7 @@ class _Trail:
 
     def take(self, looked: _Looked | ResolveError) -> Answer | None:
         """Note what one look-up gave; None if it failed."""
-        self.lines.extend(looked.attempts)
+        _note(self.lines, looked.attempts)
         if isinstance(looked, ResolveError):
             self.failure = self.failure or looked
             return None
@@ -455,11 +455,11 @@ class SrvResolver:
         try:
             looked = await self._look_up(question)
         except ResolveError as error:
-            lines.extend(error.attempts)
+            _note(lines, error.attempts)
             if error.code not in ("dns.insecure", "dns.not-dnssec-capable"):
                 return TlsaAnswer(base, port, TlsaState.FAILED, code=error.code, words=str(error))
             return TlsaAnswer(base, port, TlsaState.INSECURE, code=error.code, words=str(error))
-        lines.extend(looked.attempts)
+        _note(lines, looked.attempts)
         answer = looked.answer
         if not self._is_secure(answer):
             code, words = await self._why_insecure()
@@ -597,6 +597,12 @@ class SrvResolver:
                 if self._cache.peek(glue.question) is None:
                     self._cache.put(glue.question, glue, glue.ttl)
         return _Looked(answer, ttl, False, answer.attempts)
+
+
+def _note(lines: list[str], attempts: Sequence[str]) -> None:
+    """Add what one look-up gave; what two have asked for at a time, a zone's keys, is told once."""
+    known = set(lines)
+    lines.extend([line for line in attempts if line not in known])
 
 
 def _answer_of(result: TlsaAnswer | ResolveError) -> TlsaAnswer:

@@ -18,10 +18,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import ResolveError
 from amqproute.resolver.anchors import ROOT_ANCHORS, parse_anchors, read_anchors
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
+from amqproute.resolver.cache import Cache
 from amqproute.resolver.client import ClientLimits, DnsClient
 from amqproute.resolver.dnssec import Judgment, Validator
 from amqproute.resolver.nameservers import Nameserver
-from amqproute.resolver.zone import Authority
+from amqproute.resolver.srv import SrvResolver
+from amqproute.resolver.zone import Authority, Fault, FaultKind
 from tests.resolver.fakes import PretendNetwork
 from tests.support.signing import HEAD, NOW, SignedTree, ds_text, make_key
 
@@ -281,6 +283,34 @@ class BogusTests(DnssecTestCase):
         if isinstance(judged, Judgment):
             self.assertTrue(judged.is_secure)
             self.assertEqual(answer.records, expected)
+
+
+class StoryTests(DnssecTestCase):
+    """What the operator is told was asked."""
+
+    def attempts(self) -> tuple[str, ...]:
+        resolver = SrvResolver(
+            self.client(), Cache(self.network), random.Random(1).random, self.network
+        )
+        waiting = resolver.resolve("beta.example")
+        for _ in range(20):
+            self.network.settle()
+            self.network.advance(1)
+        return self.successResultOf(waiting).attempts
+
+    def test_keys(self) -> None:
+        """A zone's keys are told of once, though two answers at a time wait for them."""
+        self.tree()
+        told = self.attempts()
+        self.assertEqual(len(told), len(set(told)), told)
+        self.assertEqual(len([line for line in told if line.startswith("beta.example DNSKEY")]), 1)
+
+    def test_tries(self) -> None:
+        """What one question took is told whole."""
+        self.tree()
+        self.built.authority.set_fault("_amqp._tcp.beta.example", Fault(FaultKind.DROP))
+        told = [line for line in self.attempts() if line.startswith("_amqp._tcp")]
+        self.assertEqual(len(told), ClientLimits().rounds)
 
 
 SHARED = SignedTree({"beta.example": BETA})
