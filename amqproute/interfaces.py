@@ -146,6 +146,18 @@ class IBody(Interface):
     size = Attribute("octets")
     has_footer = Attribute("a footer is among it; known, and of interest, while it comes in only")
 
+    def digest_of(before: bytes) -> str | None:
+        """Return the SHA-256, in hexadecimal, of the bare message of which this is the rest.
+
+        None if it is not known, or was made for other octets.
+
+        Args:
+            before: octets of the bare message that precede these: properties.
+        """
+
+    def digested(before: bytes, digest: str) -> None:
+        """Be told the digest of `before` and of these octets without the footer."""
+
     def reader() -> Any:
         """Return a reader: ``left`` octets, ``read(size)`` a Deferred of the next, ``close()``."""
 
@@ -155,8 +167,13 @@ class IDraft(Interface):
 
     size = Attribute("octets so far")
 
-    def append(parts: Sequence[bytes]) -> None:
-        """Add octets. The draft's ``written`` is called with their number when it has them."""
+    def append(parts: Sequence[bytes], bare: Sequence[bytes | memoryview] = ()) -> None:
+        """Add octets. The draft's ``written`` is called with their number when it has them.
+
+        Args:
+            parts: of the body and the footer.
+            bare: what is to go into the digest, for a draft that makes one.
+        """
 
     def finish() -> Deferred[Any]:
         """Return a Deferred of the `IBody`, once it is on the disk; fails with `StoreError`."""
@@ -180,8 +197,13 @@ class IStore(Interface):
     def begin() -> Any:
         """Return a new `IStoreTransaction`."""
 
-    def draft(written: Callable[[int], None]) -> IDraft:
-        """Return a new draft; `written` is told of octets that it need not hold any more."""
+    def draft(written: Callable[[int], None], before: bytes | None = None) -> IDraft:
+        """Return a new draft.
+
+        Args:
+            written: told of octets that it need not hold any more.
+            before: what precedes the body in the bare message, if a digest is to be made.
+        """
 
     def load(queue: str, after_id: int, limit: int, limit_bytes: int) -> Deferred[Any]:
         """Return a Deferred of the queue's next entries in id order.

@@ -163,9 +163,9 @@ class Broker:
         """Return a new batch."""
         return Batch(self._store.begin(), self._now_ms(), self.gate, self.journal)
 
-    def draft(self, written: Callable[[int], None]) -> Any:
+    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Any:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""
-        return self._store.draft(written)
+        return self._store.draft(written, before)
 
     # -- set-up --------------------------------------------------------------------------------
 

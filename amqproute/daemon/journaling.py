@@ -20,6 +20,8 @@ from amqproute.broker.newest import LAST_PREFIX
 from amqproute.broker.queue import Queue
 from amqproute.config.parameters import Config
 from amqproute.entry import TRANSIENT, Entry
+from amqproute.errors import AmqprouteError
+from amqproute.journal.digest import find_digest
 from amqproute.journal.events import SILENCE, Arrivals, Told
 from amqproute.journal.record import PUT_BACK, Kind
 from amqproute.journal.recovery import Begun
@@ -146,6 +148,7 @@ class Journaling:
                 ids = rows = await store.load(key, after, LOAD_MESSAGES, LOAD_BYTES)
                 missing = [row for row in rows if row.id not in known.ids]
                 if missing:
+                    await _digest_rests(missing)
                     self.journal.note(_found(queue_of_key(key), missing, self.journal.domain))
                     count += len(missing)
                 if rows:
@@ -263,6 +266,17 @@ def _is_of_node(key: str) -> bool:
     """Whether a line of the store is a node's: messages that are on their way, and not copies that
     are kept for newcomers, or postings of branches that are not committed."""
     return key != BRANCH_ROWS and not key.startswith(LAST_PREFIX)
+
+
+async def _digest_rests(rows: Sequence[Any]) -> None:
+    """Have the digests of very large messages known."""
+    for row in rows:
+        if row.rest is not None:
+            try:
+                await find_digest(Message(row.encoded, row.rest))
+            except AmqprouteError as error:
+                # Whoever is to have it will be told so as well; the record goes without.
+                log.error("message {entry} cannot be read: {error}", entry=row.id, error=str(error))
 
 
 def _found(node: str, rows: Sequence[Any], domain: str) -> Arrivals:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from twisted.python.failure import Failure
 
 from amqproute.errors import AmqpError, Unresolved
+from amqproute.message import Message
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.body import BodyWalk, head_size
@@ -104,26 +105,37 @@ class Intake:
         first = b"".join(parts)
         size = head_size(first, HEAD_BYTES)
         self.delivery.payload = first[:size]
-        self._rehearse()
-        self._draft = self._frontend.shared.broker.draft(self._written)
+        before = self._rehearse()
+        self._draft = self._frontend.shared.broker.draft(self._written, before)
         return [first[size:]]
 
-    def _rehearse(self) -> None:
-        """Refuse now what would be refused in the end."""
+    def _rehearse(self) -> bytes | None:
+        """Refuse now what would be refused in the end.
+
+        Returns:
+            What precedes the body in the bare message, as far as that can be told now; None if
+            nobody wants its digest.
+        """
         delivery, inbound = self.delivery, self._inbound
         delivery.rest = _Coming()
         message = inbound.message_of(delivery)
-        if type(delivery.state) is spec.TransactionalState:
-            return
         batch = self._frontend.shared.broker.begin()
+        came = batch.came
         batch.is_rehearsal = True
         try:
-            inbound.origin.tag = delivery.tag
-            inbound.target.put(message, batch, inbound.origin)
+            if type(delivery.state) is not spec.TransactionalState:
+                inbound.origin.tag = delivery.tag
+                inbound.target.put(message, batch, inbound.origin)
         except Unresolved:
-            return  # it is asked about when the message is complete
+            pass  # it is asked about when the message is complete
         finally:
             batch.abandon()
+        if came is None:
+            return None
+        if came:
+            # Its address, and where to reply to, may have been supplied or written anew.
+            message = came[0][1] if isinstance(came[0][1], Message) else came[0][1].message
+        return message.encoded[message.bare_from :]
 
     def add(self, event: ev.PartsReceived) -> None:
         """Take parts.
@@ -140,8 +152,7 @@ class Intake:
         try:
             if self._draft is None:
                 parts = self.begin(parts)
-            for part in parts:
-                self._walk.feed(part)
+            bare = self._walk.follow(parts)
             if event.is_last:
                 self._walk.finish()
         except AmqpError:
@@ -151,7 +162,7 @@ class Intake:
         kept = sum(map(len, parts))
         self._session.took(size - kept)
         self._frontend.hold(kept)
-        self._draft.append(parts)
+        self._draft.append(parts, bare)
         if event.is_last:
             self.delivery.rest = self
             self._draft.finish().addCallbacks(self._finished, self._failed).addErrback(

@@ -61,6 +61,7 @@ The rooms
 `segments`     files, names, rotation, retention, the head
 `recovery`     torn ends, what a start has to add
 `reader`       everything in order, verify, find, follow; `words` says it for people
+`digest`       of very large messages that a start finds
 `export`       what a partner may have of it
 =============  ===================================================================================
 
@@ -77,6 +78,7 @@ Why so
 """
 
 __all__ = [
+    "digest",
     "events",
     "export",
     "outbox",

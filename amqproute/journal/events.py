@@ -329,6 +329,8 @@ def _facts(message: Message, offsets: Offsets | None) -> _Facts:
             # A copy of a small one costs less than a view of it.
             bare = encoded[start:end] if end < _LARGE else memoryview(encoded)[start:end]
             digest = hashlib.sha256(bare).hexdigest()
+        else:
+            digest = message.rest.digest_of(encoded[start:end])
         name = kind = to = None
         if offsets.properties_end > offsets.properties_start:
             name, to = sections.find_id_and_to(encoded, offsets)

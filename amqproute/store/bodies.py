@@ -13,6 +13,7 @@ file is removed at once, or when the last `Body` goes, if there is one still.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -46,7 +47,7 @@ class Body:
         has_footer: see `IBody`.
     """
 
-    __slots__ = ("__weakref__", "_bodies", "has_footer", "is_named", "number", "size")
+    __slots__ = ("__weakref__", "_bodies", "_digest", "has_footer", "is_named", "number", "size")
 
     def __init__(self, bodies: Bodies, number: int, size: int, is_named: bool) -> None:
         self._bodies = bodies
@@ -54,6 +55,7 @@ class Body:
         self.size = size
         self.is_named = is_named
         self.has_footer = False
+        self._digest: tuple[bytes, str] | None = None
 
     def __repr__(self) -> str:
         return f"<Body {self.number} {self.size} bytes{' named' if self.is_named else ''}>"
@@ -61,6 +63,15 @@ class Body:
     def __del__(self) -> None:
         if not self.is_named:
             self._bodies.discard(self.number)
+
+    def digest_of(self, before: bytes) -> str | None:
+        """See `IBody.digest_of`."""
+        known = self._digest
+        return known[1] if known is not None and known[0] == _name_of(before) else None
+
+    def digested(self, before: bytes, digest: str) -> None:
+        """See `IBody.digested`."""
+        self._digest = _name_of(before), digest
 
     def reader(self) -> Reader:
         """See `IBody.reader`."""
@@ -73,6 +84,11 @@ class Body:
             return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise StoreError(f"cannot read {name}: {error.strerror}") from error
+
+
+def _name_of(octets: bytes) -> bytes:
+    """Return what stands for octets that need not be kept."""
+    return hashlib.sha256(octets).digest()
 
 
 class Reader:
@@ -125,9 +141,13 @@ class Reader:
 class Draft:
     """A body on its way in; see `IDraft`."""
 
-    def __init__(self, bodies: Bodies, written: Callable[[int], None]) -> None:
+    def __init__(
+        self, bodies: Bodies, written: Callable[[int], None], before: bytes | None = None
+    ) -> None:
         self._bodies = bodies
         self._written = written
+        self._before = before
+        self._digest = None if before is None else hashlib.sha256(before)
         self._number = 0
         self._descriptor = -1
         self._at = 0
@@ -139,11 +159,11 @@ class Draft:
     def __repr__(self) -> str:
         return f"<Draft {self._number} {self.size} bytes>"
 
-    def append(self, parts: Sequence[bytes]) -> None:
+    def append(self, parts: Sequence[bytes], bare: Sequence[bytes | memoryview] = ()) -> None:
         """See `IDraft.append`."""
         size = sum(map(len, parts))
         self.size += size
-        done = self._bodies.writing.run(lambda: self._write(parts, size))
+        done = self._bodies.writing.run(lambda: self._write(parts, size, bare))
         done.addErrback(self._failed)
         done.addCallback(lambda _: self._written(size))
         done.addErrback(lambda failure: log.failure("{draft} is not heard", failure, draft=self))
@@ -161,7 +181,7 @@ class Draft:
 
     # On the thread that writes.
 
-    def _write(self, parts: Sequence[bytes], size: int) -> None:
+    def _write(self, parts: Sequence[bytes], size: int, bare: Sequence[bytes | memoryview]) -> None:
         if self._failure is not None:
             return
         bodies = self._bodies
@@ -174,6 +194,9 @@ class Draft:
             if done < size:
                 os.pwrite(self._descriptor, b"".join(parts)[done:], self._at + done)
             self._at += size
+            if self._digest is not None:
+                for each in bare:
+                    self._digest.update(each)  # lets go of the interpreter meanwhile
             if self._at - self._synced > SYNC_BYTES:
                 self._synced = self._at
                 os.fdatasync(self._descriptor)
@@ -217,7 +240,10 @@ class Draft:
         failure.trap(OSError, StoreError)
 
     def _finished(self, number: int) -> Body:
-        return self._bodies.adopt(number, self.size)
+        body = self._bodies.adopt(number, self.size)
+        if self._before is not None and self._digest is not None:
+            body.digested(self._before, self._digest.hexdigest())
+        return body
 
 
 class Bodies:
@@ -246,9 +272,9 @@ class Bodies:
         """Octets of the body files known."""
         return sum(list(self._sizes.values()))
 
-    def draft(self, written: Callable[[int], None]) -> Draft:
+    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Draft:
         """See `IStore.draft`."""
-        return Draft(self, written)
+        return Draft(self, written, before)
 
     def adopt(self, number: int, size: int) -> Body:
         """Return the body of a finished draft."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
@@ -85,6 +86,16 @@ class MemoryBody:
         self._octets = octets
         self.size = len(octets)
         self.has_footer = False
+        self._digest: tuple[bytes, str] | None = None
+
+    def digest_of(self, before: bytes) -> str | None:
+        """See `IBody.digest_of`."""
+        known = self._digest
+        return known[1] if known is not None and known[0] == before else None
+
+    def digested(self, before: bytes, digest: str) -> None:
+        """See `IBody.digested`."""
+        self._digest = before, digest
 
     def reader(self) -> MemoryReader:
         """See `IBody.reader`."""
@@ -118,22 +129,34 @@ class MemoryReader:
 class MemoryDraft:
     """A body on its way in, in memory."""
 
-    def __init__(self, store: MemoryStore, written: Callable[[int], None]) -> None:
+    def __init__(
+        self, store: MemoryStore, written: Callable[[int], None], before: bytes | None
+    ) -> None:
         self._store = store
         self._written = written
+        self._before = before
+        self._digest = hashlib.sha256(before or b"")
         self._parts: list[bytes] = []
         self.size = 0
 
-    def append(self, parts: Sequence[bytes]) -> None:
+    def append(self, parts: Sequence[bytes], bare: Sequence[bytes | memoryview] = ()) -> None:
         """See `IDraft.append`."""
         self._parts += parts
+        for each in bare:
+            self._digest.update(each)
         size = sum(map(len, parts))
         self.size += size
         self._store._submit(lambda: size).addCallback(self._written)
 
     def finish(self) -> Deferred[MemoryBody]:
         """See `IDraft.finish`."""
-        return self._store._submit(lambda: MemoryBody(self._store, b"".join(self._parts)))
+        return self._store._submit(self._finished)
+
+    def _finished(self) -> MemoryBody:
+        body = MemoryBody(self._store, b"".join(self._parts))
+        if self._before is not None:
+            body.digested(self._before, self._digest.hexdigest())
+        return body
 
     def abandon(self) -> None:
         """See `IDraft.abandon`."""
@@ -195,9 +218,9 @@ class MemoryStore:
         """See `IStore.begin`."""
         return Transaction(self._numbers, self._commit)
 
-    def draft(self, written: Callable[[int], None]) -> MemoryDraft:
+    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> MemoryDraft:
         """See `IStore.draft`."""
-        return MemoryDraft(self, written)
+        return MemoryDraft(self, written, before)
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int

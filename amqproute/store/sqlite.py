@@ -173,9 +173,9 @@ class SqliteStore:
         """See `IStore.begin`."""
         return Transaction(self._numbers, self._commit, self._file_bytes)
 
-    def draft(self, written: Callable[[int], None]) -> Draft:
+    def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Draft:
         """See `IStore.draft`."""
-        return self._bodies.draft(written)
+        return self._bodies.draft(written, before)
 
     def load(
         self, queue: str, after_id: int, limit: int, limit_bytes: int

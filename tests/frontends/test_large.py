@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 from amqproute import conditions
@@ -107,6 +109,50 @@ class Through(LargeCase):
         again = Message(self.client.deliveries[1].payload)
         self.assertEqual(again.annotations["x-opt-k"], "v")
         self.assertEqual(again.body_values(), [LARGE])
+
+
+class Digests(LargeCase):
+    """The journal has the digest of a message that was never in memory as a whole."""
+
+    def digests(self) -> list[str | None]:
+        """Return what the journal says of the arrivals on q and on topics, in order."""
+        told = []
+        for run in self.house.store.audit.runs:
+            if run.kind == "received":
+                shared, columns = json.loads(run.shared), json.loads(run.columns)
+                told += columns.get("digest") or [shared.get("digest")] * run.count
+        return told
+
+    @staticmethod
+    def digest(of: Message) -> str:
+        return hashlib.sha256(of.bare).hexdigest()
+
+    def test_like_any_other(self) -> None:
+        """It is of the same octets as that of a small one: those of the bare message."""
+        link = self.sender()
+        sent = [
+            self.large(annotations={"x-opt-own": 1}, application={"a": "b"}),
+            self.large(to="q", footer={"x-sum": bytes(300)}),
+            self.large(durable=False),
+        ]
+        self.client.send(link, *sent)
+        self.run_now()
+        self.assertEqual(self.client.outcomes(), ["Accepted"] * 3)
+        self.assertEqual(self.digests(), [self.digest(each) for each in sent])
+        for each, got in zip(sent, self.consumed(), strict=True):
+            self.assertEqual(Message(got).bare, each.bare)
+
+    def test_address_supplied(self) -> None:
+        """What is supplied on the way in is part of the message that goes on."""
+        self.client.send(self.sender("orders@b.example"), self.large())
+        self.run_now()
+        (outgoing,) = [name for name in self.house.store.names() if "b.example" in name]
+        (row,) = self.house.store.rows(outgoing)
+        (told,) = self.digests()
+        before = Message(row.encoded, row.rest)
+        self.assertEqual(before.to, "orders@b.example")
+        bare = before.encoded[before.bare_from :] + row.rest._octets
+        self.assertEqual(told, hashlib.sha256(bare).hexdigest())
 
 
 class Refused(LargeCase):

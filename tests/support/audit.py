@@ -11,7 +11,7 @@ from typing import Any
 
 from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.newest import LAST_PREFIX
-from amqproute.journal.events import Arrivals, Gone
+from amqproute.journal.events import Arrivals, Gone, Run
 from amqproute.store.transaction import SHARED_WIDTH, WIDTH, Transaction
 
 
@@ -27,6 +27,7 @@ class Audit:
 
     Attributes:
         living: entries that have begun and not ended.
+        runs: what would be written.
     """
 
     is_kept = True
@@ -35,6 +36,7 @@ class Audit:
     def __init__(self, now_ms: Any) -> None:
         self._now_ms = now_ms
         self.living: set[int] = set()
+        self.runs: list[Run] = []
 
     def now_us(self) -> int:
         """See `IJournal.now_us`."""
@@ -42,7 +44,7 @@ class Audit:
 
     def note(self, event: Any) -> None:
         """See `IJournal.note`."""
-        event.runs()  # nothing in it may be impossible to write
+        self.runs += event.runs()  # nothing in it may be impossible to write
 
     def committed(self, transaction: Transaction, names: dict[int, str]) -> None:
         """Compare a transaction that is about to be applied.
@@ -74,7 +76,7 @@ class Audit:
             raise Unaccounted(f"entries {sorted(ended - set(gone))[:5]} end, and nobody says so")
         self.living -= ended
         for event in events:
-            event.runs()
+            self.runs += event.runs()
 
 
 def _born(transaction: Transaction) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ nothing but the few octets of a section's beginning that a part may have cut.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from amqproute.errors import DecodeError, ResourceLimitExceeded
@@ -61,12 +62,15 @@ class BodyWalk:
     """Follows the body and the footer of a message through its parts.
 
     Attributes:
+        size: octets so far.
         has_footer: a footer has begun.
     """
 
-    __slots__ = ("_beginning", "_last", "_left", "has_footer")
+    __slots__ = ("_beginning", "_footer_start", "_last", "_left", "has_footer", "size")
 
     def __init__(self) -> None:
+        self.size = 0
+        self._footer_start = 0
         self._left = 0  # octets of the value that it is in
         self._beginning = b""  # octets of a section whose length is not known yet
         self._last = 0
@@ -79,6 +83,7 @@ class BodyWalk:
             DecodeError: they cannot be a part of a body or a footer.
         """
         size = len(part)
+        self.size += size
         if size <= self._left:
             self._left -= size
             return
@@ -88,13 +93,40 @@ class BodyWalk:
             part, pos = self._beginning + part, 0
             size = len(part)
             self._beginning = b""
+        offset = self.size - size
         while pos < size:
+            if not self.has_footer:
+                self._footer_start = offset + pos  # unless it is another section of the body
             length = self._length(part[pos : pos + LONGEST_BEGINNING])
             if length is None:
                 self._beginning = part[pos:]
                 return
             pos += length
         self._left = pos - size
+
+    def follow(self, parts: Sequence[bytes]) -> list[bytes | memoryview]:
+        """Take the next octets, and return those that are known by now to be of the body.
+
+        All that it returns, one after the other, is the body without the footer.
+
+        Raises:
+            DecodeError: see `feed`.
+        """
+        before, doubtful = self.bare_size, self._beginning
+        for part in parts:
+            self.feed(part)
+        left = self.bare_size - before
+        bare: list[bytes | memoryview] = []
+        for part in (doubtful, *parts):
+            size = len(part)
+            bare.append(part if size <= left else memoryview(part)[:left])
+            left -= min(size, left)
+        return bare
+
+    @property
+    def bare_size(self) -> int:
+        """How many of the octets so far are known to be of the body, and not of a footer."""
+        return self._footer_start if self.has_footer else self.size - len(self._beginning)
 
     def finish(self) -> None:
         """Note that the message ends here.

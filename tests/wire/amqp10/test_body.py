@@ -34,9 +34,13 @@ CUTS = st.lists(st.integers(0, 1500), max_size=8)
 def walk(octets: bytes, cuts: list[int]) -> BodyWalk:
     walked = BodyWalk()
     bounds = [0, *sorted(min(cut, len(octets)) for cut in cuts), len(octets)]
+    sure = [0]
     for start, end in pairwise(bounds):
         walked.feed(octets[start:end])
+        sure.append(walked.bare_size)
     walked.finish()
+    # What was once said to be of the body, is.
+    assert sure == sorted(sure), sure
     return walked
 
 
@@ -48,6 +52,25 @@ class WalkTests(SynchronousTestCase):
         """Whatever is a body, is one in any parts."""
         walked = walk(octets, cuts)
         self.assertEqual(walked.has_footer, sections.locate(octets).footer_end > 0)
+        self.assertEqual(walked.bare_size, sections.locate(octets).bare_end)
+        self.assertEqual(walked.size, len(octets))
+
+    @given(WHOLE, st.lists(st.lists(st.integers(0, 40), max_size=4), max_size=60))
+    def test_followed(self, octets: bytes, sizes: list[list[int]]) -> None:
+        """What it returns is the body, all of it, and nothing of the footer."""
+        end = sections.locate(octets).bare_end
+        walked = BodyWalk()
+        body = b""
+        at = 0
+        for each in [*sizes, [len(octets)]]:
+            parts = []
+            for size in each:
+                parts.append(octets[at : at + size])
+                at += len(parts[-1])
+            body += b"".join(walked.follow(parts))
+            self.assertEqual(body, octets[: walked.bare_size])
+        walked.finish()
+        self.assertEqual(body, octets[:end])
 
     @given(st.one_of(WHOLE, st.just(b"")), st.binary(max_size=20), st.integers(0, 99), CUTS)
     def test_broken(self, octets: bytes, more: bytes, cut: int, cuts: list[int]) -> None:
