@@ -3,15 +3,16 @@
 
 The first of a kind are told at once. What follows within `EVERY_SECONDS` is counted, and told with
 the next one after that. So whoever looks finds it, and nobody outside decides how large the log
-becomes.
+becomes. Where so many of something are allowed for each address, `source_of` says what one is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Final
 
-__all__ = ["EVERY_SECONDS", "Sparing", "and_more"]
+__all__ = ["EVERY_SECONDS", "Sparing", "and_more", "source_of"]
 
 EVERY_SECONDS: Final = 10.0
 """Between two lines about the same, where there was one to count."""
@@ -58,3 +59,20 @@ class Sparing:
 def and_more(count: int) -> str:
     """Return what a line about the last of so many adds; nothing if it was the only one."""
     return f" ({count - 1} more like it since the last line)" if count > 1 else ""
+
+
+def source_of(host: str) -> str:
+    """Return what counts as one sender: an IPv4 address, or the /64 that an IPv6 address is in.
+
+    Whoever has one address of a /64 has all of them (RFC 4291 §2.5.4). Empty for what is no IP
+    address.
+    """
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is None:
+            return str(ip_network((address.packed, 64), strict=False))
+        address = address.ipv4_mapped
+    return str(address)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.sparing import EVERY_SECONDS, MOST_KEYS, Sparing, and_more
+from amqproute.sparing import EVERY_SECONDS, MOST_KEYS, Sparing, and_more, source_of
 
 
 class SparingTests(SynchronousTestCase):
@@ -42,3 +42,19 @@ class SparingTests(SynchronousTestCase):
         for number in range(3 * MOST_KEYS):
             self.assertEqual(self.sparing.due(number), 1)
         self.assertLessEqual(len(self.sparing._counted), MOST_KEYS)
+
+
+class SourceTests(SynchronousTestCase):
+    def test_of(self) -> None:
+        """An address, or what somebody who has one of IPv6 has."""
+        for host, source in (
+            ("192.0.2.1", "192.0.2.1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+            ("2001:db8::1", "2001:db8::/64"),
+            ("2001:db8::ffff:0:0:1", "2001:db8::/64"),
+            ("fe80::1%eth0", "fe80::/64"),
+            ("beta.example", ""),
+            ("", ""),
+        ):
+            with self.subTest(host):
+                self.assertEqual(source_of(host), source)

@@ -21,7 +21,6 @@ EXTERNAL is offered only where the transport has proved a name, PLAIN only where
 from __future__ import annotations
 
 import base64
-import ipaddress
 import os
 import secrets
 from collections import OrderedDict
@@ -38,6 +37,7 @@ from twisted.python.failure import Failure
 
 from amqproute.auth.users import UserFile
 from amqproute.errors import ConfigError
+from amqproute.sparing import source_of
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.mechanisms import (
     ANONYMOUS,
@@ -137,16 +137,7 @@ class TransportFacts:
         """The key under which failures count: the address, the /64 of IPv6, or the user id."""
         if not self.address:
             return f"uid:{self.uid}"
-        try:
-            address = ipaddress.ip_address(self.address.partition("%")[0])
-        except ValueError:
-            return self.address
-        if isinstance(address, ipaddress.IPv6Address):
-            if address.ipv4_mapped is not None:
-                return str(address.ipv4_mapped)
-            # Whoever has one address of a /64 has all of them (RFC 4291 §2.5.4).
-            return str(ipaddress.ip_network((address.packed, 64), strict=False))
-        return str(address)
+        return source_of(self.address) or self.address
 
 
 class Throttle:

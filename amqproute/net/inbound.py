@@ -28,7 +28,8 @@ would not need that, unless it is pinned. Of one certificate `MAX_CLAIMS` names 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -50,6 +51,7 @@ from amqproute.net.trust import (
     judge,
     place_of,
 )
+from amqproute.sparing import source_of
 from amqproute.values import Resolution
 
 __all__ = ["InboundTrust", "Source"]
@@ -62,6 +64,8 @@ MOST_STRANGERS: Final = 16
 """So many peers that the operator has not named are asked about at one time; others wait. It is a
 part of what the resolver asks at a time: anybody can make a certificate with names in a zone whose
 server never answers, and must not have all questions wait for it."""
+MOST_OF_ONE: Final = 4
+"""So many of them at one time for one address (`source_of`), so that no one stranger has all."""
 
 _BY_DNS: Final = (Level.DANE, Level.DANE_OR_PKIX)
 
@@ -82,6 +86,30 @@ class _Claim:
 
     domain: str
     verdict: Verdict
+
+
+class _Places:
+    """Places for those who have the DNS asked: so many for all of them, and a few for each."""
+
+    def __init__(self) -> None:
+        self._all = DeferredSemaphore(MOST_STRANGERS)
+        self._of: dict[str, DeferredSemaphore] = {}
+
+    @asynccontextmanager
+    async def place(self, source: str) -> AsyncIterator[None]:
+        """Wait for a place for somebody from an address, and have it while this is entered."""
+        own = self._of.setdefault(source, DeferredSemaphore(MOST_OF_ONE))
+        await own.acquire()
+        try:
+            await self._all.acquire()
+            try:
+                yield
+            finally:
+                self._all.release()
+        finally:
+            own.release()
+            if own.tokens == own.limit and self._of.get(source) is own:
+                del self._of[source]
 
 
 class InboundTrust:
@@ -113,7 +141,7 @@ class InboundTrust:
         self._is_own = is_own
         self._now = now
         self._is_named = is_named
-        self._strangers = DeferredSemaphore(MOST_STRANGERS)
+        self._strangers = _Places()
 
     def may_prove(self, certificate: x509.Certificate) -> bool:
         """Tell whether this certificate could be good without a trusted authority."""
@@ -142,11 +170,8 @@ class InboundTrust:
         try:
             if all(map(self._is_named, names)):
                 return await self._ask(names, pinned, shown, source)
-            await self._strangers.acquire()
-            try:
+            async with self._strangers.place(source_of(shown.host)):
                 return await self._ask(names, pinned, shown, source)
-            finally:
-                self._strangers.release()
         except CancelledError:
             raise
         except Exception:  # whatever it is, it must not let anybody in

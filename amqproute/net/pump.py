@@ -315,7 +315,8 @@ class EngineProtocol(TwistedProtocol):
             self._failure = TlsError("tls.name", "the peer's name was not verified")
             self.abort()
             return
-        concluding = None if self._verification is None else self._verification.conclude()
+        host = self.facts.host or ""
+        concluding = None if self._verification is None else self._verification.conclude(host)
         if concluding is None:
             self._secured()
             return

@@ -208,14 +208,17 @@ class Verification:
             self.failure = TlsError("tls.handshake", "the peer's certificate cannot be read")
             return False
 
-    def conclude(self) -> Deferred[None] | None:
+    def conclude(self, host: str = "") -> Deferred[None] | None:
         """Decide what is left after the handshake; None if nothing has to be waited for.
+
+        Args:
+            host: the IP address of the other end; empty if it has none.
 
         When it is done, `failure`, `level` and `domains` hold. The Deferred never fails.
         """
         if self._demand is not None or not self._chain:
             return None
-        shown = self._shown()
+        shown = self._shown(host)
         if self._judge is None:
             self.level = "authenticated"
             self.domains = identity.peer_domains(shown.chain[0])
@@ -229,9 +232,9 @@ class Verification:
     def _concluded(self, found: Conclusion) -> None:
         self.failure, self.level, self.domains = found.failure, found.level, found.domains
 
-    def _shown(self) -> Shown:
+    def _shown(self, host: str = "") -> Shown:
         chain = tuple(self._chain[depth] for depth in sorted(self._chain))
-        return Shown(chain, self._chain_failure, self._revocations.failure(chain))
+        return Shown(chain, self._chain_failure, self._revocations.failure(chain), host)
 
     def _take(self, certificate: x509.Certificate, error: int, depth: int, ok: bool) -> bool:
         self._chain[depth] = certificate

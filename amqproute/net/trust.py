@@ -224,11 +224,13 @@ class Shown:
         chain: its certificate, then the others.
         chain_failure: why the chain does not lead to a trusted authority; None if it does.
         revoked: that the operator's revocation lists name one of them; None if not.
+        host: the IP address that it has connected from; empty if it has none.
     """
 
     chain: tuple[x509.Certificate, ...]
     chain_failure: TlsError | None = None
     revoked: TlsError | None = None
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from ipaddress import IPv6Address, ip_address, ip_network
 from typing import Any, Final
 
 from zope.interface import implementer
@@ -36,6 +35,7 @@ from amqproute.broker.broker import Broker
 from amqproute.errors import AmqpError, Unresolved
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
+from amqproute.sparing import source_of
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 
 __all__ = ["MOST_KEPT", "ProbeService", "Probes"]
@@ -130,14 +130,9 @@ class Shelf:
 
 def _customer(remote: str) -> str:
     """Return what the strangers behind an address have in common: not the port."""
-    host = remote.rpartition(":")[0].strip("[]")
-    try:
-        address = ip_address(host.partition("%")[0])
-    except ValueError:
-        return remote if remote.startswith("unix:") else ""  # a name that a stranger has given
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is None:
-        return str(ip_network((address.packed, 64), strict=False))
-    return host
+    if remote.startswith("unix:"):
+        return remote
+    return source_of(remote.rpartition(":")[0].strip("[]"))  # it may be a name he has given
 
 
 @implementer(ITarget)

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError, TlsError
 from amqproute.net.dane import record_of
-from amqproute.net.inbound import MOST_STRANGERS, InboundTrust
+from amqproute.net.inbound import MOST_OF_ONE, MOST_STRANGERS, InboundTrust
 from amqproute.net.pump import EngineProtocol, Limits, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import Level, Method, Place, Policy, demand, parse_pin
@@ -83,6 +83,7 @@ class Meeting:
         wanted: Any = None,
         chunk: int = 65536,
         early: bytes = b"",
+        host: str = "192.0.2.9",
     ) -> None:
         self.clock = Clock()
         self.client, self.server = Side(is_client=True), Side()
@@ -106,7 +107,7 @@ class Meeting:
             limits=Limits(tls_seconds=10),
             on_lost=lambda _, reason: self.server_lost.append(reason),
         )
-        self.wire = Wire(self.client_pump, self.server_pump, chunk=chunk)
+        self.wire = Wire(self.client_pump, self.server_pump, chunk=chunk, host=host)
         settle(self.wire, self.clock)
 
     def outcome(self, side: str = "server") -> str:
@@ -267,7 +268,10 @@ class InboundTests(SynchronousTestCase):
         judge = InboundTrust(
             lambda _: Policy(), dict, self.dns, lambda _: False, now, "beta.example".__eq__
         )
-        crowd = [Meeting(self.alpha, self.beta, judge=judge) for _ in range(MOST_STRANGERS + 3)]
+        crowd = [
+            Meeting(self.alpha, self.beta, judge=judge, host=f"192.0.2.{number}")
+            for number in range(MOST_STRANGERS + 3)
+        ]
         self.assertEqual(len(self.dns.asked), MOST_STRANGERS)
         partner = Meeting(self.beta, self.beta, judge=judge)
         self.assertEqual(self.dns.asked[MOST_STRANGERS:], ["beta.example"])
@@ -283,6 +287,31 @@ class InboundTests(SynchronousTestCase):
             settle(crowd[number].wire, crowd[number].clock)
             self.assertEqual(crowd[number].outcome(), "dane alpha.example")
             self.assertEqual(len(self.dns.asked), MOST_STRANGERS + 2 + number)
+
+    def test_one_stranger_and_the_others(self) -> None:
+        """One address has a few places, whatever it asks; the others are for others."""
+        self.dns = PretendDns(None)
+        judge = InboundTrust(lambda _: Policy(), dict, self.dns, lambda _: False, self.alpha.now)
+        crowd = [Meeting(self.alpha, self.beta, judge=judge) for _ in range(MOST_OF_ONE + 3)]
+        self.assertEqual(len(self.dns.asked), MOST_OF_ONE)
+        other = Meeting(self.alpha, self.beta, judge=judge, host="192.0.2.8")
+        self.assertEqual(len(self.dns.asked), MOST_OF_ONE + 1)
+        answer = resolution(TlsaState.PRESENT, self.key(self.alpha))
+        self.dns.waiting[-1].callback(answer)
+        settle(other.wire, other.clock)
+        self.assertEqual(other.outcome(), "dane alpha.example")
+        waits = crowd[MOST_OF_ONE]
+        waits.client_pump.abort()  # it goes while it waits
+        settle(waits.wire, waits.clock)
+        for waiting in self.dns.waiting[:MOST_OF_ONE]:
+            waiting.callback(answer)
+        for waiting in self.dns.waiting[MOST_OF_ONE + 1 :]:
+            waiting.callback(answer)
+        for meeting in crowd:
+            settle(meeting.wire, meeting.clock)
+        outcomes = [each.outcome() for each in crowd if each is not waits]
+        self.assertEqual(outcomes, ["dane alpha.example"] * (MOST_OF_ONE + 2))
+        self.assertEqual(judge._strangers._of, {})
 
     def test_bug(self) -> None:
         """A bug on the way lets nobody in."""

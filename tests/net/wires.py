@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
@@ -152,8 +153,11 @@ class WireEnd(StringTransport):
 class Wire:
     """Two transports back to back; `carry` moves octets until both sides are silent."""
 
-    def __init__(self, client: Any, server: Any, *, chunk: int = 65536) -> None:
-        self.ends = (WireEnd(), WireEnd())
+    def __init__(
+        self, client: Any, server: Any, *, chunk: int = 65536, host: str = "192.0.2.9"
+    ) -> None:
+        # What the server sees at the other end.
+        self.ends = (WireEnd(), WireEnd(peerAddress=IPv4Address("TCP", host, 4711)))
         self.chunk = chunk
         self.seen = b""  # what crossed towards the server
         for end, protocol in zip(self.ends, (client, server), strict=True):
