@@ -350,10 +350,10 @@ def tail(
 
     Args:
         kind: see `Kind`.
-        journal: see `Record`; so are the next three.
-        broker: see there.
-        domain: see there.
-        stream: see there.
+        journal: as the next three, see `Record`.
+        broker: its container-id.
+        domain: the first of its own.
+        stream: of its store.
         seq: sequence of the first record.
         count: records in the run, at most `LONGEST_RUN`.
         time_us: the wall clock.
@@ -390,17 +390,9 @@ def assemble(
     columns: str,
     carried: int | None = None,
 ) -> bytes:
-    """Do what `tail` does, with ``all`` and ``each`` as JSON already.
+    """Do what `tail` does, with the same arguments but for ``all`` and ``each`` as JSON already.
 
     Args:
-        kind: see there; so are those up to `time_us`.
-        journal: see there.
-        broker: see there.
-        domain: see there.
-        stream: see there.
-        seq: see there.
-        count: see there.
-        time_us: see there.
         shared: the object ``all`` as JSON.
         columns: the object ``each`` as JSON.
         carried: the field ``o`` of the line: the number under which the store may have carried the

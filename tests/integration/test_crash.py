@@ -2,26 +2,24 @@
 """Kill either side, at any moment, again and again: nothing is lost, nothing comes twice.
 
 Two daemons relay while one of them, or both, are killed (SIGKILL) and started again; what is
-published and how it is counted is in `tests.network.course`.
-
-The ordinary suite has a short run. ``make test-crash`` (``AMQPROUTE_CRASH=long``) has a long one
-from a new seed, which a failure names; ``AMQPROUTE_CRASH_SEED`` repeats it.
+published and how it is counted is in `tests.network.course`, how often it is done in
+`tests.integration.killing`.
 """
 
 from __future__ import annotations
 
-import os
 import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.pair import Pair
+from tests.integration.killing import KillingRuns
 from tests.network.course import Course, Tally
 
-IS_LONG = os.environ.get("AMQPROUTE_CRASH") == "long"
 
+class CrashTests(KillingRuns, SynchronousTestCase):
+    seed, messages = 7, 1500
 
-class CrashTests(SynchronousTestCase):
     def crash(self, seed: int, messages: int, kills: int) -> None:
         with Pair() as pair:
             course = Course(pair, messages, random.Random(seed))
@@ -43,16 +41,3 @@ class CrashTests(SynchronousTestCase):
             f"0 twice, {tally.copies} copies of the publisher's own making (it sent "
             f"{course.sent_again.total()} again)"
         )
-
-    def test_short(self) -> None:
-        """1500 messages, three rounds of kills of the one, the other, or both sides."""
-        self.crash(seed=7, messages=1500, kills=3)
-
-    def test_long(self) -> None:
-        """10,000 messages, two dozen rounds, a new seed each time."""
-        seed = int(os.environ.get("AMQPROUTE_CRASH_SEED") or random.SystemRandom().randrange(10**6))
-        self.crash(seed, messages=10_000, kills=24)
-
-    test_long.timeout = 900  # type: ignore[attr-defined]
-    if not IS_LONG:
-        test_long.skip = "long: make test-crash"  # type: ignore[attr-defined]

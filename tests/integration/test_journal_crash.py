@@ -8,7 +8,6 @@ what is there has not, and nothing ends twice.
 
 from __future__ import annotations
 
-import os
 import random
 import sqlite3
 from collections import Counter
@@ -19,11 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.cli.pair import Pair
 from amqproute.journal import reader
 from amqproute.journal.record import BEGINS, ENDS, Kind, Record
+from tests.integration.killing import KillingRuns
 from tests.network.course import Course
 
 FIRST_ID = 1 << 40
 """Of `amqproute.cli.load.Numbering`."""
-IS_LONG = os.environ.get("AMQPROUTE_CRASH") == "long"
 
 
 class Books:
@@ -80,7 +79,9 @@ def entries_of(ranges: str) -> list[int]:
     return ids
 
 
-class JournalCrashTests(SynchronousTestCase):
+class JournalCrashTests(KillingRuns, SynchronousTestCase):
+    seed, messages = 11, 1200
+
     def crash(self, seed: int, messages: int, kills: int) -> None:
         with Pair() as pair:
             course = Course(pair, messages, random.Random(seed))
@@ -114,16 +115,3 @@ class JournalCrashTests(SynchronousTestCase):
             f"\nseed {seed}: {len(course.kills)} kills; records: alpha {alpha.verdict.records}, "
             f"beta {beta.verdict.records}; {recovered} of beta's were made at a start"
         )
-
-    def test_short(self) -> None:
-        """1200 messages, three rounds of kills of the one, the other, or both sides."""
-        self.crash(seed=11, messages=1200, kills=3)
-
-    def test_long(self) -> None:
-        """10,000 messages, two dozen rounds, a new seed each time."""
-        seed = int(os.environ.get("AMQPROUTE_CRASH_SEED") or random.SystemRandom().randrange(10**6))
-        self.crash(seed, messages=10_000, kills=24)
-
-    test_long.timeout = 900  # type: ignore[attr-defined]
-    if not IS_LONG:
-        test_long.skip = "long: make test-crash"  # type: ignore[attr-defined]
