@@ -58,6 +58,7 @@ The rooms
 `events`       what happens, cheap to make; what it becomes
 `outbox`       between the store's thread and the journal's
 `writer`       the two threads, the bounds, what happens on a full disk
+`tally`        what would be lost
 `segments`     files, names, rotation, retention, the head
 `recovery`     torn ends, what a start has to add
 `reader`       everything in order, verify, find, follow; `words` says it for people
@@ -86,6 +87,7 @@ __all__ = [
     "record",
     "recovery",
     "segments",
+    "tally",
     "words",
     "writer",
 ]

@@ -6,6 +6,7 @@
     journal/open/<journal>-<first seq>.jsonl                       being written
     journal/2026-03-01/<broker>-<journal>-<first seq>.jsonl        closed, by the day of its start
     journal/head                                                   where the journal ends
+    journal/lost                                                   see `amqproute.journal.tally`
 
 A segment is closed when it is large or old enough, and is moved as a whole then: whoever reads the
 folders of the days never sees half of one. ``head`` says how far the journal goes, and where it

@@ -30,6 +30,7 @@ from amqproute.journal.outbox import Outbox, read_rows
 from amqproute.journal.record import LONGEST_RUN, Kind
 from amqproute.journal.recovery import Begun, begun, begun_by, missing, recover
 from amqproute.journal.segments import Names, Segments
+from amqproute.journal.tally import Tally
 
 GATHER_SECONDS: Final = 0.05
 """How long events wait for others, so that they become lines of several records."""
@@ -167,6 +168,7 @@ class Journal:
         self._lost = 0
         self._is_encoded = False
         self._segments: Segments | None = None
+        self._tally = Tally(directory)
         self._began = self._synced_at = self._retained_at = 0.0
         self._synced_bytes = 0
         self._is_troubled = False
@@ -328,6 +330,8 @@ class Journal:
     def _open(self, names: Names, rows: Sequence[tuple[int, bytes]], former: str) -> Opened:
         carried = read_rows(rows)
         found = recover(self.directory, names.broker, carried, self.now_us)
+        self._lost = self._tally.read()
+        self._tally.write(self._lost)  # it has its room then
         names = replace(names, journal=found.journal)
         segments = Segments(self.directory, names, found.place, found.head, self.now_us, self._put)
         lacking = missing(carried, found)
@@ -377,10 +381,12 @@ class Journal:
             except OSError as error:
                 self.figures.fault = str(error)
                 self._trouble(f"{{directory}}: {error.strerror or error}")
+                self._tally.write(self._at_stake())
                 if is_last:
                     self.log.error(
-                        "the journal ends without its last {count} lines: {error}",
-                        count=len(lines),
+                        "the journal ends without its last {count} records; the next start says "
+                        "so, and takes from the store what that has of them: {error}",
+                        count=self._lost + sum(run.count for _, _, run in self._lines),
                         error=str(error),
                     )
                     segments.drop()
@@ -396,6 +402,11 @@ class Journal:
                 self._reactor.callFromThread(self._well)
             if is_last:
                 return
+
+    def _at_stake(self) -> int:
+        """Return how many records nobody will ever have if this is all: the store has its own."""
+        with self._disk:
+            return self._lost + sum([run.count for number, _, run in self._lines if not number])
 
     def _patience(self, segments: Segments) -> float | None:
         """How long there is nothing to do, unless something comes; None for ever."""
@@ -452,14 +463,18 @@ class Journal:
     def _sync(self, segments: Segments) -> None:
         segments.sync()
         self._synced_at = self._seconds()
+        self._is_durable(segments)
+
+    def _is_durable(self, segments: Segments) -> None:
         self._synced_bytes = segments.written_bytes
         self.outbox.is_durable(segments.place.carried)
+        if self._tally.count:
+            self._tally.write(self._at_stake())
 
     def _close(self, segments: Segments) -> None:
         segments.close()
         self.figures.segments += 1
-        self._synced_bytes = segments.written_bytes
-        self.outbox.is_durable(segments.place.carried)
+        self._is_durable(segments)
         now = self._seconds()
         terms = self.terms
         if now >= self._retained_at + RETAIN_SECONDS:

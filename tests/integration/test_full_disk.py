@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,6 +20,8 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from amqproute.journal import reader
+from amqproute.journal.record import Kind
 from amqproute.store.fsck import check
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
@@ -229,6 +233,34 @@ class FullDiskTests(SynchronousTestCase):
     def test_killed_with_files(self) -> None:
         """The same with messages that stand in files."""
         self.killed(100_000, True)
+
+    def test_journal_of_a_stop(self) -> None:
+        """What a stop on a full disk could not write down is told by the next start."""
+        daemon = self.start(224, **{"min-free": 0})
+        with Wire(daemon.plain) as wire:
+            wire.publish("q", [message(b"%09d" % number) for number in range(3)])
+        self.fill()
+        for number in range(1, 41):  # each is a record; the last page has room for a few
+            daemon.signal(signal.SIGHUP)
+            until(lambda wanted=number: daemon.log().count(" reloaded ") == wanted, "a reload")
+        daemon.wait_log("the journal cannot be written")
+        daemon.stop()
+        (words,) = re.findall(r"the journal ends without its last \d+ records", daemon.log())
+        self.make_room()
+        daemon.start()
+        self.assertEqual(self.take(daemon, 3), [0, 1, 2])
+        daemon.stop()
+        journal = self.disk / "state" / "journal"
+        (verdict,) = reader.verify(journal)
+        self.assertIsNone(verdict.flaw)
+        records = list(reader.records(journal))
+        (gap,) = [each for each in records if each.kind == Kind.GAP]
+        self.assertIn(f" {gap.count} ", words)
+        there = sum(each.kind == Kind.CONFIGURED for each in records)
+        # The reloads and two starts, one stock of each node and of all, and one stop.
+        self.assertGreaterEqual(there + gap.count, 42)
+        self.assertEqual((journal / "lost").read_text().strip("0\n"), "")
+        self.assertNotIn("Traceback", daemon.log())
 
     def test_very_large(self) -> None:
         """A message larger than the disk goes back to its sender, and leaves nothing behind."""

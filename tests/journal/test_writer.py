@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.journal import reader, segments
 from amqproute.journal.record import GENESIS, Kind
 from amqproute.journal.segments import HEAD, Head, closed, opened, read_head, write_head
+from amqproute.journal.tally import Tally
 from amqproute.journal.writer import JournalTerms
 from tests.journal.rig import NAMES, Desk, Wall, arrivals, entry, gone
 
@@ -385,6 +386,11 @@ class CrashTests(JournalCase):
         self.assertEqual(self.desk().open(names=replace(NAMES, stream="store-2")).begun.ids, set())
 
 
+def count_of(directory: Path) -> int:
+    """Return how many records are said to be lost if nobody says so any more."""
+    return Tally(directory).read()
+
+
 class FullDiskTests(JournalCase):
     """What happens when the disk takes nothing."""
 
@@ -482,6 +488,66 @@ class FullDiskTests(JournalCase):
         desk.close()
         self.assertEqual([each.entry for each in desk.records() if each.entry], [1])
         self.verify(directory)
+
+    def test_stop_while_it_is_full(self) -> None:
+        """What a stop had to drop is told by the next start; once."""
+        desk = self.opened(write=self.fail)
+        desk.note(1)
+        desk.written()
+        self.is_full = True
+        desk.note(2, 3)
+        desk.note(4)
+        desk.close()
+        self.flushLoggedErrors()
+        self.is_full = False
+        for number in (5, 6):
+            desk = self.opened()
+            desk.note(number)
+            desk.close()
+        records = desk.records()
+        told = [(each.kind, each.entry or each.count) for each in records]
+        self.assertEqual(
+            told,
+            [
+                *[("segment", None), ("recovery", 1)],
+                *[("segment", None), ("gap", 3), ("recovery", 5)],
+                *[("segment", None), ("recovery", 6)],
+            ],
+        )
+        self.assertEqual(self.verify().notes, ["3 records before record 4 could not be written"])
+
+    def test_killed_while_it_is_full(self) -> None:
+        """So is what waited in memory, or was dropped, when the daemon was killed; not so what
+        the store knows."""
+        desk = self.opened(write=self.fail)
+        desk.note(1)
+        desk.written()
+        self.is_full = True
+        desk.note(2, 3)
+        desk.journal.outbox.committed([arrivals(desk, [entry(4)])], False)
+        desk.until(lambda: count_of(self.directory) == 2)
+        directory = Path(self.mktemp()) / "journal"
+        shutil.copytree(self.directory, directory)
+        self.is_full = False
+        desk.until(lambda: desk.wells)
+        desk.until(lambda: not count_of(self.directory))
+        desk.close()
+        self.assertEqual(self.verify().notes, [])
+        other = self.desk(directory)
+        other.open()
+        other.close()
+        self.assertEqual([each.count for each in other.records() if each.kind == Kind.GAP], [2])
+
+    def test_stop_when_there_is_room_again(self) -> None:
+        """Nothing is said to be lost that was written at the very end."""
+        desk = self.opened(write=self.fail, retry_seconds=0.2)
+        self.is_full = True
+        desk.note(1)
+        desk.until(lambda: count_of(self.directory) == 1)
+        self.is_full = False
+        desk.close()
+        self.assertEqual([each.entry for each in desk.records() if each.entry], [1])
+        self.assertEqual(count_of(self.directory), 0)
 
     def test_quiet_after_a_failure(self) -> None:
         """Credit comes back when the disk does, also where nobody has anything to say by then."""
