@@ -18,10 +18,9 @@ the disk. What is different is only who is ahead of whom when the disk fails, or
 Order is kept: entries go ahead only where nothing waits before them, neither on the lines nor in
 another batch. What nobody has room for waits for the commit, and whatever comes behind it too.
 
-A queue that takes each message once (`once`) lets them go ahead if it lives in memory only, as
-dynamic queues do, and while no two messages of one id are on their way. A queue on the disk does
-not: the message that lives on after a failure is in memory only, but its sender, when it sends it
-again, would be told that the one which is safe is held already.
+In a queue that takes each message once (`once`) nothing goes ahead while two messages of one id are
+on their way. What lives on after a failure is no reason to keep off the same message when it is
+sent again: it would not be safe, and its sender would be told that it is.
 """
 
 from __future__ import annotations

@@ -32,6 +32,8 @@ from amqproute.message import Message
 MOST: Final = 5_000_000
 """Ids that are remembered for one queue: about 45 MB."""
 RETRY_SECONDS: Final = 1.0
+UNKNOWN: Final = -1
+"""The identity of an entry that may be there a second time: no message is compared with it."""
 
 
 class Once:
@@ -141,6 +143,15 @@ class Once:
                 self._uncommitted.discard(entry.identity)
                 self._held.discard(entry.identity)
 
+    def not_safe(self, entries: Sequence[Entry]) -> None:
+        """Compare nothing with entries that live on in memory though their commit has failed.
+
+        Their sender is in doubt. Sent again, they have to be made safe before it is told so.
+        """
+        self.not_arrived(entries)
+        for entry in entries:
+            entry.identity = UNKNOWN
+
     # -- out -----------------------------------------------------------------------------------
 
     def gone(self, entries: Iterable[Entry]) -> None:
@@ -158,7 +169,7 @@ class Once:
         for entry in entries:
             if entry.id in self._left:
                 self._left.discard(entry.id)
-            else:
+            elif entry.identity != UNKNOWN:
                 self._held.add(entry.identity or self._known(entry.message))
 
     def _known(self, message: Message) -> int:
@@ -186,6 +197,8 @@ class Once:
         self._lines = list(lines)
         self._cursor = 0
         for entry in in_memory:
+            if entry.identity == UNKNOWN:
+                continue
             entry.identity = self._known(entry.message)
             if entry.identity:
                 self._held.add(entry.identity)

@@ -493,7 +493,7 @@ class Queue:
         """
         if (
             self._deleted
-            or (self._once is not None and (self._once.is_in_doubt or not self._keeps_nothing))
+            or (self._once is not None and self._once.is_in_doubt)
             or self._dispatching
             or not self._consumers.active
             or (self.is_relay and not batch.is_plain)
@@ -569,10 +569,11 @@ class Queue:
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
         if self._ahead.entries:
-            out = [entry for entry in entries if entry in self._ahead.entries]
-            entries = self._ahead.not_arrived(entries)
             if self._once is not None:
-                self._once.arrived(out)
+                out = [entry for entry in entries if entry in self._ahead.entries]
+                self._once.arrived([entry for entry in out if not entry.durable])
+                self._once.not_safe([entry for entry in out if entry.durable])
+            entries = self._ahead.not_arrived(entries)
             if self.lifetime is not None:
                 self._call_soon(self.look_at_life)
         if self._once is not None:

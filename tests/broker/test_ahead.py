@@ -374,15 +374,52 @@ class OnceTests(QueueCase):
         self.assertSeen(b"a", b"b", b"a", b"b")
 
     def test_on_the_disk(self) -> None:
-        """Where the sender would be told that it is held, only what is safe is handed out."""
+        """What lives on after a failure is not safe: it is taken again, and that one is held."""
         once = NodeDeclaration("once", QueueLimits(), None, QueueOptions(duplicates=Duplicates.ALL))
         self.broker.declare([once], {})
         self.queue = self.broker.nodes["once"]
         self.taker = Taker(self.queue, 9)
-        self.send("a")
-        self.assertSeen()
         self.turn()
+        self.store.is_failing = True
+        done = self.send("a")
         self.assertSeen(b"a")
+        self.turn()
+        self.failureResultOf(done, StoreError)
+        self.store.is_failing = False
+        self.send("a")
+        self.turn()
+        self.assertSeen(b"a", b"a")
+        (first, second) = self.taker.held
+        self.assertFalse(first.stored)
+        self.assertTrue(second.stored)
+        self.settle(self.taker, [first], ACCEPTED)
+        self.send("a")
+        self.turn()
+        self.assertEqual(self.queue.tally.duplicates, 1)
+        self.settle(self.taker, [second], ACCEPTED)
+        self.send("a")
+        self.turn()
+        self.assertSeen(b"a", b"a", b"a")
+
+    def test_on_the_disk_other_policy(self) -> None:
+        """Nor is it a reason after the ids have been read anew."""
+        options = QueueOptions(duplicates=Duplicates.ALL)
+        self.broker.declare([NodeDeclaration("once", QueueLimits(), None, options)], {})
+        self.queue = self.broker.nodes["once"]
+        self.taker = Taker(self.queue, 9)
+        self.turn()
+        self.store.is_failing = True
+        self.send("a").addErrback(lambda _: None)
+        self.turn()
+        self.store.is_failing = False
+        for policy in (Duplicates.OFF, Duplicates.ALL):
+            self.queue.options = QueueOptions(duplicates=policy)
+            self.turn()
+        self.taker.settle(self.broker, list(self.taker.held), RELEASED)
+        self.turn()
+        self.send("a")
+        self.turn()
+        self.assertEqual((self.queue.tally.duplicates, self.queue.depth), (0, 2))
 
     def test_life(self) -> None:
         """A queue that goes with its last message does so where that was ahead of its commit."""
