@@ -3,8 +3,8 @@
 
 `FrameBuffer` takes the bytes of a connection as they come and gives whole frames with their
 performatives decoded. A chunk that holds whole frames is read in place; only a frame that is
-cut by the end of a chunk is copied, once into a growing buffer and once out of it, however many
-pieces it comes in.
+cut by the end of a chunk is put together, once, however many pieces it comes in, and what follows
+it in the chunk that ends it is read in place again.
 
 Limits: the size word of a frame is checked as soon as its four bytes are there, so that never
 more than one frame of the agreed size, and the chunk last fed, are held.
@@ -91,14 +91,26 @@ class FrameBuffer:
         max_frame_size: the largest frame that the peer may send.
     """
 
-    __slots__ = ("_data", "_fault", "_max_frame_size", "_need", "_partial", "_pos")
+    __slots__ = (
+        "_data",
+        "_fault",
+        "_max_frame_size",
+        "_need",
+        "_next",
+        "_next_at",
+        "_partial",
+        "_pos",
+    )
 
     def __init__(self, max_frame_size: int) -> None:
         self._max_frame_size = max_frame_size
         # Unread bytes stand in _data from _pos on, or in _partial, never in both: _partial
-        # collects the pieces of a frame until there are _need bytes.
+        # collects the pieces of a frame until there are _need bytes. A frame put together stands
+        # alone in _data; what came behind it in _next, from _next_at on.
         self._data = b""
         self._pos = 0
+        self._next = b""
+        self._next_at = 0
         self._partial = bytearray()
         self._need = 0
         self._fault: AmqpError | None = None
@@ -109,7 +121,8 @@ class FrameBuffer:
 
     def __len__(self) -> int:
         """How many bytes wait."""
-        return len(self._partial) or len(self._data) - self._pos
+        unread = len(self._data) - self._pos + len(self._next) - self._next_at
+        return len(self._partial) or unread
 
     def set_max_frame_size(self, max_frame_size: int) -> None:
         """Allow frames up to this many bytes from the next one on."""
@@ -117,25 +130,30 @@ class FrameBuffer:
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
         """Take bytes; call `frames` before feeding more, to stay within the limit."""
-        if self._partial:
-            self._partial += data
-        elif self._pos < len(self._data):
-            self._partial += memoryview(self._data)[self._pos :]
-            self._partial += data
-            self._data = b""
-            self._pos = 0
-        else:
+        if not len(self):
             self._data = data if type(data) is bytes else bytes(data)
             self._pos = 0
+            return
+        if not self._partial:
+            self._partial += memoryview(self._data)[self._pos :]
+            self._partial += memoryview(self._next)[self._next_at :]
+            self._forget()
+        missing = self._need - len(self._partial)
+        if self._need <= 8 or not 0 <= missing < len(data):  # up to 8: its size is not known
+            self._partial += data
+            return
+        self._data = b"".join((self._partial, memoryview(data)[:missing]))
+        self._partial = bytearray()
+        self._next = data if type(data) is bytes else bytes(data)
+        self._next_at = missing
 
     def take_rest(self) -> bytes:
         """Give back the bytes not read yet and forget them: what follows is no frame.
 
         For the protocol header that follows the SASL outcome; use ``frames(1)`` up to there.
         """
-        rest = bytes(self._partial) or self._data[self._pos :]
-        self._data = b""
-        self._pos = 0
+        rest = bytes(self._partial) or self._data[self._pos :] + self._next[self._next_at :]
+        self._forget()
         self._partial = bytearray()
         self._need = 0
         return rest
@@ -167,13 +185,20 @@ class FrameBuffer:
         found: list[Frame] = []
         try:
             self._cut(found, limit)
+            if self._next and not self._data:
+                self._data, self._pos = self._next, self._next_at
+                self._next, self._next_at = b"", 0
+                self._cut(found, limit)
         except (FramingError, DecodeError) as fault:
             self._fault = fault
-            self._data = b""
-            self._pos = 0
+            self._forget()
             if not found:
                 raise
         return found
+
+    def _forget(self) -> None:
+        self._data = self._next = b""
+        self._pos = self._next_at = 0
 
     def _cut(self, found: list[Frame], limit: int) -> None:
         data = self._data

@@ -220,6 +220,24 @@ class FrameBufferTests(SynchronousTestCase):
         self.assertEqual(len(found), 1)
         self.assertLess(peak, 4 * LIMIT)
 
+    def test_what_follows_is_read_in_place(self) -> None:
+        """Of a chunk that ends a frame only what belongs to that is copied."""
+        small = b"".join(encode_frame(0, spec.Transfer(handle=0), [bytes(100)]))
+        large = b"".join(encode_frame(0, spec.Transfer(handle=0), [bytes(LIMIT - 100)]))
+        chunk = small[50:] + large * 20
+        buffer = FrameBuffer(LIMIT)
+        buffer.feed(small[:50])
+        self.assertEqual(buffer.frames(), [])
+        tracemalloc.start()
+        try:
+            buffer.feed(chunk)
+            found = len(buffer.frames(2))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        self.assertEqual(found, 2)
+        self.assertLess(peak, 3 * LIMIT)
+
     @given(st.lists(FRAMES, max_size=5), st.data())
     def test_every_split_gives_the_same_frames(self, parts: list[bytes], data: Any) -> None:
         """Chunk borders mean nothing."""
@@ -239,6 +257,25 @@ class FrameBufferTests(SynchronousTestCase):
                 found += some
             self.assertTrue(same(found, whole))
             self.assertEqual(len(buffer), 0)
+
+    @given(st.lists(FRAMES, max_size=8), st.data())
+    def test_every_split_and_limit(self, parts: list[bytes], data: Any) -> None:
+        """Whatever is fed before all was taken, the frames are those, and the rest is the rest."""
+        stream = b"".join(parts)
+        whole, _ = parse(stream)
+        cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=6).map(sorted))
+        buffer = FrameBuffer(LIMIT)
+        found: list[Frame] = []
+        for start, end in itertools.pairwise([0, *cuts, len(stream)]):
+            buffer.feed(stream[start:end])
+            found += buffer.frames(data.draw(st.integers(1, 3)))
+        taken = sum(map(len, parts[: len(found)]))
+        self.assertEqual(len(buffer), len(stream) - taken)
+        if data.draw(st.booleans()):
+            self.assertEqual(buffer.take_rest(), stream[taken:])
+            return
+        found += drain(buffer)[0]
+        self.assertTrue(same(found, whole))
 
     @given(st.lists(FRAMES, min_size=1, max_size=3), st.data())
     def test_damaged_streams(self, parts: list[bytes], data: Any) -> None:
