@@ -40,6 +40,8 @@ EXPIRY_FIELD: Final = 8
 USER_ID_FIELD: Final = 1
 REPLY_TO_FIELD: Final = 4
 """Indices of user-id and reply-to, likewise."""
+VIEW_BYTES: Final = 4096
+"""Octets from which on a view costs less than a copy."""
 EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
 
 
@@ -327,7 +329,7 @@ class Message:
 
     def for_delivery(
         self, delivery_count: int, attempted: bool, expires_ms: int, now_ms: int
-    ) -> tuple[bytes, bytes]:
+    ) -> tuple[bytes, Any]:
         """Return the buffers to transfer to a consumer (M-04); ``rest``, if there is one, follows.
 
         Args:
@@ -345,8 +347,17 @@ class Message:
             if expires_ms:
                 # Never more than it had: a clock may be set back.
                 ttl = min(ttl, max(1, expires_ms - now_ms))
-            return fresh_header(header, delivery_count, not attempted, ttl), self.encoded[end:]
-        return _delivery_header(old, delivery_count, not attempted), self.encoded[end:]
+            return fresh_header(header, delivery_count, not attempted, ttl), rest_of(
+                self.encoded, end
+            )
+        return _delivery_header(old, delivery_count, not attempted), rest_of(self.encoded, end)
+
+
+def rest_of(encoded: bytes, start: int) -> Any:
+    """Return the octets from `start` on, or where these are many a view of them."""
+    if start and len(encoded) - start >= VIEW_BYTES:
+        return memoryview(encoded)[start:]
+    return encoded[start:]
 
 
 def annotations_from(encoded: bytes) -> int:

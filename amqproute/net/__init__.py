@@ -10,6 +10,8 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     connector  addresses in order, TLS    ----+          ^
                                                          |
     tls        contexts, verification, reload  ----------+
+    records    the TLS layer under the pump
+    outlet     what is written goes to the socket at once
     inbound    who a connecting peer is: DNS questions after its handshake
     trust      what a peer has to prove, and whether it has: the one decision (pure)
     dane       TLSA records against certificates (pure)
@@ -40,11 +42,11 @@ of TCP ``connect.refused``,
 
 Back pressure
 =============
-Output: when the transport holds more than 64 KiB the pump's ``paused`` is True and its user has
-been told; users start nothing new until ``writable``. What is caused by input meanwhile is bounded
+Output: when the transport holds more than 64 KiB (1 MiB while reads are large) the pump's
+``paused`` is True and its user has been told; users start nothing new until ``writable``. What is caused by input meanwhile is bounded
 by not reading the peer any more past `pump.Limits.output_bytes`, and a peer that has read nothing
 for `pump.Limits.stall_seconds` is dropped. That last rule also ends the dead embrace of two sides
-which both wait for the other to read. Input: one read is 64 KiB at most and is worked off
+which both wait for the other to read. Input: one read is 1 MiB at most and is worked off
 before the next.
 
 Limits

@@ -11,9 +11,9 @@ consumer) is announced with `EngineProtocol.schedule_flush` and written once per
 however many asked for it. What is written is offered to the socket at once (`net.outlet`).
 
 *TLS* is a layer between the transport and this protocol: at once (`Security.implicit`) or when the
-engine reports `TlsAgreed`. OpenSSL gives out records of at most 16 KiB; they are collected so that
-one read of the transport stays one call of the engine. The engine and its user are made when the
-facts about the peer are known: for implicit TLS after the handshake.
+engine reports `TlsAgreed` (`net.records`). OpenSSL gives out records of at most 16 KiB; they are
+collected so that one read of the transport stays one call of the engine. The engine and its user
+are made when the facts about the peer are known: for implicit TLS after the handshake.
 
 *Time*: one delayed call, which is only ever moved forward. A busy connection pushes its idle
 deadline back with every read; the call then finds nothing to do when it fires and looks again.
@@ -33,7 +33,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, cast
 
 from cryptography import x509
 from OpenSSL import SSL
@@ -50,7 +50,6 @@ from twisted.internet.interfaces import (
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.logger import Logger
-from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -58,7 +57,8 @@ from amqproute import conditions
 from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net import tls
-from amqproute.net.outlet import Outlet, is_fit
+from amqproute.net.outlet import Outlet, is_fit, joined
+from amqproute.net.records import RecordFactory, RecordLayer
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
@@ -73,11 +73,6 @@ __all__ = [
 ]
 
 log = Logger()
-
-
-READ_BYTES: Final = 256 * 1024
-"""Octets of one read at most. Each read is one batch and one commit: with Twisted's 64 KiB, bodies
-of that size would come one by one, for a third more CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,36 +159,6 @@ class Security:
     implicit: bool = False
 
 
-class _TlsLayer(TLSMemoryBIOProtocol):
-    """TLS on top of any transport, one read at a time.
-
-    Twisted's own default also gathers small writes over a reactor turn; the pump does that.
-    """
-
-    wrappedProtocol: EngineProtocol
-    verification: tls.Verification | None = None  # set by the creators of `amqproute.net.tls`
-    outlet: Outlet | None = None  # to write to, in place of the transport
-
-    def makeConnection(self, transport: Any) -> None:
-        """Begin the handshake; records go through the outlet from then on."""
-        super().makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
-        if self.outlet is not None and self.transport is not None:
-            self.transport = cast(Any, self.outlet)
-
-    def dataReceived(self, data: bytes) -> None:
-        """Decrypt, and hand over all records of this read as one."""
-        above = self.wrappedProtocol
-        above.read_begins()
-        try:
-            super().dataReceived(data)  # type: ignore[no-untyped-call] # Twisted's
-        finally:
-            above.read_ends()
-
-
-class _TlsFactory(TLSMemoryBIOFactory):
-    protocol = _TlsLayer
-
-
 @implementer(IHandshakeListener, IPushProducer)
 class EngineProtocol(TwistedProtocol):
     """One connection: see the module.
@@ -252,7 +217,7 @@ class EngineProtocol(TwistedProtocol):
         self._deadline_at = 0.0
         self._guard_call: IDelayedCall | None = None  # TLS handshake, then stall, then close
         self._outlet: Outlet | None = None  # where the transport is a socket
-        self._tls: Any = None  # a _TlsLayer; Twisted has no types for it
+        self._tls: Any = None  # a RecordLayer; Twisted has no types for it
         self._verification: tls.Verification | None = None
         self._concluding: Deferred[None] | None = None  # asks the DNS who the peer is
         self._is_secured = False
@@ -269,7 +234,6 @@ class EngineProtocol(TwistedProtocol):
         transport = self._transport
         if is_fit(transport):
             self._outlet = Outlet(transport)
-            transport.bufferSize = READ_BYTES
         self.facts = _facts_of(transport)
         _tune(transport)
         transport.registerProducer(self, True)
@@ -285,6 +249,8 @@ class EngineProtocol(TwistedProtocol):
             return
         if self._is_over:
             return
+        if self._outlet is not None:
+            self._outlet.came(len(data))
         self._is_busy = True
         try:
             events = self.engine.receive_data(data, self._seconds())
@@ -537,23 +503,22 @@ class EngineProtocol(TwistedProtocol):
             self._set_deadline(deadline)
 
     def _write(self, parts: list[bytes]) -> None:
-        # Twisted joins what it was given in any case; doing it here spares it a loop over parts.
-        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        pieces = joined(parts)
         if self.paused:
-            self._behind += len(data)
+            self._behind += sum(map(len, pieces))
             if self._behind > self._limits.output_bytes and not self._is_reading_stopped:
                 self._is_reading_stopped = True
                 if not self._is_held:
                     self._transport.pauseProducing()
         outlet = self._outlet
         if outlet is None:
-            self._transport.write(data)
+            for piece in pieces:
+                self._transport.write(piece)
             return
         outlet.gather()
-        if self._tls is None:
-            outlet.write(data)
-        else:
-            self._tls.write(data)
+        write = outlet.write if self._tls is None else self._tls.write
+        for piece in pieces:
+            write(piece)
         outlet.send()
 
     # Time.
@@ -621,8 +586,8 @@ class EngineProtocol(TwistedProtocol):
         self.paused = False
         self._cancel_guard()
         self._guard_call = self._clock.callLater(self._limits.tls_seconds, self._tls_late)
-        factory = _TlsFactory(creator, self._is_client, cast(Any, None), self._clock)
-        layer: Any = _TlsLayer(factory, self, False)  # type: ignore[no-untyped-call]
+        factory = RecordFactory(creator, self._is_client, cast(Any, None), self._clock)
+        layer: Any = RecordLayer(factory, self, False)  # type: ignore[no-untyped-call]
         self._tls = layer
         transport.protocol = layer
         self.transport = layer

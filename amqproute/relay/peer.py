@@ -18,6 +18,7 @@ from amqproute.address import TRANSFER_NODE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageSizeExceeded, NotAllowed
 from amqproute.interfaces import IConnectionUser
+from amqproute.message import rest_of
 from amqproute.relay import verdict
 from amqproute.relay.large import LargeLink
 from amqproute.relay.prefix import prefix_maker
@@ -267,12 +268,7 @@ class PeerSession:
                     self._check_size(message.size)
                     self._large.add(entry)
                     continue
-                send(
-                    (prefix, message.encoded[start:] if start else message.encoded),
-                    tag,
-                    context=entry,
-                    resume=resume,
-                )
+                send((prefix, rest_of(message.encoded, start)), tag, context=entry, resume=resume)
             except AmqpError as error:
                 # Larger than the peer takes, or a trace or an annotation that cannot be read.
                 refused.append((entry, error))
@@ -292,7 +288,7 @@ class PeerSession:
 
     def _head_of(self, entry: Entry) -> tuple[bytes, ...]:
         prefix, start = self._prefix(entry, self._now_ms())
-        return prefix, entry.message.encoded[start:]
+        return prefix, rest_of(entry.message.encoded, start)
 
     def _attach_large(self) -> Link | None:
         first = self.link

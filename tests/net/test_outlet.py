@@ -6,12 +6,14 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.protocol import Protocol
 from twisted.internet.tcp import Connection
 from twisted.internet.testing import MemoryReactor, StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.net.outlet import Outlet, is_fit
+from amqproute.net.outlet import FULL_BYTES, PIECE_BYTES, READ_BYTES, Outlet, is_fit, joined
 
 
 class OutletTests(SynchronousTestCase):
@@ -69,6 +71,33 @@ class OutletTests(SynchronousTestCase):
         self.assertEqual(received, data)
         self.assertEqual(self.reactor.getWriters(), [])
 
+    def test_partly_taken(self) -> None:
+        """Of several parts what the socket does not take is the transport's, in order."""
+        parts = [bytes((number,)) * 300_000 for number in range(9)]
+        self.write(*parts)
+        received = b""
+        while len(received) < 2_700_000:
+            try:
+                received += self.far.recv(1 << 20)
+            except BlockingIOError:
+                self.transport.doWrite()
+        self.assertEqual(received, b"".join(parts))
+
+    def test_many_parts(self) -> None:
+        """More parts than the system takes in one call."""
+        self.write(*[bytes((number % 256,)) for number in range(2000)])
+        self.transport.doWrite()
+        self.assertEqual(self.far.recv(9999), bytes(number % 256 for number in range(2000)))
+
+    def test_sizes_of_reads(self) -> None:
+        """Where much comes the next read takes much; where little does it takes little."""
+        sizes = []
+        for came in (100, 40_000, 900_000, 100, 40_000):
+            self.outlet.came(came)
+            sizes.append(self.transport.bufferSize)
+        self.assertEqual(sizes, [65536, FULL_BYTES, FULL_BYTES, READ_BYTES, FULL_BYTES])
+        self.assertLess(READ_BYTES, FULL_BYTES)
+
     def test_lost(self) -> None:
         """A dead socket is left to the transport to find."""
         self.far.close()
@@ -85,3 +114,17 @@ class OutletTests(SynchronousTestCase):
         """Sockets have one, pretend transports have not."""
         self.assertTrue(is_fit(self.transport))
         self.assertFalse(is_fit(StringTransport()))
+
+
+class JoinedTests(SynchronousTestCase):
+    """`amqproute.net.outlet.joined`."""
+
+    @given(st.lists(st.integers(1, 3 * PIECE_BYTES), min_size=1, max_size=12))
+    def test_joined(self, sizes: list[int]) -> None:
+        """Nothing is lost, and no piece is larger than a piece and what filled it."""
+        parts = [bytes((index,)) * size for index, size in enumerate(sizes)]
+        pieces = joined(parts)
+        self.assertEqual(b"".join(pieces), b"".join(parts))
+        for piece in pieces[:-1]:
+            self.assertGreaterEqual(len(piece), PIECE_BYTES)
+        self.assertLess(max(map(len, pieces)), PIECE_BYTES + max(sizes) + 1)

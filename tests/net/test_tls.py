@@ -387,6 +387,20 @@ class HandshakeTests(SynchronousTestCase):
         settle(handshake.wire, handshake.clock)
         self.assertEqual(handshake.server.engine.reads, [payload])
 
+    def test_pieces(self) -> None:
+        """What is larger than a piece comes whole, however the transport cuts it."""
+        for chunk in (1_000_003, 65_536, 1_500):
+            handshake = Handshake(self.alpha, self.beta, chunk=chunk)
+            parts = [os.urandom(size) for size in (70, 300_000, 9, 16_384, 16_385, 131_072, 1)]
+            handshake.client.engine.output += parts
+            handshake.client_pump.flush()
+            settle(handshake.wire, handshake.clock)
+            handshake.server.engine.output += parts
+            handshake.server_pump.flush()
+            settle(handshake.wire, handshake.clock)
+            for side in (handshake.client, handshake.server):
+                self.assertEqual(b"".join(side.engine.reads), b"".join(parts))
+
     def test_close(self) -> None:
         """A close reaches the other side whole, as a clean end."""
         handshake = Handshake(self.alpha, self.beta)
