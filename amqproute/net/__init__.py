@@ -43,11 +43,11 @@ of TCP ``connect.refused``,
 Back pressure
 =============
 Output: when the transport holds more than 64 KiB (1 MiB while reads are large) the pump's
-``paused`` is True and its user has been told; users start nothing new until ``writable``. What is caused by input meanwhile is bounded
-by not reading the peer any more past `pump.Limits.output_bytes`, and a peer that has read nothing
-for `pump.Limits.stall_seconds` is dropped. That last rule also ends the dead embrace of two sides
-which both wait for the other to read. Input: one read is 1 MiB at most and is worked off
-before the next.
+``paused`` is True and its user has been told; users start nothing new until ``writable``. What is
+caused by input meanwhile is bounded by not reading the peer any more past
+`pump.Limits.output_bytes`, and a peer that has read nothing for `pump.Limits.stall_seconds` is
+dropped. That last rule also ends the dead embrace of two sides which both wait for the other to
+read. Input: one read is 1 MiB at most and is worked off before the next.
 
 Limits
 ======
