@@ -6,11 +6,12 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
+from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
 from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import JOURNAL
@@ -19,22 +20,20 @@ from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
 from amqproute.broker.newest import LAST_PREFIX
 from amqproute.broker.queue import Queue
 from amqproute.config.parameters import Config
-from amqproute.entry import TRANSIENT, Entry
+from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
 from amqproute.errors import AmqprouteError
 from amqproute.journal.digest import find_digest
-from amqproute.journal.events import SILENCE, Arrivals, Told
+from amqproute.journal.events import SILENCE, UNKNOWN, Arrivals, Told
 from amqproute.journal.record import PUT_BACK, Kind
 from amqproute.journal.recovery import Begun
 from amqproute.journal.segments import Names
 from amqproute.journal.writer import Journal, JournalTerms
 from amqproute.message import Message
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.values import ORIGIN, Origin, Principal
 
 log = Logger()
 
 DIRECTORY: Final = "journal"
-FOUND: Final = Origin(ANONYMOUS_PRINCIPAL, event=Kind.RECOVERY)
-"""Where entries come from that the store has and the journal does not know."""
 MOST_READ: Final = 100_000
 """So many of one queue are looked at with their bodies; of more their ids have to do."""
 PAGE: Final = 5_000
@@ -118,6 +117,7 @@ class Journaling:
         if opened.restored:
             log.info("{count} records of the journal were in the store only", count=opened.restored)
         self._note(Kind.START, words=None)
+        sources = Sources(recovery.notes.get(ACCOUNT_NOTES, {}))
         if opened.put_back:
             self._note(Kind.RECOVERY, code=PUT_BACK, words=opened.put_back)
         if former:
@@ -126,12 +126,14 @@ class Journaling:
         count = 0
         for key, summary in recovery.queues.items():
             if summary.last_id > known.above and _is_of_node(key):
-                count += await self._compare(store, key, summary, known)
+                count += await self._compare(store, key, summary, known, sources)
         self._note(Kind.RECOVERY, count=count)
         if count:
             log.info("{count} messages in the store were not in the journal: noted", count=count)
 
-    async def _compare(self, store: Any, key: str, summary: Any, known: Begun) -> int:
+    async def _compare(
+        self, store: Any, key: str, summary: Any, known: Begun, sources: Sources
+    ) -> int:
         """Note the entries of a line that the journal does not know."""
         count = 0
         after = max(known.above, summary.first_id - 1)
@@ -149,7 +151,8 @@ class Journaling:
                 missing = [row for row in rows if row.id not in known.ids]
                 if missing:
                     await _digest_rests(missing)
-                    self.journal.note(_found(queue_of_key(key), missing, self.journal.domain))
+                    domain = self.journal.domain
+                    self.journal.note(_found(queue_of_key(key), missing, domain, sources))
                     count += len(missing)
                 if rows:
                     after = rows[-1].id
@@ -279,25 +282,48 @@ async def _digest_rests(rows: Sequence[Any]) -> None:
                 log.error("message {entry} cannot be read: {error}", entry=row.id, error=str(error))
 
 
-def _found(node: str, rows: Sequence[Any], domain: str) -> Arrivals:
-    came = [
-        (
-            node,
-            Entry(
-                row.id,
-                Message(row.encoded, row.rest),
-                not row.flags & TRANSIENT,
-                True,
-                row.arrived_ms,
-                row.expires_ms,
-            ),
-            FOUND,
-            b"",
-            None,
-        )
-        for row in rows
-    ]
+def _found(node: str, rows: Sequence[Any], domain: str, sources: Sources) -> Arrivals:
+    came = []
+    for row in rows:
+        message = Message(row.encoded, row.rest)
+        durable = not row.flags & TRANSIENT
+        entry = Entry(row.id, message, durable, True, row.arrived_ms, row.expires_ms)
+        came.append((node, entry, sources.of(row.flags, message), b"", None))
     return Arrivals(now_us(), came, domain)
+
+
+class Sources:
+    """Where entries come from that the store has and the journal does not know.
+
+    The store keeps for each whose account it stands in, if that has one, and the message says which
+    domain it comes from if that is not our own. Over which connection it came, and under which
+    number of a peer's, nobody knows any more.
+
+    Args:
+        accounts: the store's notes of them, by name.
+    """
+
+    def __init__(self, accounts: Mapping[str, bytes]) -> None:
+        self._names = {int(number): name for name, number in accounts.items()}
+        self._origins: dict[tuple[int, bool], Origin] = {}
+
+    def of(self, flags: int, message: Message) -> Origin:
+        """Return the origin of an entry.
+
+        Args:
+            flags: of its row.
+            message: of it.
+        """
+        key = flags >> ACCOUNT_SHIFT, message.mentions(ORIGIN.encode())
+        origin = self._origins.get(key)
+        if origin is None:
+            principal = UNKNOWN
+            if key[0] in self._names:
+                kind, _, name = self._names[key[0]].partition(":")
+                principal = Principal(cast("Any", kind), name)
+            origin = Origin(principal, is_peer=key[1], event=Kind.RECOVERY)
+            self._origins[key] = origin
+        return origin
 
 
 def ranges(ids: Sequence[int]) -> str:

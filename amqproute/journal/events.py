@@ -28,7 +28,7 @@ from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import IJournal
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, Kind, encode, named
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
-from amqproute.values import ORIGIN, RELAY_PREFIX, TAG_OCTETS, TRACE, Origin
+from amqproute.values import ORIGIN, RELAY_PREFIX, TAG_OCTETS, TRACE, Origin, Principal
 from amqproute.wire.amqp10 import sections, spec
 from amqproute.wire.amqp10.sections import Offsets
 from amqproute.wire.amqp10.types import ULong
@@ -54,6 +54,11 @@ class Run:
     time_us: int
     shared: str
     columns: str
+
+
+UNKNOWN: Final = Principal("anonymous")
+"""Whoever it was that handed over what a start finds in the store. Not to be compared: it is no
+principal, and equals one."""
 
 
 class Taker(NamedTuple):
@@ -278,7 +283,7 @@ class Arrivals(Event):
             kind = Kind.SPOOLED
         shared: dict[str, Any] = {
             "node": named(node),
-            "sender": str(origin.principal),
+            "sender": None if origin.principal is UNKNOWN else str(origin.principal),
             "connection": origin.connection or None,
             "link": _short(origin.link) or None,
             "level": origin.level or None,

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a start says of entries that the store has and the journal does not know."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.broker.accounts import NOTES
+from amqproute.config import loads
+from amqproute.daemon.journaling import Journaling
+from amqproute.entry import ACCOUNT_SHIFT
+from amqproute.journal import reader
+from amqproute.journal.record import Kind, Record
+from amqproute.store.records import QueueSummary, Recovery, StoredEntry
+from tests.store.rig import QueueReactor
+from tests.support.fakes import message
+
+FROM_BETA = {"x-opt-amqproute-origin": "gamma.example", "x-opt-amqproute-trace": ["g1", "b1"]}
+
+
+class Store:
+    """What `Journaling.begin` asks of a store: one queue."""
+
+    def __init__(self, rows: list[StoredEntry]) -> None:
+        self.rows = rows
+
+    async def load(self, key: str, after: int, limit: int, octets: int) -> list[StoredEntry]:
+        return [row for row in self.rows if row.id > after]
+
+
+class FoundTests(SynchronousTestCase):
+    """One record for each, with all that the store knows."""
+
+    def started(self, *rows: StoredEntry, **more: Any) -> list[Record]:
+        directory = Path(self.mktemp()).absolute()
+        config = loads(f"state-directory: {directory}\ndomains: [alpha.example]", "f")
+        reactor = QueueReactor()
+        journaling = Journaling(config, reactor, lambda: None)
+        recovery = Recovery()
+        recovery.notes = {NOTES: {"peer:b.example": b"7", "user:ann": b"8"}}
+        if rows:
+            first, last = rows[0].id, rows[-1].id
+            recovery.queues = {"q": QueueSummary(len(rows), 1, first, last, 1)}
+        begun = journaling.begin(recovery, Store(list(rows)), "a1", "store-1", **more)
+        reactor.wait(Deferred.fromCoroutine(begun))
+        reactor.wait(Deferred.fromCoroutine(journaling.end(is_orderly=True)))
+        return list(reader.records(directory / "journal"))
+
+    def row(self, number: int, account: int, **sections: Any) -> StoredEntry:
+        encoded = message(**sections).encoded
+        return StoredEntry(number, encoded, 5, 9000, 0, account << ACCOUNT_SHIFT)
+
+    def test_sources(self) -> None:
+        """Whose account it stands in, and where it comes from; what nobody knows is left out."""
+        records = self.started(
+            self.row(1, 0, to="q"),
+            self.row(2, 8, to="q"),
+            self.row(3, 7, annotations=FROM_BETA),
+            self.row(4, 0, annotations=FROM_BETA),
+            self.row(5, 99),
+        )
+        found = [each for each in records if each.kind == Kind.RECOVERY and each.entry]
+        told = [(each.entry, each.sender, each.origin, each.trail, each.to) for each in found]
+        self.assertEqual(
+            told,
+            [
+                (1, None, "alpha.example", None, "q"),
+                (2, "user:ann", "alpha.example", None, "q"),
+                (3, "peer:b.example", "gamma.example", "g1 b1", None),
+                (4, None, "gamma.example", "g1 b1", None),
+                (5, None, "alpha.example", None, None),
+            ],
+        )
+        self.assertEqual(
+            {(each.node, each.durable, each.expires) for each in found}, {("q", True, 9_000_000)}
+        )
+
+    def test_store_put_back(self) -> None:
+        """A store that was put back from a backup is told of, with the name it had."""
+        records = self.started(former="store-0")
+        (told,) = [each for each in records if each.code]
+        self.assertEqual(
+            (told.kind, told.code, told.detail), ("recovery", "store.restored", "store-0")
+        )
+        self.assertEqual({each.stream for each in records}, {"store-1"})
