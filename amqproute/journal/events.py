@@ -12,10 +12,10 @@ they are committed, and only then. Others go to the journal directly (`IJournal.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import sha256 as _sha256
 from itertools import groupby
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -266,8 +266,7 @@ class Arrivals(Event):
 
     def _made(self) -> Sequence[Run]:
         runs: list[Run] = []
-        for _, same in groupby(self._came, _whence):
-            group = list(same)
+        for group in _alike(self._came):
             for start in range(0, len(group), LONGEST_RUN):
                 runs.append(self._run_of(group[start : start + LONGEST_RUN]))
         return runs
@@ -276,8 +275,9 @@ class Arrivals(Event):
         self._came = ()
 
     def _run_of(self, part: Sequence[Came]) -> Run:
-        node, first, origin, _, how = part[0]
-        is_entry = type(first) is Entry
+        nodes, came, origins, tags, hows = zip(*part, strict=True)
+        node, origin, how = nodes[0], origins[0], hows[0]
+        is_entry = type(came[0]) is Entry
         kind = how if isinstance(how, str) else origin.event
         if is_entry and kind == Kind.ROUTED and node.startswith(RELAY_PREFIX):
             kind = Kind.SPOOLED
@@ -291,76 +291,95 @@ class Arrivals(Event):
             "copies": how if isinstance(how, int) else None,
         }
         columns: dict[str, Sequence[Any]] = {}
+        messages: Sequence[Message] = came
         if is_entry:
-            entries = [each[1] for each in part]
-            columns["entry"] = [entry.id for entry in entries]
-            columns["durable"] = [entry.durable for entry in entries]
-            columns["expires"] = [1000 * entry.expires_ms or None for entry in entries]
-            messages = [entry.message for entry in entries]
-        else:
-            messages = [each[1] for each in part]
+            columns["entry"] = [entry.id for entry in came]
+            columns["durable"] = [entry.durable for entry in came]
+            columns["expires"] = [1000 * entry.expires_ms or None for entry in came]
+            messages = [entry.message for entry in came]
         columns["size"] = [
             len(message.encoded) if message.rest is None else message.size for message in messages
         ]
-        if origin.store and all(len(tag) == TAG_OCTETS for _, _, _, tag, _ in part):
+        if origin.store and all(len(tag) == TAG_OCTETS for tag in tags):
             shared["from_stream"] = origin.store
-            columns["from_entry"] = [int.from_bytes(tag, "big") for _, _, _, tag, _ in part]
-        facts = [_facts(message, message.located) for message in messages]
-        columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
+            columns["from_entry"] = [int.from_bytes(tag, "big") for tag in tags]
+        _add_facts(columns, messages)
         if not origin.is_peer and self._domain and columns["origin"].count(None) == len(part):
             columns["origin"] = [self._domain]
         return _run(kind, len(part), self.time_us, shared, columns)
+
+
+def _alike(came: Sequence[Came]) -> Sequence[Sequence[Came]]:
+    """Split what came where node, origin or kind change; nearly always that is nowhere."""
+    nodes, _, origins, _, hows = zip(*came, strict=True)
+    if len(set(nodes)) == len(set(map(id, origins))) == len(set(hows)) == 1:
+        return [came]
+    return [list(same) for _, same in groupby(came, _whence)]
 
 
 def _whence(came: Came) -> tuple[str, int, Any]:
     return came[0], id(came[2]), came[4]
 
 
-_FACTS: Final = ("message_id", "message_id_type", "to", "digest", "priority", "trail", "origin")
-_Notes = tuple[int, str | None, str | None]
-_Facts = tuple[str | None, str | None, str | None, str | None, int | None, str | None, str | None]
-_UNREADABLE: Final[_Facts] = (None, None, None, None, None, None, None)
+_FACTS: Final = ("message_id", "message_id_type", "to", "digest")
+_NOTES: Final = ("priority", "trail", "origin")
+_Notes = tuple[int | None, str | None, str | None]
+_Facts = tuple[str | None, str | None, str | None, str | None]
 
 
-def _facts(message: Message, offsets: Offsets | None) -> _Facts:
-    """Read what a record says of a message, without its caches: they are another thread's."""
-    encoded = message.encoded
-    try:
-        if offsets is None:
-            offsets = sections.locate(encoded)
-        start, end = offsets.bare_start, offsets.bare_end
-        digest = None
-        if message.rest is None:
-            # A copy of a small one costs less than a view of it.
-            bare = encoded[start:end] if end < _LARGE else memoryview(encoded)[start:end]
-            digest = hashlib.sha256(bare).hexdigest()
-        else:
-            digest = message.rest.digest_of(encoded[start:end])
-        name = kind = to = None
-        if offsets.properties_end > offsets.properties_start:
-            name, to = sections.find_id_and_to(encoded, offsets)
-            if type(name) is str and len(name) <= LONGEST_NAME:
-                kind = "string"
-            else:
-                name, kind = name_of(name)
-            if to is not None:
-                to = _normal(to) if len(to) <= LONGEST_NAME else named(to)
-        notes = _remembered_notes if start <= LONGEST_REMEMBERED else _read_notes
-        return (name, kind, to, digest, *notes(encoded[:start]))
-    except DecodeError:
-        return _UNREADABLE
+def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -> None:
+    """Read what records say of messages, without their caches: they are another thread's."""
+    facts: list[_Facts] = []
+    notes: list[_Notes] = []
+    last_head: bytes | None = None
+    last_notes: _Notes = (None, None, None)
+    for message in messages:
+        encoded = message.encoded
+        try:
+            offsets = message.located or sections.locate(encoded)
+            head = encoded[: offsets.bare_start]
+            if head != last_head:  # one publisher's messages are alike
+                read = _remembered_notes if len(head) <= LONGEST_REMEMBERED else _read_notes
+                last_head, last_notes = head, read(head)
+            facts.append(_facts(message, encoded, offsets))
+            notes.append(last_notes)
+        except DecodeError:
+            facts.append((None, None, None, None))
+            notes.append((None, None, None))
+    columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
+    columns.update(zip(_NOTES, zip(*notes, strict=True), strict=True))
+
+
+def _facts(message: Message, encoded: bytes, offsets: Offsets) -> _Facts:
+    start, end = offsets.bare_start, offsets.bare_end
+    if message.rest is None:
+        # A copy of a small one costs less than a view of it.
+        bare = encoded[start:end] if end < _LARGE else memoryview(encoded)[start:end]
+        digest = _sha256(bare).hexdigest()
+    else:
+        digest = message.rest.digest_of(encoded[start:end])
+    if offsets.properties_end <= offsets.properties_start:
+        return None, None, None, digest
+    name, to = sections.find_id_and_to(encoded, offsets)
+    if type(name) is str and len(name) <= LONGEST_NAME:
+        kind: str | None = "string"
+    else:
+        name, kind = name_of(name)
+    if to is not None:
+        to = _normal(to) if len(to) <= LONGEST_NAME else named(to)
+    return name, kind, to, digest
 
 
 def name_of(value: str | ULong | UUID | bytes | None) -> tuple[str | None, str | None]:
     """Return a message-id as records have it: as text, and its type."""
     if value is None:
         return None, None
+    if isinstance(value, int):
+        return int.__repr__(value), "ulong"
     if isinstance(value, str):
         return named(value), "string"
     if isinstance(value, UUID):
         return str(value), "uuid"
-    if isinstance(value, int):
-        return str(int(value)), "ulong"
     return named(bytes(value).hex()), "binary"
 
 

@@ -22,6 +22,7 @@ from amqproute.wire.amqp10.fast import read_header
 from amqproute.wire.amqp10.spec import Annotations, Header
 
 _U32 = struct.Struct(">I").unpack_from
+_U64 = struct.Struct(">Q").unpack_from
 
 _SECTION_BY_SYMBOL: Final = {
     "amqp:header:list": 0x70,
@@ -333,7 +334,7 @@ def find_id_and_to(encoded: bytes, offsets: Offsets) -> tuple[Any, str | None]:
     """
     pos, end = offsets.properties_start, offsets.properties_end
     try:
-        # As nearly always: a short string, no user-id, and another short string.
+        # As nearly always: an id of some usual kind, no user-id, and a short string.
         code = encoded[pos + 3] if pos < end and encoded[pos + 1] == 0x53 else 0
         if code == 0xC0:
             count = encoded[pos + 5]
@@ -343,12 +344,26 @@ def find_id_and_to(encoded: bytes, offsets: Offsets) -> tuple[Any, str | None]:
             pos += 12
         else:
             count = 0
-        if count > 2 and encoded[pos] == 0xA1:
-            after = pos + 2 + encoded[pos + 1]
+        if count > 2:
+            code = encoded[pos]
+            name: Any = None
+            if code == 0xA1:
+                after = pos + 2 + encoded[pos + 1]
+                name = encoded[pos + 2 : after].decode()
+            elif code == 0x80:
+                after = pos + 9
+                name = types.ULong(_U64(encoded, pos + 1)[0])
+            elif code == 0x53:
+                after = pos + 2
+                name = types.ULong(encoded[pos + 1])
+            elif code == 0x40:
+                after = pos + 1
+            else:
+                after = end  # the long way: what follows begins with 0
             if encoded[after] == 0x40 and encoded[after + 1] == 0xA1:
                 stop = after + 3 + encoded[after + 2]
                 if stop <= end:
-                    return encoded[pos + 2 : after].decode(), encoded[after + 3 : stop].decode()
+                    return name, encoded[after + 3 : stop].decode()
     except (IndexError, struct.error, UnicodeDecodeError):
         pass  # the long way says what is wrong
     return find_property(encoded, offsets, 0), find_to(encoded, offsets)
