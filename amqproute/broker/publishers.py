@@ -2,8 +2,9 @@
 """The links that send to a queue with a capacity, and how they share its free space (F-02, F-03).
 
 Each may have the same part of what is free, and all together never more than there is. When one
-more comes, the others' credit is cut down to their new part; what they sent before they knew is
-taken as long as it fits, and refused to its sender otherwise (Q-15).
+more comes, the others' credit is cut down to their new part, and all credit is when the queue is
+full; what they sent before they knew is taken as long as it fits, and refused to its sender
+otherwise (Q-15).
 """
 
 from __future__ import annotations

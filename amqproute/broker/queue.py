@@ -549,6 +549,9 @@ class Queue:
             self._expiry.let_go(fleeting)
         if self._options.archive_unreachable:
             self._unreachable.look_at(entries)
+        if self.limits.capacity and self.space() <= 0:
+            # What came without credit, in a transaction or from a node, was room they had.
+            self.publishers.changed()
 
     def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:
         """Take out what is held already: its other copy was on its way when it was put."""

@@ -528,6 +528,34 @@ class PostingTests(TransactionCase):
         self.commit(txn_id)
         self.assertEqual(self.house.depth("q"), 3)
 
+    def test_full_by_the_commit(self) -> None:
+        """Q-15: whoever could send to a queue can no more when a commit has filled it."""
+        self.build(nodes=[NodeDeclaration("q", QueueLimits(capacity=3)), "r"])
+        others = [self.house.client().ready(f"other-{number}") for number in range(2)]
+        for client in (self.client, *others):
+            client.sender("q", 0)
+        links = [
+            link
+            for frontend in self.house.frontends
+            for link in frontend.links.attached
+            if link.name == "sender-0"
+        ]
+        self.assertEqual(sum(link.credit for link in links), 3)
+        txn_id = self.declare()
+        for _ in range(3):
+            self.post(txn_id)
+        self.client.all(spec.Disposition)
+        self.assertGreater(sum(link.credit for link in links), 0)
+        self.commit(txn_id)
+        self.assertEqual([link.credit for link in links], [0, 0, 0])
+        self.receive_all()
+        self.assertEqual(sum(link.credit for link in links), 3)
+
+    def receive_all(self) -> None:
+        """Have somebody take everything off ``q``."""
+        consumer = self.consumer()
+        consumer.dispose(0, len(consumer.bodies()) - 1)
+
     def test_makes_its_own_room(self) -> None:
         """Q-15: what a transaction archives does not count against what it puts there."""
         self.build(nodes=[NodeDeclaration("q", QueueLimits(capacity=2)), "r"])
