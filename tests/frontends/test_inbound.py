@@ -19,7 +19,7 @@ from amqproute.values import RETURN_TO, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.asserts import HouseTestCase
-from tests.support.fakes import message, node
+from tests.support.fakes import message, node, put
 from tests.support.house import Client, House, Network, Wire
 from tests.support.wire import AMQP, frame
 from tests.support.wire import attach as attach_of
@@ -290,16 +290,13 @@ class CreditTests(InboundCase):
 
     def test_overfull(self) -> None:
         """What set out before its credit was cut down is refused if it does not fit (F-04)."""
-        first = self.client.sender("full")
+        link = self.client.sender("full")
         self.run_now()
-        second = self.client.sender("full", "out2")
-        self.client.send(first, *[message()] * 3)
+        self.client.send(link, message())
+        put(self.house.broker, self.house.broker.nodes["full"], *[message()] * 3)
         self.run_now()
-        self.assertEqual(self.house.depth("full"), 3)
-        self.client.send(second, message())
-        self.run_now()
-        self.assertEqual(sorted(self.client.outcomes()), ["Accepted"] * 3 + ["Rejected"])
-        self.assertEqual(self.house.depth("full"), 3)
+        self.assertOutcomes(self.client, "Rejected")
+        self.assertEqual((self.house.depth("full"), link.credit), (3, 0))
 
     def test_stop(self) -> None:
         """A daemon that stops revokes the credit and grants none."""
