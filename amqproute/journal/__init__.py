@@ -46,7 +46,11 @@ that its head is a copy, and leaves out all sequences that may have been used si
 
 **What is not in it.** Copies in the buffers of subscriptions that live as long as their link, those
 that a topic keeps for newcomers, and postings of transactions that are not committed: none is a
-message that somebody has answered for. A message that went ahead of its commit and whose broker was
+message that somebody has answered for. The record of a message's arrival at a topic counts those
+copies that are entries; the others have no number of their own, begin and end nowhere, stand in no
+stock, and are missed by nobody. (For each subscriber a number and two records would double what a
+message costs to fan out, to say what an acknowledgment there does not: it settles nothing.) A
+message that went ahead of its commit and whose broker was
 killed then is known to its next hop only; its sender was told nothing (`broker.ahead`). Non-durable
 messages are noted as they come and go, and lost like those.
 
@@ -61,7 +65,8 @@ The rooms
 `tally`        what would be lost
 `segments`     files, names, rotation, retention, the head
 `recovery`     torn ends, what a start has to add
-`reader`       everything in order, verify, find, follow; `words` says it for people
+`reader`       everything in order, verify, find; `words` says it for people
+`follow`       the last records, and what comes
 `digest`       of very large messages that a start finds
 `export`       what a partner may have of it
 =============  ===================================================================================
@@ -82,6 +87,7 @@ __all__ = [
     "digest",
     "events",
     "export",
+    "follow",
     "outbox",
     "reader",
     "record",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a journal: everything in order, what concerns one message, what comes, and whether it is
-what was written.
+"""Read a journal: everything in order, what concerns one message, and whether it is what was
+written. What comes is in `amqproute.journal.follow`.
 
 It needs the files and no daemon, and takes no lock: a journal that is being written is read as far
 as it goes. A segment that is moved to its day meanwhile is found there.
@@ -9,9 +9,8 @@ as it goes. A segment that is moved to its day meanwhile is found there.
 from __future__ import annotations
 
 import json
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,8 @@ from amqproute.journal.segments import Head, closed, opened, parts_of, read_head
 
 MOST_ENTRIES: Final = 10_000
 """Entries of one message that are followed: copies of copies, at most."""
-POLL_SECONDS: Final = 0.2
+FEW: Final = 200
+"""Entries that are looked for in the text of lines, before these are decoded."""
 
 
 def segments(directory: Path) -> list[Path]:
@@ -361,7 +361,12 @@ def _entries_of(
 def _story(directory: Path, seen: set[tuple[str, int]]) -> list[Record]:
     story: list[Record] = []
     waits: dict[str, int] = {}
-    for line in lines(directory, lambda octets: b'"entry":' in octets or b'"deferred"' in octets):
+    mentions = _mentions(seen)
+
+    def wanted(octets: bytes) -> bool:
+        return bool(mentions(octets)) or b'"deferred"' in octets
+
+    for line in lines(directory, wanted):
         if line.kind == Kind.STOCK:
             continue
         for record in line.records():
@@ -374,13 +379,23 @@ def _story(directory: Path, seen: set[tuple[str, int]]) -> list[Record]:
             child = record.parent is not None and (record.stream, record.parent) in seen
             if key not in seen and not (child and len(seen) < MOST_ENTRIES):
                 continue
-            seen.add(key)
+            if key not in seen:
+                seen.add(key)
+                mentions = _mentions(seen)
             story.append(record)
             if record.kind in COMES:
                 waits[node] = waits.get(node, 0) + 1
             elif record.kind in GOES:
                 waits[node] = waits.get(node, 1) - 1
     return story
+
+
+def _mentions(seen: Collection[tuple[str, int]]) -> Callable[[bytes], object]:
+    """Return what tells whether the text of a line may be about one of these entries."""
+    if len(seen) > FEW:
+        return lambda octets: b'"entry":' in octets
+    numbers = b"|".join(sorted({b"%d" % entry for _, entry in seen}))
+    return re.compile(rb"(?<!\d)(?:%s)(?!\d)" % numbers).search
 
 
 COMES: Final = {Kind.RECEIVED, Kind.ROUTED, Kind.SPOOLED, Kind.REPORTED, Kind.RECOVERY}
@@ -393,98 +408,6 @@ GOES: Final = {
     Kind.RETURNED,
     Kind.DELETED,
 }
-
-
-# -- follow ----------------------------------------------------------------------------------------
-
-
-def last(
-    directory: Path, count: int, wanted: Callable[[Record], bool] = lambda _: True
-) -> tuple[list[Record], tuple[str, int]]:
-    """Return what is wanted of the last records, and where the journal ends.
-
-    Args:
-        directory: of the journal.
-        count: so many records are looked at.
-        wanted: which of them are returned; the others take no memory.
-
-    Returns:
-        The records, and the place: the journal's name, and the sequence after its last record.
-    """
-    kept: list[Record] = []
-    end = ("", 1)
-    for path in reversed(segments(directory)):
-        file = open_segment(path, directory)
-        if file is None:
-            continue
-        own: deque[Record] = deque(maxlen=max(1, count))
-        latest: Record | None = None
-        there = 0
-        with file:
-            for record in _new(file, 0):
-                latest = record
-                there += 1
-                if wanted(record):
-                    own.append(record)
-        if latest is None:
-            continue
-        if end == ("", 1):
-            end = (latest.journal, latest.seq + 1)
-        kept = [record for record in own if record.seq > latest.seq - count] + kept
-        count -= there
-        if count <= 0:
-            break
-    return kept, end
-
-
-def follow(
-    directory: Path, after: tuple[str, int], sleep: Callable[[float], object] = time.sleep
-) -> Iterator[Record | None]:
-    """Iterate over records as they are written; None whenever there is nothing new for now.
-
-    Args:
-        directory: of the journal.
-        after: a place that `last` has returned.
-        sleep: between two looks.
-    """
-    journal, seq = after
-    while True:
-        found = False
-        for path in _from(directory, journal, seq):
-            file = open_segment(path, directory)
-            if file is None:
-                continue
-            with file:
-                for record in _new(file, seq):
-                    journal, seq, found = record.journal, record.seq + 1, True
-                    yield record
-        if not found:
-            yield None
-            sleep(POLL_SECONDS)
-
-
-def _from(directory: Path, journal: str, seq: int) -> list[Path]:
-    """Return the segments in which there may be records from a sequence on."""
-    paths = [
-        path for path in segments(directory) if journal in ("", (parts_of(path) or ("", 0))[0])
-    ]
-    starts = [(parts_of(path) or ("", 0))[1] for path in paths]
-    before = [place for place, start in enumerate(starts) if start <= seq]
-    return paths[before[-1] if before else 0 :]
-
-
-def _new(file: BinaryIO, seq: int) -> Iterator[Record]:
-    for octets in file:
-        if not octets.endswith(b"\n"):
-            return
-        try:
-            line = read_line(octets)
-        except InvalidLine:
-            continue
-        if line.seq + line.count > seq:
-            for record in line.records():
-                if record.seq >= seq:
-                    yield record
 
 
 def as_json(record: Record) -> dict[str, Any]:

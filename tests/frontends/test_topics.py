@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from amqproute import conditions
@@ -72,6 +73,14 @@ class TopicCase(HouseTestCase):
         self.client.flush()
         self.run_now()
 
+    def told(self) -> list[tuple[str, str, bool, int | None]]:
+        """Return kind, node, whether it is about entries, and the copies, of all runs."""
+        return [
+            (run.kind, facts["node"], "entry" in facts, facts.get("copies"))
+            for run in self.house.store.audit.runs
+            for facts in [{**json.loads(run.shared), **json.loads(run.columns)}]
+        ]
+
     def subscriptions(self) -> list[DurableSubscription]:
         """Return the durable ones."""
         return list(self.house.broker.topics["t"].durable.values())
@@ -89,6 +98,55 @@ SOURCE = {
     "dynamic",
 }
 """What `subscribe` puts into the source; the rest is the attach's."""
+
+
+class JournalTests(TopicCase):
+    """What the journal says of a topic, and what it does not."""
+
+    def test_copies_in_memory(self) -> None:
+        """That a message came is said; copies in buffers, and those for newcomers, whether rows or
+        not, neither begin nor end, wherever they go, so nobody misses them."""
+        self.build(last_value=2)
+        self.subscribe()
+        self.subscribe(name="slow", filter=red())
+        link = self.client.sender("t")
+        self.run_now()
+        self.client.send(link, *(colored("red") for _ in range(3)), message(durable=False))
+        self.run_now()
+        self.assertEqual(len(self.client.deliveries), 7)
+        self.client.settle(self.client.deliveries[:4], spec.Accepted())
+        self.client.settle(self.client.deliveries[4:6], spec.Modified(delivery_failed=True))
+        self.run_now()
+        self.assertEqual(len(self.client.deliveries), 9)
+        self.subscribe(name="late")
+        self.assertEqual(len(self.client.deliveries), 11)
+        self.assertTrue(self.house.store.rows("amqp$last/t"))
+        self.leave(link, True)
+        self.assertEqual(
+            {(kind, node, is_entry) for kind, node, is_entry, _ in self.told()},
+            {("received", "t", False)},
+        )
+        self.assertEqual(sum(copies for *_, copies in self.told()), 0)
+
+    def test_copies_on_the_disk(self) -> None:
+        """Each of a durable subscription is an entry, whatever stands in memory besides."""
+        self.subscribe()
+        self.durable(name="kept")
+        link = self.client.sender("t")
+        self.run_now()
+        self.client.send(link, message())
+        self.run_now()
+        self.client.settle(self.client.deliveries, spec.Accepted())
+        self.run_now()
+        (name,) = {each.queue.name for each in self.subscriptions()}
+        self.assertEqual(
+            self.told(),
+            [
+                ("routed", name, True, None),
+                ("received", "t", False, 1),
+                ("delivered", name, True, None),
+            ],
+        )
 
 
 class AttachTests(TopicCase):

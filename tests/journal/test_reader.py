@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from itertools import islice
@@ -11,7 +12,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amqproute.journal import reader
+from amqproute.journal import follow, reader, segments
 from amqproute.journal.record import Kind, link
 from amqproute.journal.segments import HEAD, closed
 from amqproute.journal.writer import JournalTerms
@@ -162,10 +163,10 @@ class FollowTests(JournalCase):
         desk = self.opened(terms=JournalTerms(segment_bytes=1024))
         desk.note(*range(5))
         desk.written()
-        before, end = reader.last(desk.directory, 2)
+        before, end = follow.last(desk.directory, 2)
         self.assertEqual([each.entry for each in before], [3, 4])
         slept: list[float] = []
-        coming = reader.follow(desk.directory, end, slept.append)
+        coming = follow.follow(desk.directory, end, slept.append)
         self.assertIsNone(next(coming))
         for start in range(5, 65, 6):
             desk.note(*range(start, start + 6))
@@ -177,12 +178,87 @@ class FollowTests(JournalCase):
         desk.written()
         self.assertEqual(next(records).entry, 65)
 
+    def test_reads_what_is_new(self) -> None:
+        """A look costs what has come, however much there is; and none costs a list of segments,
+        unless one was begun or closed."""
+        desk = self.opened(terms=JournalTerms(segment_seconds=3600))
+        for number in range(300):
+            desk.note(number)
+        desk.written()
+        _, end = follow.last(desk.directory, 1)
+        octets: list[int] = []
+        lists: list[Path] = []
+        pread, listed = os.pread, follow.segments
+
+        def watched(file: int, size: int, at: int) -> bytes:
+            got = pread(file, size, at)
+            octets.append(len(got))
+            return got
+
+        def watched_list(directory: Path) -> list[Path]:
+            lists.append(directory)
+            return listed(directory)
+
+        self.patch(os, "pread", watched)
+        self.patch(follow, "segments", watched_list)
+        coming = follow.follow(desk.directory, end, lambda _: None)
+        self.assertIsNone(next(coming))
+        octets.clear()
+        lists.clear()
+        before = desk.journal.figures.bytes
+        for number in range(20):
+            desk.note(number)
+            desk.written()
+            told = next(each for each in coming if each is not None)
+            self.assertEqual(told.entry, number)
+            self.assertEqual(list(islice(coming, 3)), [None] * 3)
+        self.assertEqual(sum(octets), desk.journal.figures.bytes - before)
+        self.assertEqual(lists, [])
+        # Nor does it while nothing at all is written.
+        desk.close()
+        list(islice(coming, 5))
+        octets.clear()
+        lists.clear()
+        self.assertEqual(list(islice(coming, 10)), [None] * 10)
+        self.assertEqual((octets, lists), ([], []))
+        again = self.opened()
+        again.note(77)
+        again.written()
+        told = next(each for each in coming if each is not None and each.entry is not None)
+        self.assertEqual(told.entry, 77)
+
+    def test_end_was_cut_off(self) -> None:
+        """A full disk takes a part of some lines, which go; others come in their place."""
+        desk = self.opened(terms=JournalTerms(segment_seconds=3600))
+        desk.note(1)
+        desk.written()
+        (path,) = segments.opened(desk.directory)
+        whole = path.read_bytes()
+        line = whole.splitlines(keepends=True)[-1]
+        coming = follow.follow(desk.directory, ("", 1), lambda _: None)
+        entries = (each and each.entry for each in coming)
+        self.assertEqual(list(islice(entries, 3)), [None, 1, None])
+        for garbage in (line[:-1], line[:20], b"x" * 5000):
+            with path.open("ab") as file:
+                file.write(garbage)
+            self.assertIsNone(next(entries))
+            os.truncate(path, len(whole))
+            self.assertIsNone(next(entries))
+        with path.open("ab") as file:
+            file.write(b"no line of a journal, but a whole one\n")
+        self.assertIsNone(next(entries))
+        os.truncate(path, len(whole))
+        desk.note(2)
+        desk.note(3)
+        desk.written()
+        self.assertEqual([next(each for each in entries if each) for _ in range(2)], [2, 3])
+
     def test_from_nothing(self) -> None:
         """A journal that begins while somebody waits for it."""
         desk: Desk = self.desk()
-        before, end = reader.last(desk.directory, 10)
+        before, end = follow.last(desk.directory, 10)
         self.assertEqual(before, [])
-        coming = reader.follow(desk.directory, end, lambda _: None)
+        coming = follow.follow(desk.directory, end, lambda _: None)
         self.assertIsNone(next(coming))
         desk.open()
         desk.note(7)

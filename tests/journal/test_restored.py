@@ -8,7 +8,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from amqproute.journal import reader
+from amqproute.journal import follow, reader
 from amqproute.journal.record import Kind
 from amqproute.journal.segments import HEAD
 from tests.journal.rig import NAMES, Desk, Wall, entry, gone
@@ -145,10 +145,10 @@ class RestoredTests(JournalCase):
         """What reads journals reads over it."""
         put_back(self.backup, self.directory)
         self.fresh(self.start())
-        kept, end = reader.last(self.directory, 4)
+        kept, end = follow.last(self.directory, 4)
         self.assertEqual([each.entry for each in kept], [1, 2, None, 6])
         self.assertEqual(end[1], kept[-1].seq + 1)
-        follower = reader.follow(self.directory, (end[0], 2), lambda _: None)
+        follower = follow.follow(self.directory, (end[0], 2), lambda _: None)
         told = [record and record.entry for record in map(next, [follower] * 5)]
         self.assertEqual(told, [1, 2, None, 6, None])
 

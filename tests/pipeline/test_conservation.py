@@ -129,6 +129,18 @@ class JudgmentTests(ConservationCase):
         expected = {("lost", 1, True), ("lost", 2, True), ("unexplained", 9, True)}
         self.assertEqual(self.found(self.alpha, self.beta), expected)
 
+    def test_copies_in_memory(self) -> None:
+        """A topic that kept nothing but copies in memory has nothing to account for."""
+        self.publish(1)
+        said = {"node": "news", "size": 100, "digest": "e" * 64, "durable": True}
+        self.alpha.write(Kind.RECEIVED, {**said, "copies": 0})
+        self.stock(self.alpha, "1", 1000)
+        self.stock(self.alpha, "1", 4000)
+        runs = self.runs(self.alpha)
+        self.assertEqual(violations(runs, hops(runs)).collect(), [])
+        [row] = balance(runs, hops(runs)).collect()
+        self.assertEqual((row.accepted, row.queued, row.lost), (1, 1, 0))
+
     def test_put_back(self) -> None:
         """Sequences that were left out since a journal was put back are no number of records."""
         for minutes in (0, 5):

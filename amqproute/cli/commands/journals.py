@@ -19,6 +19,8 @@ from amqproute.config.load import find as find_config
 from amqproute.config.load import load
 from amqproute.journal import reader
 from amqproute.journal.export import export as write_export
+from amqproute.journal.follow import follow as follow_on
+from amqproute.journal.follow import last
 from amqproute.journal.record import FIELDS, Kind, Record
 from amqproute.journal.words import line_of, said, when
 
@@ -109,12 +111,12 @@ def tail(
     folder = _folder(directory, config)
     selects = _selects(kinds, node, to, wheres)
     show = _show_json if as_json else _show_line
-    records, end = reader.last(folder, count, selects)
+    records, end = last(folder, count, selects)
     for record in records:
         show(record)
     if follow:
         try:
-            for each in reader.follow(folder, end):
+            for each in follow_on(folder, end):
                 if each is not None and selects(each):
                     show(each)
                 elif each is None:
