@@ -55,7 +55,7 @@ class Publishers:
 
     def changed(self) -> None:
         """The space has changed for another reason than messages: have all credit looked at."""
-        for each in tuple(self._links):
+        for each in (*self._links, *self._links):  # what some give back is others' then
             each.grant()
 
     def _share_out(self, newcomer: IPublisher | None) -> None:

@@ -134,7 +134,7 @@ class Queue:
     ) -> None:
         self.name = name
         self.rows = rows or name
-        self.limits = limits or QueueLimits()
+        self._limits = limits or QueueLimits()
         self.tally = Tally()
         self.dead_letter_name: str | None = None
         self._store = store
@@ -206,7 +206,7 @@ class Queue:
         self._waiters = Waiters()
         self._once: Once | None = None
         self._soon = Soon(clock)
-        self.publishers = Publishers(self.space, lambda: self.limits.capacity > 0)
+        self.publishers = Publishers(self.space, lambda: self._limits.capacity > 0)
         self.lifetime: Lifetime | None = None
         self.is_exclusive = False
         self.owner: object = None
@@ -219,6 +219,18 @@ class Queue:
         self.options = options or self._options
 
     # -- habits --------------------------------------------------------------------------------
+
+    @property
+    def limits(self) -> QueueLimits:
+        """Its bounds. Another capacity is shared out at once; what is there stays."""
+        return self._limits
+
+    @limits.setter
+    def limits(self, limits: QueueLimits) -> None:
+        before, self._limits = self._limits, limits
+        if limits.capacity != before.capacity:
+            self._tell_space()
+            self.publishers.changed()
 
     @property
     def options(self) -> QueueOptions:
@@ -398,9 +410,9 @@ class Queue:
         """Return how many more messages fit (Q-15)."""
         if self._once is not None and self._once.is_indexing:
             return 0
-        if not self.limits.capacity:
+        if not self._limits.capacity:
             return UNBOUNDED
-        return max(0, self.limits.capacity - self._places_taken)
+        return max(0, self._limits.capacity - self._places_taken)
 
     @property
     def _places_taken(self) -> int:
@@ -419,7 +431,7 @@ class Queue:
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Take a message into the batch. See `ITarget.put`."""
-        limits = self.limits
+        limits = self._limits
         if self._deleted:
             raise ResourceDeleted(f"node {self.name} does not exist any more")
         identity = 0
@@ -549,7 +561,7 @@ class Queue:
             self._expiry.let_go(fleeting)
         if self._options.archive_unreachable:
             self._unreachable.look_at(entries)
-        if self.limits.capacity and self.space() <= 0:
+        if self._limits.capacity and self.space() <= 0:
             # What came without credit, in a transaction or from a node, was room they had.
             self.publishers.changed()
 
@@ -684,7 +696,7 @@ class Queue:
             consumers.tell_exhausted()
             return
         self._hand_out(consumers.deal())
-        is_loading = self._backlog.refill(self.limits)
+        is_loading = self._backlog.refill(self._limits)
         if consumers.feeds:
             is_loading = self._backlog.scan() or is_loading
         if not is_loading:
@@ -735,7 +747,7 @@ class Queue:
             self._removal.archive(entries, batch)
             self.tally.dequeued += len(entries)
         else:
-            self._settlement.settle(entries, outcome, batch, consumer, self.limits)
+            self._settlement.settle(entries, outcome, batch, consumer, self._limits)
             if self._journal.is_kept and type(outcome) is not spec.Rejected:
                 self._note_released(entries, outcome, getattr(consumer, "taker", SOMEBODY))
 

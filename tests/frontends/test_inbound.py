@@ -9,6 +9,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from amqproute import conditions
 from amqproute.auth.policy import Rule
+from amqproute.broker.limits import QueueLimits
 from amqproute.errors import ResolveError
 from amqproute.frontends.complaints import COMPLAINT_SECONDS, MOST_COMPLAINTS
 from amqproute.frontends.inbound import FLOOR
@@ -276,6 +277,18 @@ class CreditTests(InboundCase):
         taker.settle(taker.deliveries, spec.Accepted())
         self.run_now()
         self.assertEqual(sorted((link.credit, late.credit)), [1, 2])
+
+    def test_other_capacity(self) -> None:
+        """What a change leaves free is shared out at once, more or less (Q-15)."""
+        links = [self.client.sender("full", f"out{number}") for number in range(2)]
+        self.run_now()
+        self.client.send(links[0], message())
+        self.run_now()
+        queue = self.house.broker.nodes["full"]
+        for capacity, granted in ((1, 0), (5, 4), (0, 20), (3, 2)):
+            queue.limits = QueueLimits(capacity=capacity)
+            self.run_now()
+            self.assertEqual(sum(link.credit for link in links), granted, capacity)
 
     def test_shared_room(self) -> None:
         """Room is shared out, and never granted twice (F-02, F-03, F-11, Q-16)."""
