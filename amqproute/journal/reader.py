@@ -27,7 +27,7 @@ from amqproute.journal.record import (
     named,
     read_line,
 )
-from amqproute.journal.segments import Head, closed, opened, parts_of, read_head
+from amqproute.journal.segments import OPEN, Head, closed, opened, parts_of, read_head
 
 MOST_ENTRIES: Final = 10_000
 """Entries of one message that are followed: copies of copies, at most."""
@@ -200,6 +200,12 @@ class _Verifier:
                 if not octets.endswith(b"\n"):
                     raise InvalidLine("torn")
             except InvalidLine as error:
+                if is_last and self._may_be_lost(path):
+                    self._verdict.notes.append(
+                        f"{path} ends with line {number - 1}: what follows was not on the disk "
+                        "when the daemon ended, or is being written just now"
+                    )
+                    return None
                 if is_last and not file.readline():
                     self._verdict.notes.append(f"{path} ends with a torn line, or grows just now")
                     return None
@@ -209,6 +215,13 @@ class _Verifier:
             if flaw is not None:
                 return flaw
         return None
+
+    def _may_be_lost(self, path: Path) -> bool:
+        """Whether all that the head knows to be on the disk is before the next line."""
+        head, parts = self._head, parts_of(path)
+        if head is None or parts is None or path.parent.name != OPEN:
+            return False
+        return (self._next or parts[1]) > head.seq
 
     def _line(self, path: Path, number: int, line: Line, octets: bytes) -> Flaw | None:
         verdict = self._verdict

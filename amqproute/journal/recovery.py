@@ -3,10 +3,10 @@
 
 A crash leaves a segment in the folder ``open``. Its last line may be torn: it is cut off, for what
 it said stands in the store (`amqproute.journal.outbox`). So are the lines of an event of which not
-all were written, where the store has carried it: it is written again. Only an end is cut: where
-whole lines
-follow what cannot be read, somebody or something has changed the file, and it is left as it is for
-``amqproute journal verify`` to say so.
+all were written, where the store has carried it: it is written again. A power failure may leave a
+hole with whole lines behind it: it begins behind what the head says was on the disk, and all is cut
+off from there on. Where something before that cannot be read, somebody or something has changed the
+file, and it is left as it is for ``amqproute journal verify`` to say so.
 
 Where the head is a copy, or is missing beside segments, the journal may be older than it was: it
 then goes on behind every sequence that may have been in use (`beyond`). That costs nothing if it
@@ -42,6 +42,8 @@ from amqproute.journal.segments import (
 
 HORIZON_IDS: Final = 65_536
 """Ids may come into the journal in another order than they were given out, but not by more."""
+NOBODY_KNOWS: Final = 1 << 63
+"""Stands for the last record on the disk where no head tells it."""
 LOOK_BACK_BYTES: Final = 64 * 1024 * 1024
 """How much of the journal is read for what it says of the latest arrivals."""
 
@@ -143,9 +145,10 @@ def _mended(
     journal = parts[0]
     is_its_head = head is not None and head.journal == journal
     found = Found(journal, Place(), head if is_its_head and head else Head(journal, 0, GENESIS))
+    safe = found.head.seq if is_its_head else NOBODY_KNOWS
     lines = Counter(number for number, _ in carried)
     for path in left:
-        found.torn_bytes += _cut(path, lines)
+        found.torn_bytes += _cut(path, lines, safe)
     for path in paths:
         _read_place(path, found)
     if found.place.seq <= found.head.seq:
@@ -209,14 +212,17 @@ def _read_place(path: Path, found: Found) -> None:
             place.carried = max(place.carried, number)
 
 
-def _cut(path: Path, lines: Mapping[int, int]) -> int:
+def _cut(path: Path, lines: Mapping[int, int], safe: int) -> int:
     """Cut off a torn end; return how much that was.
 
     Args:
         path: of the segment.
         lines: by number, how many lines an event has.
+        safe: the last record that was on the disk for certain.
     """
     good = begin = there = 0
+    parts = parts_of(path)
+    seq = 0 if parts is None else parts[1]
     last = None
     with path.open("r+b") as file:
         while octets := file.readline():
@@ -226,8 +232,9 @@ def _cut(path: Path, lines: Mapping[int, int]) -> int:
                 if number is None or number != last:
                     begin, there, last = good, 0, number
                 there += 1
+                seq = line.seq + line.count
             else:
-                if any(map(_line, file)):
+                if seq <= safe and any(map(_line, file)):
                     log.error(
                         "{path} is damaged or was changed at octet {at}: it is kept as it is",
                         path=str(path),

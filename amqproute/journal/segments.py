@@ -133,16 +133,18 @@ def read_head(directory: Path) -> Head | None:
 
 
 def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
-    """Replace the head, as a whole; it is on the disk then, if it is to be lasting."""
+    """Replace the head, as a whole; it is on the disk then, if it is to be lasting.
+
+    If it is not, a power failure may leave the one before; never one that is empty.
+    """
     told = {name: getattr(head, name) for name in _TOLD}
     fresh = directory / f"{HEAD}.new"
     with open(fresh, "wb", opener=_private) as file:
         os.utime(file.fileno())  # a crash may have left one
         told[_WRITTEN] = os.fstat(file.fileno()).st_ctime_ns // 1000
         file.write(json.dumps(told).encode() + b"\n")
-        if is_lasting:
-            file.flush()
-            os.fsync(file.fileno())
+        file.flush()
+        os.fsync(file.fileno())
     fresh.rename(directory / HEAD)
     if is_lasting:
         sync_directory(directory)
