@@ -356,7 +356,10 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_link.AttachTests.test_terminus_defaults",
         "tests.conformance.test_resume.ParkedTests.test_session_end",
     ),
-    "L-12": ("tests.conformance.test_resume.ResumeTests.test_another_mode",),
+    "L-12": (
+        "tests.conformance.test_resume.ResumeTests.test_another_mode",
+        "tests.frontends.test_topics.DurableTests.test_not_durable_any_more",
+    ),
     "L-13": ("tests.frontends.test_queues.ExampleTests.test_w12_browsing",),
     "L-14": (
         "tests.broker.test_topic.NewcomerTests.test_date",

@@ -391,6 +391,7 @@ class Termini:
                     "or under another name"
                 )
         else:
+            self._check_begun(key, principal)
             node = Subscription(topic, filters, since_ms)
         return Found(
             node,
@@ -403,6 +404,19 @@ class Termini:
             keeps=is_durable and not is_shared,
             ready=ready,
         )
+
+    def _check_begun(self, key: tuple[str, str], principal: Principal) -> None:
+        """Refuse a link under the name of one that is there for good (L-12).
+
+        It would not be that one: nobody would take what that one collects.
+        """
+        known = self._broker.subscription(*key)
+        if known is not None and known.definition.owner == str(principal):
+            raise PreconditionFailed(
+                f"the link {key[1][:256]!r} is a durable subscription to {known.topic.name!r}: "
+                "attach with durable and expiry-policy never, or under another name; closing it "
+                "ends the subscription"
+            )
 
     def _keep_date(
         self, attach: spec.Attach, key: tuple[str, str], properties: dict[str, Any]

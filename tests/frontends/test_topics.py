@@ -444,6 +444,20 @@ class DurableTests(TopicCase):
         self.publish(colored("blue"), colored("red"))
         self.assertEqual(self.client.bodies(), [b"red"])
 
+    def test_not_durable_any_more(self) -> None:
+        """L-12: it cannot come back as a link that ends, and be another one unnoticed."""
+        self.leave(self.durable(), closed=False)
+        for fields in ({}, {"durable": 2}, {"expiry_policy": spec.EXPIRE_NEVER}):
+            with self.subTest(fields):
+                link = self.subscribe(None, "in", **fields)
+                self.assertDetached(self.client, link, conditions.PRECONDITION_FAILED)
+        self.publish(message(b"x"))
+        self.durable()
+        self.assertEqual(self.client.bodies(), [b"x"])
+        bob = self.house.client(BOB)  # who has a link of this name, and no subscription
+        self.run_now()
+        self.assertIsNotNone(self.subscribe(bob, "in").source)
+
     def test_others(self) -> None:
         """Another user cannot get at it, by any way."""
         self.durable()
