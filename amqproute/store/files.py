@@ -25,10 +25,14 @@ once nobody reads them. Data are on the disk before the commit that names them: 
 row. The former are removed when the store is opened; every segment that is there then is full by
 definition, so nothing is written behind an unknown tail.
 
+**Spare segments**: of the segments that nobody needs any more `SPARES` are kept and written again,
+under a new number. Their blocks and pages are there: a group appended to a new file waits for the
+file system's journal with each fsync, one that is written over an old one does not.
+
 **Tidying**: a message that stays for long keeps its segment. When the octets that nobody needs are
 more than those that somebody does, and more than `WASTE`, the emptiest segment's living messages
 are copied to the current one, in a commit of their own. So the directory holds at most twice what
-the messages need, and `WASTE`.
+the messages need, `WASTE`, and the spare segments.
 
 Why so
 ------
@@ -66,6 +70,8 @@ SEGMENT_BYTES: Final = 32 * 1024 * 1024
 """Where a segment is full."""
 WASTE: Final = 64 * 1024 * 1024
 """Octets that nobody needs and nobody minds."""
+SPARES: Final = 2
+"""Segments kept to be written again. Where messages leave as fast as they come one would do."""
 OPEN_FILES: Final = 16
 """Segments kept open for reading."""
 MOST_BUFFERS: Final = 512
@@ -140,6 +146,24 @@ class Directory:
         flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
         return number, os.open(self.name(number), flags, 0o600)
 
+    def renew(self, number: int) -> tuple[int, int]:
+        """Begin a file with the octets of one that nobody needs: it gets a number of its own.
+
+        So a row that names the old number, of a database that was put back, finds no file rather
+        than other messages.
+
+        Returns:
+            As `create`.
+        """
+        descriptor = os.open(self.name(number), os.O_WRONLY | os.O_CLOEXEC)
+        renewed = next(self._numbers)
+        try:
+            os.rename(self.name(number), self.name(renewed))
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return renewed, descriptor
+
     def sync(self) -> None:
         """Make the names of new files durable."""
         descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
@@ -193,6 +217,7 @@ class Files:
         self._suspects: set[int] = set()
         self._unneeded: set[int] = set()
         self._readers: OrderedDict[int, int] = OrderedDict()
+        self._spares: list[int] = []
         self.swept: list[int] = []
 
     @property
@@ -244,6 +269,8 @@ class Files:
             self._descriptor = -1
             if not self._live[self._current]:
                 self._directory.remove(self._current)
+        while self._spares:
+            self._directory.remove(self._spares.pop())
         while self._readers:
             os.close(self._readers.popitem()[1])
 
@@ -305,11 +332,12 @@ class Files:
 
     def _begin(self) -> None:
         """Begin a segment; the one before is full."""
-        if self._max_bytes and self.segment_bytes + self._segment_bytes > self._max_bytes:
+        wanted = self.segment_bytes + max(1, len(self._spares)) * self._segment_bytes
+        if self._max_bytes and wanted > self._max_bytes:
             raise StoreError(f"no room in {self._directory.path}: the configured limit is reached")
         self.sync()
         # The new one first: where there is no room for it, the one there is stays in use.
-        number, descriptor = self._directory.create()
+        number, descriptor = self._create()
         if self._current:
             os.close(self._descriptor)
             self._suspects.add(self._current)
@@ -318,6 +346,15 @@ class Files:
         self._sizes[self._current] = 0
         self._live[self._current] = 0
         self._is_new = True
+
+    def _create(self) -> tuple[int, int]:
+        if self._spares:
+            spare = self._spares.pop()
+            try:
+                return self._directory.renew(spare)
+            except OSError:
+                self.swept.append(spare)  # not the place for trouble: a new one will do
+        return self._directory.create()
 
     def _write(self, buffers: list[bytes], at: int) -> None:
         for start in range(0, len(buffers), MOST_BUFFERS):
@@ -347,6 +384,11 @@ class Files:
             self._directory.sync()
             self._is_new = False
 
+    def give_up_spares(self) -> None:
+        """Have the spare segments removed: the disk is full."""
+        self.swept += self._spares
+        self._spares.clear()
+
     def left(self, octets: Mapping[int, int]) -> None:
         """Note that rows have gone out of files: number to octets that they had there."""
         for number, size in octets.items():
@@ -367,10 +409,11 @@ class Files:
             if number in self._live:
                 self._live[number] += change
         for number in self._unneeded:
-            self._sizes.pop(number, None)
+            is_segment = self._sizes.pop(number, None) is not None
             self._live.pop(number, None)
             self._forget_reader(number)
-        self.swept += self._unneeded
+            is_spare = is_segment and len(self._spares) < SPARES
+            (self._spares if is_spare else self.swept).append(number)
         self._changes.clear()
         self._suspects &= {self._current}
         self._unneeded = set()

@@ -485,6 +485,7 @@ class Writer:
         connection = self.connection
         assert connection is not None
         was_there = self._ballast.drop(why)
+        self._files.give_up_spares()
         if not self.is_frozen:
             self.is_frozen = True
             connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is

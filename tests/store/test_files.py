@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
+import shutil
+import sqlite3
 import threading
 from typing import Any
 
@@ -70,6 +73,10 @@ class FilesCase(SynchronousTestCase):
 
 class SegmentTests(FilesCase):
     """Messages of middle size, many in a file."""
+
+    def setUp(self) -> None:
+        self.patch(files, "SPARES", 0)
+        super().setUp()
 
     def test_where_they_are(self) -> None:
         """From the bound on they stand in a file, and come back as they were."""
@@ -233,6 +240,105 @@ class SegmentTests(FilesCase):
         self.house = self.open()
         self.assertEqual(self.house.load("q"), [])
         self.assertEqual(self.names(), [])
+
+
+class SpareTests(FilesCase):
+    """Segments that nobody needs any more are written again."""
+
+    def fill(self, count: int) -> list[int]:
+        """Put so many messages, three to a segment."""
+        return self.house.put("q", *[bytes([one]) * 3000 for one in range(count)])
+
+    def inode(self, number: int) -> int:
+        return os.stat(f"{self.path[:-3]}.bodies/{number:012d}").st_ino
+
+    def test_written_again(self) -> None:
+        """It gets a new number, and holds what is new."""
+        ids = self.fill(4)
+        spare = self.inode(1)
+        self.dequeue(*ids[:3])
+        self.assertEqual(self.names(), [1, 2])
+        self.assertEqual(self.house.store.statistics()["segment_bytes"], 3000)
+        new = self.house.put("q", *[bytes([9]) * 2500] * 4)
+        self.assertEqual(self.names(), [2, 3])
+        self.assertEqual(self.inode(3), spare)
+        found = {entry.id: entry.encoded for entry in self.house.load("q")}
+        self.assertEqual(
+            found, {ids[3]: bytes([3]) * 3000, **dict.fromkeys(new, bytes([9]) * 2500)}
+        )
+        self.house.close()
+        self.house = self.open()
+        self.assertEqual({one.id: one.encoded for one in self.house.load("q")}, found)
+
+    def test_only_some(self) -> None:
+        """More than a few are not kept, and none when the store is closed."""
+        ids = self.fill(13)
+        self.dequeue(*ids)
+        self.assertEqual(self.names(), [1, 2, 5])
+        self.house.close()
+        self.assertEqual(os.listdir(self.path[:-3] + ".bodies"), [])
+
+    def test_after_a_crash(self) -> None:
+        """What was spare is what no row names."""
+        ids = self.fill(4)
+        self.dequeue(*ids[:3])
+        self.assertEqual(self.names(), [1, 2])
+        other = os.path.join(self.mktemp(), "queues.db")
+        shutil.copytree(os.path.dirname(self.path), os.path.dirname(other))
+        house = House(other)
+        self.addCleanup(house.close)
+        house.open()
+        self.assertEqual([entry.encoded for entry in house.load("q")], [bytes([3]) * 3000])
+        self.assertEqual(os.listdir(other[:-3] + ".bodies"), ["000000000002"])
+
+    def test_a_row_of_an_older_database(self) -> None:
+        """A database that is put back finds no file, rather than the messages of others."""
+        ids = self.fill(4)
+        backup = os.path.join(self.mktemp(), "queues.db")
+        os.mkdir(os.path.dirname(backup))
+        with contextlib.closing(sqlite3.connect(self.path)) as source:
+            source.execute("VACUUM INTO ?", (backup,))
+        self.dequeue(*ids[:3])
+        self.fill(4)
+        shutil.copytree(self.path[:-3] + ".bodies", backup[:-3] + ".bodies")
+        house = House(backup)
+        with self.assertRaisesRegex(StoreError, "000000000001, .* is missing"):
+            house.open()
+
+    def test_that_cannot_be_had(self) -> None:
+        """Where a spare segment cannot be taken, there is a new one."""
+        ids = self.fill(4)
+        self.dequeue(*ids[:3])
+        self.names()
+
+        def fails(*_: Any) -> None:
+            raise OSError(errno.EIO, "Input/output error")
+
+        self.patch(os, "rename", fails)
+        self.fill(4)
+        self.assertEqual(len(self.house.load("q")), 5)
+        self.assertNotIn(1, self.names())
+
+    def test_given_up(self) -> None:
+        """They are room on a full disk."""
+        ids = self.fill(4)
+        self.dequeue(*ids[:3])
+        self.assertEqual(self.names(), [1, 2])
+        at_work = self.house.store._writer
+        done: Deferred[Any] = Deferred()
+        at_work.submit(writer.Call(lambda: at_work.give_way("test"), done))
+        self.house.reactor.wait(done)
+        self.assertEqual(self.names(), [2])
+
+    def test_limit(self) -> None:
+        """They count as files do, but for the one that is to be written."""
+        self.house.close()
+        self.house = self.open(max_bytes=1 << 20, segment_bytes=400_000)
+        ids = self.house.put("q", *[bytes(200_000)] * 4)
+        self.dequeue(*ids)
+        self.assertEqual(len(self.names()), 2)
+        self.house.put("q", *[bytes(200_000)] * 2)
+        self.assertEqual(len(self.house.load("q")), 2)
 
 
 class BodyTests(FilesCase):

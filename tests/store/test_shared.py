@@ -370,6 +370,10 @@ class FiledTests(SqliteTests):
 
     OPTIONS = {"file_bytes": 0, "segment_bytes": 5_000}
 
+    def setUp(self) -> None:
+        self.patch(files, "SPARES", 0)
+        super().setUp()
+
     def test_upgrade(self) -> None:
         """A database of the first version holds no files; what is shared from then on does."""
         super().test_upgrade()
