@@ -38,7 +38,7 @@ MOST_READ: Final = 100_000
 """So many of one queue are looked at with their bodies; of more their ids have to do."""
 PAGE: Final = 5_000
 STORE_PUT_BACK: Final = "store.restored"
-RENAMED: Final = "the store was put back from a backup; its stream was the one in detail before"
+RENAMED: Final = "the store was put back from a backup and has another stream since this one"
 STOPPED: Final = {"code": "broker.stopped", "words": "it was not durable, and the broker stops"}
 
 

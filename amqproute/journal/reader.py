@@ -236,8 +236,9 @@ class _Verifier:
         own = link(previous, octets.rstrip(b"\n")[len('{"h":"') + 64 + len('",') :])
         if line.seq > expected and own == line.hash and _is_put_back(line, expected):
             verdict.notes.append(
-                f"the journal was put back from a copy after record {expected - 1}: what was "
-                f"written behind the copy is not here; it goes on at record {line.seq}"
+                f"the head was a copy, or not there, behind record {expected - 1}, as after a "
+                f"restore: what was written behind that, if anything was, is missing; the journal "
+                f"goes on at record {line.seq}"
             )
             expected = line.seq
         if line.seq > expected:

@@ -130,7 +130,7 @@ def _stock(record: Record) -> str:
 
 def _recovery(record: Record) -> str:
     if record.code is not None:
-        return _why(record)
+        return _why(record) if record.detail is None else f"{_why(record)} ({record.detail})"
     if record.entry is None:
         return f"{record.count} entries stood in the store that the journal did not know"
     return f"found in the store at the start, on {_place(record.node)}; {_named(record)}"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -16,7 +17,7 @@ from amqproute.journal.record import Kind, Record
 from amqproute.journal.segments import closed
 from amqproute.journal.words import said
 from amqproute.values import Origin, Principal
-from tests.journal.rig import ANN, arrivals, entry
+from tests.journal.rig import ANN, NAMES, arrivals, entry
 from tests.journal.test_writer import JournalCase
 
 ALPHA = Principal("peer", "gamma.example")
@@ -75,6 +76,16 @@ class CommandTests(JournalCase):
         self.assertEqual(self.ask("find", "m-3").exit_code, 1)
         self.assertEqual(self.ask("find").exit_code, 2)
         self.assertEqual(self.ask("find", "m-1", "--entry", "1").exit_code, 2)
+
+    def test_find_after_a_restore(self) -> None:
+        """An entry of the same number in a store that was put back is another one."""
+        desk = self.desk()
+        desk.open(names=replace(NAMES, stream="store-2"))
+        desk.journal.outbox.committed([arrivals(desk, [entry(1, message_id="m-3")])], False)
+        desk.close()
+        self.assertIn("it is still here, on q (entry 1)", self.ask("find", "--entry", "1").output)
+        self.assertIn("it is not here any more: relayed", self.ask("find", "m-1").output)
+        self.assertIn("it is still here", self.ask("find", "m-3").output)
 
     def test_tail(self) -> None:
         """The last records, those that are asked for."""

@@ -219,8 +219,8 @@ def _tell(story: Sequence[Record]) -> None:
 
 def _fate(story: Sequence[Record]) -> str:
     """Say in one line where the message is now."""
-    ends = {each.entry: each for each in story if each.kind in reader.GOES and each.entry}
-    begun = {each.entry: each for each in story if each.kind in reader.COMES and each.entry}
+    ends = {_key(each): each for each in story if each.kind in reader.GOES and each.entry}
+    begun = {_key(each): each for each in story if each.kind in reader.COMES and each.entry}
     left = [each for entry, each in begun.items() if entry not in ends]
     if left:
         places = ", ".join(f"{each.node} (entry {each.entry})" for each in left)
@@ -230,6 +230,11 @@ def _fate(story: Sequence[Record]) -> str:
         last = list(ends.values())[-1]
         return f"it is not here any more: {last.kind}, {said(last)}"
     return "it was never kept here"
+
+
+def _key(record: Record) -> tuple[str, int | None]:
+    """Return what names an entry: a store that was put back numbers its own anew."""
+    return record.stream, record.entry
 
 
 @journal.command("verify")
