@@ -58,6 +58,12 @@ class Publishers:
         for each in (*self._links, *self._links):  # what some give back is others' then
             each.grant()
 
+    def filled(self) -> None:
+        """There is no space any more: have what credit there is taken back."""
+        for each in tuple(self._links):
+            if each.granted > 0:
+                each.grant()
+
     def _share_out(self, newcomer: IPublisher | None) -> None:
         if self._is_bounded():
             for each in tuple(self._links):

@@ -563,7 +563,7 @@ class Queue:
             self._unreachable.look_at(entries)
         if self._limits.capacity and self.space() <= 0:
             # What came without credit, in a transaction or from a node, was room they had.
-            self.publishers.changed()
+            self.publishers.filled()
 
     def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:
         """Take out what is held already: its other copy was on its way when it was put."""
