@@ -254,6 +254,11 @@ class Line:
         if not self.paged:
             self.leave_paging()
 
+    def not_wanted(self, entry: Entry, size: int) -> None:
+        """Forget an entry that has been committed: its row is not to be loaded until it is gone."""
+        self._plucked.add(entry.id)
+        self.not_arrived(entry, size)
+
     def back(self, entry: Entry) -> None:
         """Take an entry back into its old place."""
         entry.taken = False

@@ -572,11 +572,11 @@ class Queue:
             return entries
         self.tally.duplicates += len(twice)
         for entry in twice:
-            entry.line.not_arrived(entry, len(entry.message.encoded))
+            entry.line.not_wanted(entry, len(entry.message.encoded))
         self._accounts.gone(twice)
         batch = self._begin()
         batch.ended(Kind.DELETED, self.name, twice, DUPLICATE)
-        batch.transaction.dequeue([entry.id for entry in twice if entry.stored])
+        self._removal.end_rows(twice, batch)
         batch.commit().addErrback(self._commit_failed)
         gone = set(twice)
         return [entry for entry in entries if entry not in gone]

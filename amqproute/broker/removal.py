@@ -90,10 +90,11 @@ class Removal:
 
     def archive(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Let go of entries, their rows in the store as well; the caller tells the journal."""
-        self._end_rows(entries, batch)
+        self.end_rows(entries, batch)
         self._gone(entries)
 
-    def _end_rows(self, entries: Sequence[Entry], batch: Batch) -> None:
+    def end_rows(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """End the rows of entries, and nothing else."""
         ids = [entry.id for entry in entries if entry.stored]
         if ids:
             batch.transaction.dequeue(ids)
@@ -118,7 +119,7 @@ class Removal:
 
         def again(batch: Batch) -> None:
             self._treat(entries, reason, error, batch)
-            self._end_rows(entries, batch)
+            self.end_rows(entries, batch)
 
         batch.redo.append((ids, again))
 
