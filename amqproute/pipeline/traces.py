@@ -130,7 +130,7 @@ def roots(entries: DataFrame) -> DataFrame:
     """Find the root of each entry that is not its own root, nor that of who handed it over.
 
     Goes up one step at a time, and with those only that have further to go; between two steps it
-    waits for how many these are.
+    waits for how many these are. What it returns is computed, and nothing else of it is kept.
 
     Args:
         entries: `HOPS`.
@@ -151,9 +151,11 @@ def roots(entries: DataFrame) -> DataFrame:
         "stream", "entry", *_above("at"), left.alias("left"), child.alias("is_child")
     )
     moving = far.unionByName(first)
+    steps: list[DataFrame] = []
     found: list[DataFrame] = []
     for _ in range(_ROUNDS):
         moved = moving.join(ups, ["at_stream", "at_entry"], "left").persist()
+        steps.append(moved)
         is_there = F.col("up_stream").isNull() | (F.col("left") == 1)
         found.append(
             moved.where(is_there).select(
@@ -174,7 +176,11 @@ def roots(entries: DataFrame) -> DataFrame:
         )
         if moving.isEmpty():
             break
-    return functools.reduce(DataFrame.unionByName, found)
+    # Unlike a cached table it goes when nobody has it any more.
+    whole = functools.reduce(DataFrame.unionByName, found).localCheckpoint()
+    for moved in steps:
+        moved.unpersist()
+    return whole
 
 
 def _bridged(entries: DataFrame) -> DataFrame:
