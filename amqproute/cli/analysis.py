@@ -26,7 +26,7 @@ from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.exchange import SourceError, between, open_source, segments_of
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.java import JavaError
-from amqproute.pipeline.nightly import changed_days, facts_of, refresh
+from amqproute.pipeline.nightly import facts_of, refresh, settle
 from amqproute.pipeline.reconcile import (
     DISCREPANCIES,
     GRACE_SECONDS,
@@ -372,7 +372,8 @@ def report(
     """Write a page about a day, or a range of days, of the tables.
 
     One file that needs no network: volumes, delays and at which stage, each partner's part,
-    what was put off, what failed, what waits, and whether everything is accounted for.
+    what was put off, what failed, what waits, and whether everything is accounted for. Refuses days
+    of which records have come that `run` has made nothing of yet.
 
     Exits with 1 if messages are not accounted for.
     """
@@ -392,9 +393,10 @@ def _range(
     """Return the days that are meant, of which there is one at least."""
     if day is not None and (first or last):
         raise click.UsageError("give --day, or --from and --to")
-    known = tables.snapshot().days("runs")
+    snapshot = tables.snapshot()
+    known = snapshot.days("runs")
+    step = f"make them: amqproute pipeline run --journal DIR --warehouse {tables.base}"
     if not known:
-        step = "take journals in first: amqproute pipeline run --journal DIR"
         raise Refusal(USAGE, "pipeline.empty", f"{tables.base}: no tables there", step)
     since = day or first or (known[0] if last else known[-1])
     until = day or last or known[-1]
@@ -404,6 +406,10 @@ def _range(
             USAGE, "pipeline.day", f"{tables.base}: nothing of {what}",
             f"there is {known[0]} to {known[-1]}",
         )  # fmt: skip
+    unmade = sorted(day for day in snapshot.pending if since <= day <= until)
+    if unmade:
+        words = f"{tables.base}: records of {unmade[0]} have come, and no figures were made of them"
+        raise Refusal(USAGE, "pipeline.pending", words, step)
     return since, until
 
 
@@ -490,13 +496,11 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: str 
         places = configured(journals)
         for journal in places:
             segments_of(journal)
-        before = tables.snapshot()
         taken = take_in(tables, places)
-        days = changed_days(before, tables.snapshot())
-        refresh(tables, days)
+        made = refresh(tables)
         if not as_json:
             click.echo(f"{taken.segments:,} new segments with {taken.records:,} records.")
-        for day in days:
+        for day in sorted(made.pending):
             said = facts_of(tables, day, day)
             page = _page_path(warehouse, said, None)
             page.parent.mkdir(parents=True, exist_ok=True)
@@ -506,6 +510,7 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: str 
             _print_report(said, page, as_json)
             if said.unaccounted:
                 result = NEGATIVE
+        settle(tables, made)
     if taken.rejected:
         render.warn(f"{taken.rejected:,} lines cannot be read: see the table `rejects`")
     return result

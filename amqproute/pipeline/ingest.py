@@ -7,9 +7,10 @@ is 30 times fewer rows to parse, to look for duplicates in and to write.
 
 What has been taken in is known by the name of its segment and by its length, so a second run takes
 what is new, and a segment that arrived in part is taken again when it is whole. A record has an
-event id, the journal and the sequence in it; a line is written once, as a whole, so its first
-record stands for it, and whatever arrives again, in a copied segment or within one, is dropped and
-counted. Lines that are none of a journal go to ``rejects`` with path, number and reason.
+event id, the journal and the sequence in it, and whatever arrives again, in a copied segment or
+within one, is dropped. As a rule that is whole lines, which are counted; where two lines have some
+of their records in common, what is there stays, and of the other one the rest is kept. Lines that
+are none of a journal go to ``rejects`` with path, number and reason.
 
 Everything of one call becomes visible at once (`Warehouse`).
 """
@@ -19,10 +20,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import LINE_FIELDS, RUN_FIELDS, VERSION
@@ -52,7 +54,7 @@ class Ingested:
 
     Attributes:
         segments: files.
-        lines: lines that are in the tables.
+        lines: lines that are in the tables, whole or what was new of them.
         records: events in them.
         duplicates: lines that were there already.
         rejected: lines that are in ``rejects``.
@@ -218,7 +220,8 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row]) -> Ingested:
     if rejects:
         rejects = _numbered(warehouse, rejects)
     segments = warehouse.stage("segments", _files(warehouse, fresh, runs, kept, rejects))
-    warehouse.publish(base, [*kept, *rejects, *segments])
+    arrived = {date.fromisoformat(part.day) for part in kept}
+    warehouse.publish(base, [*kept, *rejects, *segments], pending=base.pending | arrived)
     totals = [F.sum(name) for name in ("lines", "records", "duplicates", "rejected")]
     row = warehouse.read_parts("segments", segments).agg(F.count("*"), *totals).first()
     assert row is not None
@@ -238,12 +241,55 @@ def _without_duplicates(
     places = {(part.day, part.domain) for part in staged}
     # A record that arrives again is of the same day and domain.
     there = [part for part in base.of("runs") if (part.day, part.domain) in places]
-    old = warehouse.read_parts("runs", there).select("journal", "seq")
-    times = runs.select("journal", "seq").union(old).groupBy("journal", "seq").count()
-    if times.where("count > 1").isEmpty():
+    old = warehouse.read_parts("runs", there)
+    if not _overlap(runs, old):
         return staged
-    once = runs.dropDuplicates(["journal", "seq"]).join(old, ["journal", "seq"], "left_anti")
-    return warehouse.stage("runs", once)
+    return warehouse.stage("runs", _remainders(runs, old))
+
+
+_SPAN: Final = ("journal", "day", "seq", "n")
+
+
+def _overlap(runs: DataFrame, old: DataFrame) -> bool:
+    """Tell whether a record stands in more than one run."""
+    before = Window.partitionBy("journal", "day").orderBy("seq", "n")
+    reached = F.max(F.col("seq") + F.col("n")).over(before.rowsBetween(_BEGINNING, -1))
+    spans = runs.select(*_SPAN).union(old.select(*_SPAN)).withColumn("reached", reached)
+    return not spans.where("seq < reached").isEmpty()
+
+
+_BEGINNING: Final = Window.unboundedPreceding
+
+
+def _remainders(runs: DataFrame, old: DataFrame) -> DataFrame:
+    """Return runs without the records that others of them have, or that are there already.
+
+    A record that several runs have stays in the longest, and a run is divided where what it loses
+    lies in its middle.
+    """
+    key = ["journal", "seq", "n"]
+    places = F.explode(F.sequence(F.lit(0), F.col("n") - 1)).alias("i")
+    once = runs.dropDuplicates(key)
+    event = (F.col("seq") + F.col("i")).alias("event")
+    claims = once.select(*key, places).select(*key, "i", event)
+    taken = old.select("journal", "seq", places).select("journal", event)
+    free = claims.join(taken.distinct(), ["journal", "event"], "left_anti")
+    owner = F.max(F.struct("n", "seq", "i")).alias("owner")
+    own = free.groupBy("journal", "event").agg(owner).select("journal", "owner.*")
+    # Places that follow each other are as far from their ranks, all of them.
+    rank = F.row_number().over(Window.partitionBy(*key).orderBy("i"))
+    pieces = (
+        own.withColumn("piece", F.col("i") - rank)
+        .groupBy(*key, "piece")
+        .agg(F.min("i").alias("from"), F.count("*").cast("int").alias("length"))
+    )
+    cut = once.join(pieces, key)
+    values = [
+        F.slice(f"each.{name}", F.col("from") + 1, F.col("length")).alias(name)
+        for name in RUN_FIELDS
+    ]
+    kept = cut.withColumn("each", F.struct(*values))
+    return kept.withColumn("seq", F.col("seq") + F.col("from")).withColumn("n", F.col("length"))
 
 
 def _numbered(warehouse: Warehouse, staged: Sequence[Part]) -> Sequence[Part]:
@@ -300,7 +346,8 @@ def _files(
     counted = files.fillna(0, ["read", "lines", "records", "rejected", "too_new"])
     return counted.fillna(NOBODY, ["domain"]).select(
         "*",
-        (F.col("read") - F.col("lines")).alias("duplicates"),
+        # A line that was divided is more than one.
+        F.greatest(F.col("read") - F.col("lines"), F.lit(0)).alias("duplicates"),
         F.lit(VERSION).alias("reader"),
     )
 

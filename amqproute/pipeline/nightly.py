@@ -4,11 +4,15 @@
 All of these are made anew of the days that something has arrived for, and of `REACH` days
 on both sides of them: a message that came on one day may go on another. What is older than that
 stands as it was last made.
+
+Which days these are stands in the tables themselves (`Snapshot.pending`): `ingest` adds them, and
+`settle` takes them off when everything of them is there, their pages too. So a run that was killed,
+wherever it was, is made good by the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final
 
@@ -20,36 +24,34 @@ from amqproute.pipeline.report import Facts, Tables, facts
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
-__all__ = ["changed_days", "facts_of", "refresh"]
+__all__ = ["facts_of", "refresh", "settle"]
 
 REACH: Final = 7
 """Days between the records of one message, at most."""
 
 
-def changed_days(before: Snapshot, after: Snapshot) -> list[date]:
-    """Return the days of which the second has runs that the first has not."""
-    fresh = set(after.of("runs")) - set(before.of("runs"))
-    return sorted({date.fromisoformat(part.day) for part in fresh})
-
-
-def refresh(warehouse: Warehouse, days: Collection[date]) -> None:
-    """Make entries and messages anew of some days.
+def refresh(warehouse: Warehouse) -> Snapshot:
+    """Make entries, messages and figures anew of the days that runs have arrived for.
 
     Args:
         warehouse: its tables of silver and gold are changed, all at once.
-        days: of which runs have arrived.
+
+    Returns:
+        What the tables consist of now. Its `Snapshot.pending` are the days that were made; they
+        stay pending until `settle`, for whoever makes something of them.
 
     Raises:
         Conflict: somebody else has changed the tables meanwhile.
     """
+    base = warehouse.snapshot()
+    days = base.pending
     if not days:
-        return
+        return base
     first, last = min(days) - timedelta(REACH), max(days) + timedelta(REACH)
     made = _between(first, last)
     # A beginning or an end of a day next to these belongs to entries of these.
     read = _between(first - timedelta(REACH), last + timedelta(REACH))
     of_these = F.col("day").between(F.lit(first), F.lit(last))
-    base = warehouse.snapshot()
     entries = warehouse.stage("hops", hops(warehouse.read("runs", read, base)).where(of_these))
     others = [part for part in base.of("hops", read) if part not in set(base.of("hops", made))]
     known = warehouse.read_parts("hops", [*others, *entries])
@@ -71,7 +73,21 @@ def refresh(warehouse: Warehouse, days: Collection[date]) -> None:
     for table, rows in frames.items():
         added += warehouse.stage(table, rows.where(of_these))
         gone += base.of(table, made)
-    warehouse.publish(base, added, gone)
+    return warehouse.publish(base, added, gone)
+
+
+def settle(warehouse: Warehouse, made: Snapshot) -> None:
+    """Say that everything is made of what had arrived.
+
+    Args:
+        warehouse: the tables.
+        made: from `refresh`.
+
+    Raises:
+        Conflict: somebody else has changed the tables meanwhile; the days stay pending.
+    """
+    if made.pending:
+        warehouse.publish(made, (), pending=())
 
 
 def _between(first: date, last: date) -> Sequence[date]:

@@ -13,6 +13,10 @@ the next one that writes removes it. A reader takes the list once, and what is t
 kept for `KEPT_SECONDS`, so it never sees half of a change. Two writers: the second finds its
 number taken, and ends with `Conflict`.
 
+The same file says what is still to be done: the days whose runs have come, and whose entries,
+messages, figures and page have not been made of them (`Snapshot.pending`). Who is killed in between
+leaves them on the list, and the next run finds them there.
+
 Why not a table format: what is needed of one is this page, and it would be another package to
 install and to keep on a cluster. The list is bounded: a day of a domain is one directory for each
 table, or a few until they are compacted.
@@ -73,10 +77,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the tables consist of after a change; version 0 is the empty warehouse."""
+    """What the tables consist of after a change; version 0 is the empty warehouse.
+
+    Attributes:
+        version: number of the change.
+        parts: directories that are live.
+        pending: days of which runs have come since everything else was made of them.
+    """
 
     version: int
     parts: tuple[Part, ...]
+    pending: frozenset[date] = frozenset()
 
     def of(self, table: str, days: Collection[date] | None = None) -> list[Part]:
         """Return the directories of a table, of some days or of all."""
@@ -117,7 +128,8 @@ class Warehouse:
         said = json.loads(self._files.read(f"log/{version:020}.json"))
         if said["format"] != _FORMAT:
             raise ValueError(f"{self.base}: a warehouse of format {said['format']}")
-        return Snapshot(version, tuple(Part(*part) for part in said["parts"]))
+        pending = frozenset(map(date.fromisoformat, said.get("pending", ())))
+        return Snapshot(version, tuple(Part(*part) for part in said["parts"]), pending)
 
     def read(
         self,
@@ -177,7 +189,11 @@ class Warehouse:
         return found
 
     def publish(
-        self, base: Snapshot, added: Iterable[Part], removed: Iterable[Part] = ()
+        self,
+        base: Snapshot,
+        added: Iterable[Part],
+        removed: Iterable[Part] = (),
+        pending: Collection[date] | None = None,
     ) -> Snapshot:
         """Make directories part of the tables, and take others away, at once.
 
@@ -185,6 +201,8 @@ class Warehouse:
             base: what the change started from.
             added: directories from `stage`.
             removed: directories whose rows stand in those now, or are not wanted any more.
+            pending: the days that are to be made anew behind this change; None for those that
+                were before.
 
         Raises:
             Conflict: the tables are not as `base` says any more.
@@ -193,8 +211,13 @@ class Warehouse:
         parts = tuple(sorted([*(part for part in base.parts if part not in gone), *added]))
         for commit in {part.commit for part in added}:
             self._files.sync(f"data/commit={commit}")
-        after = Snapshot(base.version + 1, parts)
-        said = {"format": _FORMAT, "parts": [dataclasses.astuple(part) for part in parts]}
+        days = base.pending if pending is None else frozenset(pending)
+        after = Snapshot(base.version + 1, parts, days)
+        said = {
+            "format": _FORMAT,
+            "parts": [dataclasses.astuple(part) for part in parts],
+            "pending": sorted(day.isoformat() for day in days),
+        }
         self._files.create(f"log/{after.version:020}.json", json.dumps(said))
         return after
 

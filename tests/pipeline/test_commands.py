@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from datetime import date
 from pathlib import Path
 
 from click.testing import CliRunner, Result
@@ -18,7 +19,10 @@ from tests.pipeline import chromium
 from tests.pipeline.support import MISSING, SparkCase
 
 if not MISSING:
+    from amqproute.cli import analysis
+    from amqproute.pipeline import nightly
     from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
+    from amqproute.pipeline.tables import Snapshot, Warehouse
 
 PAIR = ("alpha.example", "beta.example")
 
@@ -87,25 +91,41 @@ class CommandTests(SparkCase):
             self.assertEqual(" ".join((command.help or "").split("\n\n")[0].split()), words)
 
     def test_from_journals_to_the_report(self) -> None:
-        """One run, and all questions have an answer; the page opens in a browser."""
+        """One run, and all questions have an answer; the page opens in a browser. One that is
+        killed behind the ingest, or before all pages are written, is made good by the next."""
         planted = generate(
             Plan(300, organizations=PAIR, rates=Rates(two_hops=0, expired=0.02, deferred=0.02),
                  segment_seconds=43_200, faults=Faults(lost=1, vanished=1)),
             self.folder,
         )  # fmt: skip
+        page = self.warehouse / "report" / "2026-11-22.html"
         journals = [f"--journal={journal}" for journal in planted.journals.values()]
+        taken = invoked("ingest", "--warehouse", self.warehouse, *journals)
+        self.assertEqual(taken.exit_code, 0, taken.output)
+        early = invoked("report", "--warehouse", self.warehouse, "--day", "2026-11-22")
+        self.assertEqual((early.exit_code, early.stdout), (2, ""))
+        self.assertIn("records of 2026-11-22 have come, and no figures", early.stderr)
+        self.assertIn(f"pipeline run --journal DIR --warehouse {self.warehouse}", early.stderr)
+        settled = []
+
+        def settle(warehouse: Warehouse, made: Snapshot) -> None:
+            settled.append(page.exists() and warehouse.snapshot().pending)
+            nightly.settle(warehouse, made)
+
+        self.patch(analysis, "settle", settle)
         result = invoked("run", "--warehouse", self.warehouse, *journals)
         self.assertEqual(result.exit_code, 1, result.output)
+        self.assertIn("0 new segments", result.stdout)
+        self.assertEqual(settled, [{date(2026, 11, 22), date(2026, 11, 23)}])
         arrived = planted.fates["delivered"]
         self.assertIn(f"\n300\t{arrived}\t", result.stdout)
         [vanished] = planted.of("vanished")
         self.assertIn("1 messages are not accounted for; lost: ", result.stderr)
         self.assertIn(str(vanished.message_id), result.stderr)
-        page = self.warehouse / "report" / "2026-11-22.html"
         self.assertIn(str(page), result.stdout)
         self.assertIn(str(vanished.message_id), page.read_text())
         again = invoked("run", "--warehouse", self.warehouse, *journals)
-        self.assertIn("0 new segments", again.stdout)
+        self.assertEqual(again.stdout, "0 new segments with 0 records.\n")
 
         said = json.loads(
             invoked("report", "--warehouse", self.warehouse, "--json", "--day", "2026-11-22").stdout

@@ -5,9 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -24,18 +21,9 @@ if not MISSING:
     from amqproute.pipeline.schema import RECORDS
     from amqproute.pipeline.tables import Conflict, Part, Warehouse
 
-KILLED = """
-import os, signal, sys
-from amqproute.pipeline import ingest
-from amqproute.pipeline.tables import Warehouse
-from tests.pipeline.support import spark
 
-def die(*_):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-Warehouse.publish = die
-ingest.ingest(Warehouse(spark(), sys.argv[2]), [sys.argv[1]])
-"""
+class Killed(BaseException):
+    """Stands for ``kill -9``: nothing is done any more."""
 
 
 class IngestCase(SparkCase):
@@ -155,6 +143,27 @@ class IngestTests(IngestCase):
         self.assertEqual(self.ingest(), Ingested(1, 1, 3, 3, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
 
+    def test_overlaps(self) -> None:
+        """Of runs that have records in common, among those that come together and those that are
+        there, each record is there once, with its own values."""
+        entries = list(range(10, 30))
+
+        def run(first: int, count: int) -> bytes:
+            journal = Journal("gamma.example")
+            journal.seq = first
+            journal.write(
+                Kind.RECEIVED, {"node": "orders"}, count, entry=entries[first : first + count]
+            )
+            return journal.lines[0]
+
+        spans = [(1, 3), (2, 2), (7, 2), (1, 5), (11, 3), (6, 6), (14, 1)]
+        for together in (spans[::2], spans[1::2]):
+            Journal("gamma.example").segment(self.journals, [run(*span) for span in together])
+            self.ingest()
+        rows = records(self.warehouse.read("runs")).where("domain = 'gamma.example'")
+        found = sorted((row.seq, row.entry) for row in rows.collect())
+        self.assertEqual(found, [(seq, entries[seq]) for seq in range(1, 15)])
+
     def test_open_segments_are_not_read(self) -> None:
         """What is still being written is left."""
         for path in (self.journals / "alpha.example").rglob("*.jsonl"):
@@ -188,17 +197,12 @@ class IngestTests(IngestCase):
         self.assertEqual(self.ingest(), Ingested())
 
     def test_in_steps(self) -> None:
-        """Many segments are taken in several changes."""
+        """Many segments are taken in several changes; the many pieces of a day that this makes
+        become one, with the same rows."""
         for line in self.journal.lines:
             self.journal.segment(self.journals, [line])
         self.assertEqual(ingest(self.warehouse, [self.journals], 1).segments, 3)
         self.assertEqual(self.warehouse.snapshot().version, 3)
-
-    def test_compact(self) -> None:
-        """Many pieces of a day become one, with the same rows."""
-        for line in self.journal.lines:
-            self.journal.segment(self.journals, [line])
-        ingest(self.warehouse, [self.journals], 1)
         before = self.events()
         self.assertEqual(compact(self.warehouse, ["runs"], 3), 0)
         self.assertEqual(compact(self.warehouse, ["runs"], 2), 1)
@@ -210,15 +214,15 @@ class CrashTests(IngestCase):
     """A change is whole or is not there."""
 
     def test_killed(self) -> None:
-        """``kill -9`` when all is written and nothing said: it is as if it had not begun."""
+        """Killed when all is written and nothing said: it is as if it had not begun."""
         self.journal.segment(self.journals)
-        process = subprocess.run(
-            [sys.executable, "-c", KILLED, str(self.journals), self.warehouse.base],
-            capture_output=True, timeout=120, check=False, env={
-                **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            },
-        )  # fmt: skip
-        self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr.decode())
+
+        def die(*_: object, **named: object) -> None:
+            raise Killed
+
+        patch = self.patch(Warehouse, "publish", die)
+        self.assertRaises(Killed, self.ingest)
+        patch.restore()
         self.assertTrue(list(Path(self.warehouse.base).rglob("*.parquet")))
         self.assertEqual(self.warehouse.snapshot().version, 0)
         self.assertEqual(self.events(), [])
@@ -226,7 +230,8 @@ class CrashTests(IngestCase):
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 9)))
 
     def test_two_writers(self) -> None:
-        """The second of two changes from the same state is refused, and nothing of it is seen."""
+        """The second of two changes from the same state is refused, and nothing of it is seen. What
+        it left goes after a day; what somebody reads stays."""
         base = self.warehouse.snapshot()
         self.ingest()
         part = Part("runs", "2026-11-22", "alpha.example", "f" * 16)
@@ -234,9 +239,6 @@ class CrashTests(IngestCase):
             self.warehouse.publish(base, [part])
         self.assertNotIn(part, self.warehouse.snapshot().parts)
 
-    def test_clean(self) -> None:
-        """What was left unfinished goes after a day; what somebody reads stays."""
-        self.ingest()
         data = Path(self.warehouse.base, "data")
         live = set(data.iterdir())
         left, young = data / "commit=aa", data / "commit=bb"
