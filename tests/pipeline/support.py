@@ -39,9 +39,10 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.session import session
 
 SETTINGS = {
-    # Tests are many small jobs: no time for the optimizing compiler, no threads for collecting.
+    # Tests are many small jobs: no time for the optimizing compiler, no threads for collecting,
+    # and no collecting because more classes are loaded.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:ReservedCodeCacheSize=256m",
+    "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m",
     "spark.sql.shuffle.partitions": "2",
     # Few rows: to compile Java for a plan takes longer than to interpret it.
     "spark.sql.codegen.wholeStage": "false",

@@ -16,34 +16,46 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.conservation import balance, violations
     from amqproute.pipeline.coverage import RESTORED, holes
     from amqproute.pipeline.schema import BALANCE, VIOLATIONS
-    from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
+    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
     from amqproute.pipeline.traces import hops
 
 
-class ConservationCase(TraceCase):
-    """Judgment of a journal or of several."""
+Found = set[tuple[str, int, bool]]
+"""Violation, entry, and whether it is hidden."""
 
-    def found(self, *journals: Journal) -> set[tuple[str, int, bool]]:
+
+class JudgmentTests(TraceCase):
+    """One rule after the other, each in a journal of its own."""
+
+    def test_rules(self) -> None:
+        """What each case says, and nothing else, is found in its journal."""
+        cases = (
+            self.each_violation, self.grace, self.end, self.end_after_a_stop, self.stock_in_part,
+            self.memory_only, self.gap, self.missing,
+        )  # fmt: skip
+        journals, expected = [], set()
+        for case in cases:
+            domain = f"{case.__name__.replace('_', '-')}.example"
+            self.alpha = Journal(domain)
+            self.alpha.write(Kind.START, {})
+            expected |= {(domain, *each) for each in case()}
+            journals.append(self.alpha)
         runs = self.runs(*journals)
-        rows = violations(runs, hops(runs))
+        entries = hops(runs).persist()
+        rows = violations(runs, entries)
         self.assertEqual(rows.schema.names, VIOLATIONS.names)
-        return {(row.what, row.entry, row.hidden) for row in rows.collect()}
+        found = {(row.domain, row.what, row.entry, row.hidden) for row in rows.collect()}
+        self.assertEqual(found, expected)
+        [row] = balance(runs, entries).where("domain = 'memory-only.example'").collect()
+        self.assertEqual((row.accepted, row.forgotten, row.lost), (2, 1, 1))
 
-    def stock(self, journal: Journal, ranges: str, at: float, is_whole: bool = True) -> None:
-        journal.at = at
-        journal.write(Kind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
+    def stock(self, ranges: str, at: float, is_whole: bool = True) -> None:
+        self.alpha.at = at
+        self.alpha.write(Kind.STOCK, {"node": "orders", "ranges": ranges, "count": 1})
         if is_whole:
-            journal.write(Kind.STOCK, {"count": 0})
+            self.alpha.write(Kind.STOCK, {"count": 0})
 
-
-class JudgmentTests(ConservationCase):
-    """One rule after the other, in one journal."""
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.alpha.write(Kind.START, {})
-
-    def test_each_violation(self) -> None:
+    def each_violation(self) -> Found:
         """What is lost, unexplained, began or ended twice, or came back is said of the entry."""
         for entry in range(1, 10):
             self.publish(entry)
@@ -53,81 +65,81 @@ class JudgmentTests(ConservationCase):
         self.alpha.end(Kind.DELIVERED, 50, "orders")
         self.publish(4)
         self.alpha.end(Kind.DELIVERED, 5, "orders")
-        self.stock(self.alpha, "1-2 4-6 9", 1000)
+        self.stock("1-2 4-6 9", 1000)
         self.publish(20)
-        self.stock(self.alpha, "1 4 6 9 20", 4000)
+        self.stock("1 4 6 9 20", 4000)
         self.alpha.at = 5000
         self.alpha.end(Kind.DELIVERED, 6, "orders")
-        self.assertEqual(self.found(self.alpha), {
+        return {
             ("came back", 2, False), ("came back", 5, False), ("ended twice", 3, False),
             ("unexplained", 50, False), ("began twice", 4, False), ("lost", 7, False),
             ("lost", 8, False),
-        })  # fmt: skip
+        }  # fmt: skip
 
-    def test_grace(self) -> None:
+    def grace(self) -> Found:
         """What happens about the time of a stock need not be in it; nor what comes behind it."""
         self.publish(1)
         self.alpha.at = 970
         self.publish(2)
-        self.stock(self.alpha, "", 1000)
+        self.stock("", 1000)
         self.alpha.at = 1030
         self.alpha.end(Kind.DELIVERED, 1, "orders")
         self.alpha.end(Kind.DELIVERED, 2, "orders")
         self.publish(3)
         self.alpha.at = 1100
         self.alpha.write(Kind.CONFIGURED, {})
-        self.assertEqual(self.found(self.alpha), set())
+        return set()
 
-    def test_nothing_is_judged_at_the_end(self) -> None:
-        """A stock at the end of what is there says nothing, unless the broker has stopped."""
+    def end(self) -> Found:
+        """A stock at the end of what is there says nothing."""
         self.publish(1)
-        self.stock(self.alpha, "", 1000)
-        lines = self.alpha.lines[:]
-        self.assertEqual(self.found(self.alpha), set())
-        self.alpha.lines = lines
-        self.alpha.write(Kind.STOP, {})
-        self.assertEqual(self.found(self.alpha), {("lost", 1, False)})
+        self.stock("", 1000)
+        return set()
 
-    def test_stock_that_is_not_whole(self) -> None:
+    def end_after_a_stop(self) -> Found:
+        """It does when the broker has stopped."""
+        self.end()
+        self.alpha.write(Kind.STOP, {})
+        return {("lost", 1, False)}
+
+    def stock_in_part(self) -> Found:
         """A broker that was killed while it took stock has not said what it did not reach."""
         self.publish(1)
-        self.stock(self.alpha, "7", 1000, is_whole=False)
+        self.stock("7", 1000, is_whole=False)
         self.alpha.at = 2000
         self.alpha.write(Kind.START, {})
-        self.assertEqual(self.found(self.alpha), set())
+        return set()
 
-    def test_memory_only(self) -> None:
+    def memory_only(self) -> Found:
         """What was not durable is gone with its broker, and that is no loss."""
         self.publish(1, durable=False)
         self.publish(2)
         self.alpha.at = 100
         self.alpha.write(Kind.START, {})
-        self.stock(self.alpha, "", 1000)
+        self.stock("", 1000)
         self.alpha.write(Kind.STOP, {})
-        lines = self.alpha.lines[:]
-        self.assertEqual(self.found(self.alpha), {("lost", 2, False)})
-        self.alpha.lines = lines
-        runs = self.runs(self.alpha)
-        [row] = balance(runs, hops(runs)).collect()
-        self.assertEqual((row.accepted, row.forgotten, row.lost), (2, 1, 1))
+        return {("lost", 2, False)}
 
-    def test_holes(self) -> None:
-        """Where records are missing nobody is accused, by the journal's word or by its numbers."""
+    def gap(self) -> Found:
+        """Where the journal says that records are missing nobody is accused."""
         self.publish(1)
         self.alpha.at = 10
         self.publish(2)
         self.alpha.at = 3000
         self.alpha.write(Kind.GAP, {"count": 1, "words": "the disk is full"})
         self.alpha.end(Kind.DELIVERED, 9, "orders")
-        self.stock(self.alpha, "", 4000)
+        self.stock("", 4000)
         self.alpha.write(Kind.STOP, {})
-        self.beta.receive(1, "orders")
-        self.beta.write(Kind.START, {})
-        self.stock(self.beta, "", 1000)
-        self.beta.write(Kind.STOP, {})
-        del self.beta.lines[1]
-        expected = {("lost", 1, True), ("lost", 2, True), ("unexplained", 9, True)}
-        self.assertEqual(self.found(self.alpha, self.beta), expected)
+        return {("lost", 1, True), ("lost", 2, True), ("unexplained", 9, True)}
+
+    def missing(self) -> Found:
+        """Nor where its numbers say it."""
+        self.publish(1)
+        self.alpha.write(Kind.START, {})
+        self.stock("", 1000)
+        self.alpha.write(Kind.STOP, {})
+        del self.alpha.lines[2]
+        return {("lost", 1, True)}
 
     def test_copies_in_memory(self) -> None:
         """A topic that kept nothing but copies in memory has nothing to account for."""
@@ -154,22 +166,18 @@ class JudgmentTests(ConservationCase):
             self.assertEqual([(row["reason"], row["count"]) for row in found], [(RESTORED, None)])
 
 
-class PlantedTests(ConservationCase):
+class PlantedTests(TraceCase):
     """A day of three organizations."""
 
     rates = dict.fromkeys(("expired", "rejected", "dead_lettered", "delayed", "deferred"), 0.01)
 
-    def planted(self, **faults: int) -> tuple[Planted, list[str]]:
-        directory = Path(self.mktemp()).absolute()
-        plan = Plan(2000, seconds=4 * 3600, rates=Rates(**self.rates), faults=Faults(**faults))
-        planted = generate(plan, directory)
-        return planted, [str(path) for path in directory.rglob("*.jsonl")]
-
     def test_exactly_what_was_planted(self) -> None:
         """Each planted violation is listed once, and nothing else; every row of balance adds up."""
-        planted, paths = self.planted(
-            vanished=3, unexplained=2, ended_twice=2, came_back=1, lost=2, duplicated=1
-        )
+        directory = Path(self.mktemp()).absolute()
+        faults = Faults(vanished=3, unexplained=2, ended_twice=2, came_back=1, lost=2, duplicated=1)
+        plan = Plan(1000, seconds=4 * 3600, rates=Rates(**self.rates), faults=faults)
+        planted = generate(plan, directory)
+        paths = [str(path) for path in directory.rglob("*.jsonl")]
         runs = ingest.parse(ingest._lines(self.spark, paths)).persist()
         entries = hops(runs).persist()
         words = {"vanished": "lost", "unexplained": "unexplained", "ended_twice": "ended twice",
@@ -193,10 +201,3 @@ class PlantedTests(ConservationCase):
             self.assertEqual(row.accepted, sum(row[name] for name in ends) + rest)
         self.assertEqual(sum(row.lost for row in hours), 3)
         self.assertGreater(sum(row.queued for row in hours), 0)
-
-    def test_healthy(self) -> None:
-        """Healthy journals raise none."""
-        planted, paths = self.planted()
-        self.assertEqual(planted.faults, [])
-        runs = ingest.parse(ingest._lines(self.spark, paths)).persist()
-        self.assertEqual(violations(runs, hops(runs)).collect(), [])
