@@ -189,10 +189,9 @@ class Feed:
         """Examine an entry that has come back."""
         if not self.copies:
             self._examine(line, entry)
-        elif entry.id in self._denied:
-            self._denied.discard(entry.id)
-            self._examine(line, entry)
-        elif entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen:
+        elif entry.id in self._denied or (
+            entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen
+        ):
             self._examine(line, entry)
 
     def plucked(self, line: Line, entry: Entry) -> None:
@@ -205,8 +204,10 @@ class Feed:
             self._wait_for(line, entry)
 
     def _wait_for(self, line: Line, entry: Entry) -> None:
-        if self.copies and entry.id <= self._horizons.get(line, 0):
-            self._seen.add(entry.id)
+        if self.copies:
+            self._denied.discard(entry.id)
+            if entry.id <= self._horizons.get(line, 0):
+                self._seen.add(entry.id)
         self._push(line, entry)
         if self.needed is not None:
             self.needed.add(entry.id)

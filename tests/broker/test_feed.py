@@ -480,6 +480,19 @@ class BrowserTests(FeedTestCase):
         self.assertEqual(sorted(browser.seen), bodies(*range(10)))
         self.assertEqual(browser.seen[:3], bodies(0, 1, 7))
 
+    def test_back_before_it_came(self) -> None:
+        """What was taken out of the backlog and given back before a browser came is shown once."""
+        self.kept = 2
+        self.boot()
+        self.patch(line_module, "LOAD_MESSAGES", 2)
+        self.put(*range(6))
+        consumer = self.taker(1, lambda entry: body_of(entry) == b"4")
+        self.settle(consumer, list(consumer.held), RELEASED)
+        browser = self.browser()
+        consumer.take(1)
+        self.settle(consumer, list(consumer.held), RELEASED)
+        self.assertEqual(sorted(browser.seen), bodies(*range(6)))
+
     def test_out_of_turn(self) -> None:
         """What was committed late is shown once, however often it is given back."""
         self.put(0)
