@@ -187,12 +187,11 @@ class Feed:
 
     def offer_again(self, line: Line, entry: Entry) -> None:
         """Examine an entry that has come back."""
-        if not self.copies:
+        if not self.copies or entry.id in self._denied or self._came_too_late_for(line, entry):
             self._examine(line, entry)
-        elif entry.id in self._denied or (
-            entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen
-        ):
-            self._examine(line, entry)
+
+    def _came_too_late_for(self, line: Line, entry: Entry) -> bool:
+        return entry.id <= self._horizons.get(line, 0) and entry.id not in self._seen
 
     def plucked(self, line: Line, entry: Entry) -> None:
         """Note that somebody takes an entry out of the paged part: no scan finds it there."""
