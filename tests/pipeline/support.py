@@ -52,6 +52,8 @@ SETTINGS = {
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
 }
+SUBMITTED = " ".join([f"--conf '{key}={value}'" for key, value in SETTINGS.items()])
+"""The same for ``PYSPARK_SUBMIT_ARGS`` of a command that a test runs; ``pyspark-shell`` follows."""
 
 
 def spark() -> SparkSession:

@@ -7,6 +7,9 @@ import shutil
 import tempfile
 from datetime import date
 from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal.export import export
 from tests.pipeline.support import MISSING, SparkCase
@@ -19,6 +22,30 @@ if not MISSING:
 
 OURS, THEIRS = PAIR = ("alpha.example", "beta.example")
 DAY = date(2026, 11, 22)
+
+
+class WordTests(SynchronousTestCase):
+    """What is said of the numbers."""
+
+    skip = MISSING
+
+    def test_words(self) -> None:
+        """One contradiction is enough; what nobody can say, or nothing at all, is no agreement."""
+        for counts, state, words in (
+            ({reconcile.AGREED: 7}, "good", "beta.example agrees: all 7 hand-overs"),
+            ({reconcile.AGREED: 7, reconcile.LOST: 1}, "bad", "not agree: 1 of 8 hand-overs"),
+            ({reconcile.AGREED: 7, reconcile.NOT_COVERED: 2}, "doubtful", "of 2 hand-overs nobody"),
+            ({reconcile.AGREED: 0}, "doubtful", "Nothing went between alpha.example and beta"),
+        ):
+            numbers = {(OURS, verdict): number for verdict, number in counts.items()}
+            none: Any = None  # no tables
+            result = reconcile.Reconciliation(
+                OURS, THEIRS, DAY, reconcile.Offset(), none, none, numbers
+            )
+            told = in_words(result)
+            self.assertEqual(told[0], state)
+            self.assertIn(words, told[1])
+            self.assertEqual(result.is_discrepant, state == "bad")
 
 
 class ReconcileTests(SparkCase):
@@ -50,13 +77,8 @@ class ReconcileTests(SparkCase):
         return found
 
     def test_planted(self) -> None:
-        """3 lost, 2 twice, 5 in flight and 1 changed of 100,000: those, from both sides."""
-        # Many rows: plans are worth compiling, see `tests.pipeline.support`.
-        for key, value in (("wholeStage", "true"), ("factoryMode", "FALLBACK")):
-            name = f"spark.sql.codegen.{key}"
-            self.addCleanup(self.spark.conf.set, name, self.spark.conf.get(name))
-            self.spark.conf.set(name, value)
-        planted = self.planted(100_000, lost=3, duplicated=2, in_flight=5, changed=1, unknown=1)
+        """3 lost, 2 twice, 5 in flight and 1 changed of 10,000: those, from both sides."""
+        planted = self.planted(10_000, lost=3, duplicated=2, in_flight=5, changed=1, unknown=1)
         words = {
             "lost": reconcile.LOST,
             "duplicated": reconcile.TWICE,
@@ -70,7 +92,7 @@ class ReconcileTests(SparkCase):
         result = self.compared(ours, theirs)
         self.assertEqual(self.found(result), expected)
         self.assertTrue(result.is_discrepant)
-        handed = 100_000 - planted.fates["expired"] - planted.fates["dead-lettered"]
+        handed = 10_000 - planted.fates["expired"] - planted.fates["dead-lettered"]
         # In the numbers of the generator a planted message is one of the transfers, but for what
         # the sender never had and what flies at the cut.
         self.assertEqual(result.count(reconcile.AGREED), handed - 6)
@@ -91,7 +113,7 @@ class ReconcileTests(SparkCase):
 
     def test_gaps(self) -> None:
         """Where a journal says that it has a gap, or a segment is missing, nobody is accused."""
-        planted = self.planted(4000, gap=2, lost=1)
+        planted = self.planted(2000, gap=2, lost=1)
         [lost] = planted.of("lost")
         theirs = planted.journals[lost.receiver]
         segments = sorted(theirs.glob("*/*.jsonl"), key=lambda path: path.name)
@@ -109,7 +131,7 @@ class ReconcileTests(SparkCase):
         for fault in planted.of("gap"):
             self.assertEqual(found[fault.stream, fault.entry], reconcile.NOT_COVERED)
         self.assertEqual(set(found.values()), {reconcile.NOT_COVERED})
-        self.assertGreater(len(found), 100)
+        self.assertGreater(len(found), 50)
         self.assertEqual({row.reason for row in result.holes.collect()}, {"gap", "missing"})
 
     def test_export(self) -> None:
@@ -127,14 +149,6 @@ class ReconcileTests(SparkCase):
         )
         handed = 500 - planted.fates["expired"] - planted.fates["dead-lettered"]
         self.assertEqual(result.count(reconcile.AGREED), handed - 2)
-
-    def test_healthy(self) -> None:
-        """Two journals that agree: nothing is listed, and that is said."""
-        planted = self.planted(200)
-        result = self.compared(*(self.source(planted.journals[domain]) for domain in PAIR))
-        self.assertEqual(self.found(result), {})
-        self.assertFalse(result.is_discrepant)
-        self.assertEqual(in_words(result)[0], "good")
 
     def test_wrong_sources(self) -> None:
         """What is no journal, empty or of another day is said in words."""

@@ -26,7 +26,8 @@ DEADLINE = 120.0
 
 PROGRAM = """
 from amqproute.pipeline.session import session
-spark = session(memory="512m", master="local[1]")
+from tests.pipeline.support import SETTINGS
+spark = session(memory="512m", master="local[1]", settings=SETTINGS)
 total = spark.range(10).selectExpr("sum(id)").head()[0]
 java = spark._jvm.System.getProperty("java.home")
 print(total, spark._jvm.ProcessHandle.current().pid(), java)

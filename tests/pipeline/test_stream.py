@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import MISSING, SUBMITTED, SparkCase
 
 if not MISSING:
     from pyspark.sql import DataFrame
@@ -24,7 +24,7 @@ if not MISSING:
     from amqproute.pipeline.synthetic import Plan, generate
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 120.0
+PATIENCE = 200.0
 
 
 class StreamTests(SparkCase):
@@ -67,7 +67,7 @@ class StreamTests(SparkCase):
         for journal in self.journals:
             command += ["--journal", str(journal)]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'plugins'}"}
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1"}
+        environment |= {"PYSPARK_SUBMIT_ARGS": f"{SUBMITTED} pyspark-shell"}
         with (self.folder / "log").open("wb") as log:
             process = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
