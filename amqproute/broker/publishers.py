@@ -9,7 +9,8 @@ otherwise (Q-15).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 
@@ -32,12 +33,16 @@ class Publishers:
         is_bounded: tells whether there is a capacity at all.
     """
 
-    __slots__ = ("_is_bounded", "_links", "_space")
+    __slots__ = ("_had", "_is_bounded", "_last", "_links", "_space", "_total")
 
     def __init__(self, space: Callable[[], int], is_bounded: Callable[[], bool]) -> None:
         self._space = space
         self._is_bounded = is_bounded
         self._links: list[IPublisher] = []
+        # In a round: what all of them had when the last one was looked at, and what that one had.
+        self._total: int | None = None
+        self._last: IPublisher | None = None
+        self._had = 0
 
     def __len__(self) -> int:
         return len(self._links)
@@ -55,8 +60,9 @@ class Publishers:
 
     def changed(self) -> None:
         """The space has changed for another reason than messages: have all credit looked at."""
-        for each in (*self._links, *self._links):  # what some give back is others' then
-            each.grant()
+        with self.round():
+            for each in (*self._links, *self._links):  # what some give back is others' then
+                each.grant()
 
     def filled(self) -> None:
         """There is no space any more: have what credit there is taken back."""
@@ -66,15 +72,35 @@ class Publishers:
 
     def _share_out(self, newcomer: IPublisher | None) -> None:
         if self._is_bounded():
-            for each in tuple(self._links):
-                if each is not newcomer:
-                    each.grant()
+            with self.round():
+                for each in tuple(self._links):
+                    if each is not newcomer:
+                        each.grant()
+
+    @contextmanager
+    def round(self) -> Iterator[None]:
+        """Have many brought in line, one after the other: what all of them have is counted once."""
+        if self._total is not None:
+            yield
+            return
+        self._total = sum([each.granted for each in self._links])
+        try:
+            yield
+        finally:
+            self._total = self._last = None
 
     def allowance(self, publisher: IPublisher) -> int:
         """Return how many messages this one may have on the way."""
         space = self._space()
         if not self._is_bounded() or len(self._links) < 2:
             return space
-        others = sum([each.granted for each in self._links if each is not publisher])
         part = -(-space // len(self._links))
-        return max(0, min(part, space - others))
+        return max(0, min(part, space - self._granted_to_others(publisher)))
+
+    def _granted_to_others(self, publisher: IPublisher) -> int:
+        if self._total is None:
+            return sum([each.granted for each in self._links if each is not publisher])
+        if self._last is not None:
+            self._total += self._last.granted - self._had
+        self._last, self._had = publisher, publisher.granted
+        return self._total - self._had

@@ -426,8 +426,9 @@ class Queue:
 
     def _tell_space(self) -> None:
         if self._waiters and self.space() > 0:
-            for tell in self._waiters.leave():
-                tell()
+            with self.publishers.round():
+                for tell in self._waiters.leave():
+                    tell()
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Take a message into the batch. See `ITarget.put`."""

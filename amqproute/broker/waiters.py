@@ -18,20 +18,17 @@ class Waiters:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: list[WeakMethod[Tell]] = []
+        self._waiting: dict[WeakMethod[Tell], None] = {}  # in the order in which they came
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, tell: Tell) -> None:
         """Have a method called; once, however often it is added."""
-        waiting = [each for each in self._waiting if each() is not None]
-        wanted = WeakMethod(tell)
-        if wanted not in waiting:
-            waiting.append(wanted)
-        self._waiting = waiting
+        waiting = self._waiting
+        waiting[WeakMethod(tell, lambda gone: waiting.pop(gone, None))] = None
 
     def leave(self) -> list[Tell]:
         """Return those whose objects still live, to be called now; nobody waits any more."""
-        waiting, self._waiting = self._waiting, []
-        return [tell for each in waiting if (tell := each()) is not None]
+        waiting, self._waiting = self._waiting, {}
+        return [tell for each in tuple(waiting) if (tell := each()) is not None]
