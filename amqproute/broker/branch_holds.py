@@ -43,7 +43,7 @@ class BranchHolds:
         levels: the queue's lines.
         consumers: they count what is acquired.
         store: the `IStore`.
-        tell: called when places have become free.
+        tell: called when there are more or fewer places.
 
     Attributes:
         places: kept free at this moment.
@@ -63,8 +63,7 @@ class BranchHolds:
     def reserve(self, count: int) -> None:
         """Keep so many places free, more than before; fewer, if it is negative."""
         self.places += count
-        if count < 0:
-            self._tell()
+        self._tell()
 
     def hold(self, entries: Sequence[tuple[int, int]], level: int) -> None:
         """Keep recovered entries as if a consumer had them.

@@ -197,7 +197,7 @@ class Queue:
             self.dispatch,
         )
         self.holds = BranchHolds(
-            self._levels, self._consumers, store, lambda: self._call_soon(self._tell_space)
+            self._levels, self._consumers, store, lambda: self._call_soon(self._look_at_space)
         )
         self._dispatching = False
         self._dispatch_again = False
@@ -424,6 +424,20 @@ class Queue:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
         self._waiters.add(tell)
 
+    @property
+    def _is_full(self) -> bool:
+        """Senders may still have credit, where what took the room came without.
+
+        It came in a transaction or from a node, or it will come: it is promised to a branch.
+        """
+        return self._limits.capacity > 0 and self.space() <= 0
+
+    def _look_at_space(self) -> None:
+        if self._is_full:
+            self.publishers.filled()
+        else:
+            self._tell_space()
+
     def _tell_space(self) -> None:
         if self._waiters and self.space() > 0:
             with self.publishers.round():
@@ -562,8 +576,7 @@ class Queue:
             self._expiry.let_go(fleeting)
         if self._options.archive_unreachable:
             self._unreachable.look_at(entries)
-        if self._limits.capacity and self.space() <= 0:
-            # What came without credit, in a transaction or from a node, was room they had.
+        if self._is_full:
             self.publishers.filled()
 
     def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:

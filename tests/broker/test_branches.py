@@ -555,6 +555,22 @@ class FailureTests(BranchCase):
         self.assertEqual((self.do("commit"), self.seen("r")), ("OK", [b"1"]))
 
 
+class Publisher:
+    """A link that sends to a queue, and has all the credit that it may have."""
+
+    def __init__(self, queue: Any) -> None:
+        self.queue = queue
+        self.granted = 0
+        queue.publishers.join(self)
+        self.grant()
+
+    def grant(self) -> None:
+        """See `IPublisher`."""
+        self.granted = self.queue.publishers.allowance(self)
+        if not self.granted:
+            self.queue.when_space(self.grant)
+
+
 class CapacityTests(BranchCase):
     """Q-15: places on queues."""
 
@@ -606,6 +622,22 @@ class CapacityTests(BranchCase):
         batch.abandon()
         self.assertEqual(self.do("commit"), "OK")
         self.assertEqual((self.broker.nodes["r"].depth, self.broker.nodes["r"].space()), (2, 0))
+
+    def test_credit(self) -> None:
+        """Senders have no credit for places that are promised, and have it back for those that are
+        free again."""
+        queue = self.broker.nodes["r"]
+        link = Publisher(queue)
+        self.assertEqual(link.granted, 2)
+        transaction = self.open()
+        self.post(transaction, Link(self.broker.nodes["q"]), "r", b"1", b"2")
+        self.do("end")
+        self.assertEqual(self.do("prepare"), "OK")
+        settle_down(self.clock)
+        self.assertEqual(link.granted, 0)
+        self.assertEqual(self.do("rollback"), "OK")
+        settle_down(self.clock)
+        self.assertEqual(link.granted, 2)
 
     def test_kept_free_on_a_full_queue(self) -> None:
         """After a restart too, where the branch's own entries still fill the queue."""
