@@ -15,8 +15,9 @@ at the bound, which is beyond every id given out.
 
 A mark that was put back together with its database agrees with it. But it says when it was written,
 by the clock of the file system, and of a file that was copied, or came out of an archive, the file
-system says another time. So it does where only owner or mode of the file were changed; taking that
-for a restore does little harm.
+system says another time. So it does where only owner or mode of the file were changed. Taking that
+for a restore does little harm; and while the daemon runs, it looks at the mark once in a second and
+writes it anew.
 
 What cannot be noticed is an image of a whole file system that was put back: then the mark has to be
 deleted by hand.

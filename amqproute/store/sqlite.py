@@ -103,6 +103,7 @@ class SqliteStore:
         self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
         self._mark = Mark(f"{self.path}.mark")
         self._state: State | None = None
+        self._is_marked = True
         self._writer = Writer(
             self.path,
             reactor,
@@ -409,12 +410,16 @@ class SqliteStore:
             self._mark.write(states)
         except OSError as error:
             # The next start then takes the database for a restored one: nothing is lost by that.
-            log.warn(
-                "cannot write {path}: {error}; if this goes on, the next start takes the store "
-                "for one that was restored from a backup",
-                path=self._mark.path,
-                error=str(error),
-            )
+            if self._is_marked:
+                log.warn(
+                    "cannot write {path}: {error}; if this goes on, the next start takes the store "
+                    "for one that was restored from a backup",
+                    path=self._mark.path,
+                    error=str(error),
+                )
+            self._is_marked = False
+        else:
+            self._is_marked = True
 
     def _measure(self) -> Room:
         connection = self._writer.connection
@@ -424,6 +429,9 @@ class SqliteStore:
         (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
         if self._ballast.load() or self._free() >= 2 * self._ballast.size:
             self._thaw(connection, size)
+        if self._state is not None and self._state not in self._mark.read():
+            # Somebody has linked it, or changed its owner; after a crash it would seem a copy.
+            self._write_mark([self._state])
         room = os.statvfs(os.path.dirname(self.path))
         not_copied = max(0, pages * size - os.stat(self.path).st_size)
         return Room(

@@ -73,6 +73,27 @@ class MarkTests(SynchronousTestCase):
         self.assertTrue(self.run_once(b"z"))
         self.assertFalse(self.run_once(b"z"))
 
+    def test_touched_while_it_runs(self) -> None:
+        """Whoever links the files, or changes their owner, beside a running daemon, does not make
+        a crash that follows a restore."""
+        house = House(self.path)
+        house.open()
+        house.put("q", b"x")
+        mark = Path(f"{self.path}.mark")
+        told = mark.read_text()
+        (written,) = re.findall(r" at (\d+) end", told)
+        hour_ago = str(int(written) - 3_600_000_000_000)
+        for harm in (lambda: mark.write_text(told.replace(written, hour_ago)), mark.unlink):
+            harm()
+            house.reactor.wait(house.store.room())
+            crashed = os.path.join(self.directory, "crashed.db")
+            for end in ("", "-wal", ".mark"):
+                shutil.copy(self.path + end, crashed + end)
+            other = House(crashed)
+            self.assertFalse(other.open().is_restored)
+            other.close()
+        house.close()
+
     def test_early_mark(self) -> None:
         """A mark of a release that did not say when it was written is taken as it is."""
         self.run_once(b"x")
