@@ -12,6 +12,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -118,7 +119,10 @@ def _from(directory: Path, journal: str, seq: int) -> list[Path]:
 
 def _folders(directory: Path) -> object:
     """Return what is another thing whenever a segment has been begun or closed."""
-    folders = [(day.name, day.stat().st_mtime_ns) for day in days(directory)]
+    folders = []
+    for day in days(directory):
+        with suppress(FileNotFoundError):  # removed for its age just now
+            folders.append((day.name, day.stat().st_mtime_ns))
     return opened(directory), folders
 
 

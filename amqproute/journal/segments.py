@@ -174,12 +174,13 @@ def closed(directory: Path, journal: str | None = None) -> Iterator[Path]:
         directory: of the journal.
         journal: only those of one journal; None for all.
     """
-    found = [
-        (parts, path)
-        for day in days(directory)
-        for path in day.iterdir()
-        if (parts := parts_of(path)) is not None and journal in (None, parts[0])
-    ]
+    found = []
+    for day in days(directory):
+        with suppress(FileNotFoundError):  # removed for its age just now
+            for path in day.iterdir():
+                parts = parts_of(path)
+                if parts is not None and journal in (None, parts[0]):
+                    found.append((parts, path))
     # By number and not by day: the wall clock may have been set back.
     found.sort()
     for _, path in found:

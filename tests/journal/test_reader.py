@@ -253,6 +253,23 @@ class FollowTests(JournalCase):
         desk.written()
         self.assertEqual([next(each for each in entries if each) for _ in range(2)], [2, 3])
 
+    def test_day_that_goes(self) -> None:
+        """A day may be removed for its age between the list of days and a look into it."""
+        desk = self.opened()
+        desk.note(1)
+        desk.close()
+        there = segments.days
+
+        def days(directory: Path) -> list[Path]:
+            return [directory / "2020-01-01", *there(directory)]
+
+        self.patch(segments, "days", days)
+        self.patch(follow, "days", days)
+        records, end = follow.last(desk.directory, 10)
+        self.assertEqual([each.entry for each in records], [None, 1])
+        coming = follow.follow(desk.directory, (end[0], 1), lambda _: None)
+        self.assertEqual([each and each.entry for each in islice(coming, 3)], [None, 1, None])
+
     def test_from_nothing(self) -> None:
         """A journal that begins while somebody waits for it."""
         desk: Desk = self.desk()
