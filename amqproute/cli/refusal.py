@@ -115,6 +115,8 @@ def next_step_for(code: str) -> str:
     known = _NEXT_STEPS.get(code)
     if known is None and code.startswith("dns."):
         return "the name servers fail; try again later, or check resolver.nameservers"
+    if known is None and code.startswith("filter."):
+        return "correct the filter where the words point to"
     return known or "see the log of the broker"
 
 
@@ -133,6 +135,6 @@ def by_condition(error: Any, doing: str) -> ClientError:
     # A code of our own in the info map says more than the condition: who has to do something.
     code = (error.info or {}).get("code")
     next_step = None
-    if isinstance(code, str) and (code in _NEXT_STEPS or code.startswith("dns.")):
+    if isinstance(code, str) and (code in _NEXT_STEPS or code.startswith(("dns.", "filter."))):
         next_step = next_step_for(code)
     return ClientError(NEGATIVE, str(error.condition), words, next_step)

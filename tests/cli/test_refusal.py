@@ -28,6 +28,11 @@ class NextStepTests(SynchronousTestCase):
             self.assertEqual(self.step(code), next_step_for(code))
             self.assertNotIn("queue ls", self.step(code))
 
+    def test_filters(self) -> None:
+        """What is wrong with a filter is not mended by another address."""
+        for code in ("filter.syntax", "filter.value", "filter.unsupported"):
+            self.assertIn("correct the filter", self.step(code))
+
     def test_unknown_codes(self) -> None:
         """Codes that this program does not know, and no codes at all, leave it to the condition."""
         for code in ("route.loop", 7, None):
