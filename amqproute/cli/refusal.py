@@ -35,6 +35,9 @@ _NEXT_STEPS: Final = {
     "with: amqproute explain ADDRESS",
     conditions.RESOURCE_LIMIT_EXCEEDED: "a limit of the broker is reached; consume messages, or "
     "raise the limit in the configuration",
+    conditions.RESOURCE_LOCKED: "others have it: wait until they have gone, or look only, with "
+    "--browse; amqproute link ls shows who they are",
+    conditions.RESOURCE_DELETED: "see what there is with: amqproute queue ls",
     conditions.NOT_IMPLEMENTED: "this broker does not offer it; leave the option out",
     conditions.PRECONDITION_FAILED: "correct the message and send it again",
     conditions.LINK_MESSAGE_SIZE_EXCEEDED: "send a smaller message, or raise "

@@ -28,6 +28,11 @@ class NextStepTests(SynchronousTestCase):
             self.assertEqual(self.step(code), next_step_for(code))
             self.assertNotIn("queue ls", self.step(code))
 
+    def test_locked(self) -> None:
+        """A node that others have: they can be seen, and waited for."""
+        error = spec.Error(condition=conditions.RESOURCE_LOCKED, description="no")
+        self.assertIn("link ls", by_condition(error, "the link to 'x'").next_step)
+
     def test_filters(self) -> None:
         """What is wrong with a filter is not mended by another address."""
         for code in ("filter.syntax", "filter.value", "filter.unsupported"):

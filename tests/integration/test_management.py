@@ -201,7 +201,7 @@ class QueueCommandTests(ManagementCase):
             self.amqproute("link", "close", "to-orders")
             error = wire.wait(lambda each: getattr(each, "link", None) is link).error
             self.assertEqual(error.condition, "amqp:link:detach-forced")
-        self.amqproute("link", "close", "nobody", code=1)
+        self.assertIn("amqproute link ls", self.amqproute("link", "close", "nobody", code=1).stderr)
 
     def kinds(self) -> list[str]:
         return [each["kind"] for each in self.shown("link", "ls")["links"]]

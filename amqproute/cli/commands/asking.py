@@ -36,6 +36,11 @@ _STEPS: Final = {
     501: "this daemon does not offer it; is it of an older version?",
     507: "delete what is not needed any more, or raise the limit in the configuration",
 }
+_ABSENT: Final = {
+    "there is no hold ": "see what is held with: amqproute holds",
+    "there is no link ": "see what there is with: amqproute link ls",
+}
+"""What to do where something else than a queue is not there, by the beginning of what is said."""
 _DECLARED: Final = "what the configuration declares is changed there: edit it, then reload"
 
 _T = TypeVar("_T")
@@ -155,8 +160,8 @@ def _attributes(properties: Mapping[str, Any], body: Any) -> dict[str, Any]:
     if not 200 <= status < 300:
         words = str(properties.get("statusDescription", "no words"))
         step = _DECLARED if "declared-at" in facts else _STEPS.get(status, "see the daemon's log")
-        if status == 404 and words.startswith("there is no hold "):
-            step = "see what is held with: amqproute holds"
+        if status == 404:
+            step = next((each for what, each in _ABSENT.items() if words.startswith(what)), step)
         raise ClientError(USAGE if status == 400 else NEGATIVE, f"management.{status}", words, step)
     return facts
 
