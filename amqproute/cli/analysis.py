@@ -224,7 +224,7 @@ def reconcile(
         result = compare(*between(first, second), day=day, grace_seconds=grace)
         place = output or Path(f"reconciliation-{second.domain}-{day or 'all'}")
         result.listed.coalesce(1).write.mode("overwrite").parquet(str(place / "reconciliation"))
-        (place / "index.html").write_text(agreement_page(result))
+        (place / "index.html").write_text(agreement_page(result), encoding="utf-8")
         _print_agreement(result, limit, place, as_json)
     return NEGATIVE if result.is_discrepant else DONE
 
@@ -382,7 +382,7 @@ def report(
         said = facts_of(tables, *_range(tables, day, first, last))
     page = _page_path(warehouse, said, output)
     page.parent.mkdir(parents=True, exist_ok=True)
-    page.write_text(report_page(said))
+    page.write_text(report_page(said), encoding="utf-8")
     _print_report(said, page, as_json)
     return NEGATIVE if said.unaccounted else DONE
 
@@ -504,7 +504,7 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: str 
             said = facts_of(tables, day, day)
             page = _page_path(warehouse, said, None)
             page.parent.mkdir(parents=True, exist_ok=True)
-            page.write_text(report_page(said))
+            page.write_text(report_page(said), encoding="utf-8")
             if not as_json:
                 click.echo(f"\n{day}:")
             _print_report(said, page, as_json)

@@ -46,7 +46,9 @@ def octets(value: float) -> str:
 
 
 def duration(microseconds: float) -> str:
-    """Write a time span."""
+    """Write a time span; one that runs backwards, by clocks that differ, with a sign."""
+    if microseconds < 0:
+        return f"\N{MINUS SIGN}{duration(-microseconds)}"
     for unit, size, limit in (("µs", 1, 1e3), ("ms", 1e3, 1e6), ("s", 1e6, 120e6)):
         if microseconds < limit:
             return f"{microseconds / size:.3g} {unit}"
@@ -93,8 +95,8 @@ def lines(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
     form: Callable[[float], str] = duration,
 ) -> Markup:  # fmt: skip
-    """Draw lines on a logarithmic scale; where there is no value, there is none in the line."""
-    known = [value for values in series.values() for value in values if value]
+    """Draw lines on a logarithmic scale; what is not above zero has no place on it."""
+    known = [value for values in series.values() for value in values if value and value > 0]
     low = math.floor(math.log10(min(known))) if known else 0
     high = max(low + 1, math.ceil(math.log10(max(known)))) if known else 1
     scale = _logarithmic(low, high)
@@ -107,7 +109,7 @@ def lines(
         points = [
             (LEFT + (i + 0.5) * step, scale(value), f"{label} {name}: {form(value)}")
             for i, (label, value) in enumerate(zip(labels, values, strict=True))
-            if value
+            if value and value > 0
         ]
         path = " ".join(f"{_n(x)},{_n(y)}" for x, y, _ in points)
         shapes.append(tag("polyline", points=Markup(path), class_=f"s{color % _COLORS}"))
@@ -122,10 +124,11 @@ def lines(
 
 def bars(
     caption: str, remark: str, labels: Sequence[str], series: Mapping[str, Numbers],
-    form: Callable[[float], str] = duration,
+    form: Callable[[float], str] = duration, ends: Numbers | None = None,
 ) -> Markup:  # fmt: skip
-    """Draw a horizontal stack for each label, with its total behind it."""
+    """Draw a horizontal stack for each label; behind it stands its total, or what `ends` says."""
     totals = [sum(values[i] or 0 for values in series.values()) for i in range(len(labels))]
+    said = totals if ends is None else [value or 0 for value in ends]
     most = max([*totals, 1e-9])
     room = WIDTH - _LABEL - 90
     shapes = []
@@ -151,7 +154,7 @@ def bars(
                     )
                 )
             x += width
-        shapes.append(_text(form(totals[i]), x + 6, y + 15, "start"))
+        shapes.append(_text(form(said[i]), x + 6, y + 15, "start"))
     height = TOP + len(labels) * _BAR + 4
     return _figure(caption, remark, height, shapes, list(series))
 

@@ -23,7 +23,7 @@ from amqproute.pipeline import coverage
 from amqproute.pipeline.agreement import instant
 from amqproute.pipeline.charts import bars, columns, duration, lines, octets
 from amqproute.pipeline.ingest import spread
-from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tiles
+from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tag, tiles
 
 __all__ = ["FATES", "WAITING", "Facts", "Tables", "facts", "headline", "report_page"]
 
@@ -49,6 +49,13 @@ journal is not among the tables."""
 
 _FAILURES: Final = (Kind.EXPIRED, Kind.DEAD_LETTERED, Kind.REJECTED, Kind.RETURNED)
 _STAGES: Final = ("queue_us", "resolve_us", "connect_us", "wire_us", "settle_us")
+_BEHIND: Final = "settle_us"
+"""The stage behind the end of a hop: it delays no message."""
+_STAGES_IN_WORDS: Final = (
+    "Queue: waited for its turn. Resolve, connect: to find the next broker, and to reach it. Wire: "
+    "from the hand-over to the answer. Settle: to write the answer down; the message is there "
+    "already, and not late by that."
+)
 _OWN: Final = "own clients"
 
 
@@ -83,7 +90,7 @@ class Facts:
         moments: hours or days, in order.
         fates: messages by moment and fate.
         latency: by moment: ``p50`` and ``p99`` of those that came to their end.
-        overall: messages, octets, ``p50``, ``p99`` and the most.
+        overall: messages, octets, ``p50``, ``p99``, the least and the most.
         routes: durations of the stages on each way from one organization to the next.
         partners: volumes by organization, partner and direction.
         reasons: why messages were put off, and how many.
@@ -165,6 +172,7 @@ def _add_messages(said: Facts, messages: DataFrame) -> None:
         F.count("*").alias("messages"),
         F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
         *_percentiles("latency_us"),
+        F.min("latency_us").alias("least"),
         F.max("latency_us").alias("most"),
     ).first()
 
@@ -328,6 +336,16 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
         heads.append(("doubtful", "Journals have gaps: what happened there is not known", []))
     if said.rejected_lines:
         heads.append(("doubtful", f"{said.rejected_lines:,} lines could not be read", []))
+    least = said.overall.least if said.overall else None
+    if least is not None and least < 0:
+        words = (
+            f"Clocks differ: messages came to their end up to {duration(-least)} before they began"
+        )
+        details = [
+            "delays over more than one organization are as wrong, those of single hops are right",
+            "by how much they differ: amqproute pipeline reconcile",
+        ]
+        heads.append(("doubtful", words, details))
     failed = said.number(*_FAILURES)
     if failed:
         heads.append(("doubtful", f"{failed:,} messages could not be delivered: see below", []))
@@ -409,7 +427,7 @@ def _delay(said: Facts) -> Markup:
     stages = {
         name.removesuffix("_us"): [row[name] for row in said.routes[:MOST_BARS]]
         for name in _STAGES
-        if any(row[name] for row in said.routes)
+        if name != _BEHIND and any(row[name] for row in said.routes)
     }
     ways = [f"{row.domain} → {row.to_whom}" for row in said.routes]
     return section(
@@ -423,9 +441,11 @@ def _delay(said: Facts) -> Markup:
             },
         ),
         bars(
-            "Stages of each hop", "99 of 100 are faster, for each stage by itself",
-            ways[:MOST_BARS], stages,
+            "Stages of each hop",
+            "99 of 100 are faster: in each stage by itself, and behind the bar in the whole hop",
+            ways[:MOST_BARS], stages, ends=[row.p99 for row in said.routes[:MOST_BARS]],
         ),
+        tag("p", _STAGES_IN_WORDS, class_="question"),
         table(
             "Hops",
             [

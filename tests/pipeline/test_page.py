@@ -91,6 +91,19 @@ class PageTests(SynchronousTestCase):
             ElementTree.fromstring(f"<x>{chart('a', 'b', [], {})}</x>")
             ElementTree.fromstring(f"<x>{chart('a', 'b', ['c'], {'d': [None], 'e': [0.0]})}</x>")
 
+    def test_clocks_that_differ(self) -> None:
+        """A delay below nothing has its sign, and no place on a logarithmic scale."""
+        self.assertEqual([duration(-2.5e6), duration(0)], ["\u22122.5 s", "0 µs"])
+        chart = lines("a", "b", ["c", "d"], {"p50": [-2.5e6, 1e6], "p99": [-1.0, 0.0]})
+        self.assertEqual(chart.count("<circle"), 1)
+        self.assertIn("d p50: 1 s", chart)
+
+    def test_what_stands_behind_a_bar(self) -> None:
+        """The sum of its parts, unless something else is to be said."""
+        parts = {"queue": [1e6, 2e6], "wire": [2e6, None]}
+        self.assertIn(">3 s<", bars("a", "b", ["c", "d"], parts))
+        self.assertIn(">2.5 s<", bars("a", "b", ["c", "d"], parts, ends=[2.5e6, None]))
+
     def test_numbers(self) -> None:
         """Numbers are written as people read them."""
         said = [duration(each) for each in (870, 1500, 2.5e6, 1800e6, 5 * 3600e6, 3 * 86400e6)]
