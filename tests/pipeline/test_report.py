@@ -31,7 +31,7 @@ class HeadlineTests(SynchronousTestCase):
         )  # fmt: skip
 
     def test_clocks_that_differ(self) -> None:
-        """The clocks of two differ by more than a message takes: there is a page, and it says so."""
+        """Where clocks differ by more than a message takes, there is a page, and it says so."""
         said = self.facts(-2_470_000, -2_400_000, 30_000)
         states = {state: words for state, words, _ in headline(said)}
         self.assertIn("up to 2.47 s before they began", states["doubtful"])
