@@ -31,7 +31,7 @@ class JudgmentTests(TraceCase):
         """What each case says, and nothing else, is found in its journal."""
         cases = (
             self.each_violation, self.grace, self.end, self.end_after_a_stop, self.stock_in_part,
-            self.memory_only, self.gap, self.missing,
+            self.memory_only, self.gap, self.missing, self.copies_in_memory,
         )  # fmt: skip
         journals, expected = [], set()
         for case in cases:
@@ -46,8 +46,12 @@ class JudgmentTests(TraceCase):
         self.assertEqual(rows.schema.names, VIOLATIONS.names)
         found = {(row.domain, row.what, row.entry, row.hidden) for row in rows.collect()}
         self.assertEqual(found, expected)
-        [row] = balance(runs, entries).where("domain = 'memory-only.example'").collect()
-        self.assertEqual((row.accepted, row.forgotten, row.lost), (2, 1, 1))
+        balanced = {
+            row.domain: (row.accepted, row.forgotten, row.queued, row.lost)
+            for row in balance(runs, entries).collect()
+        }
+        self.assertEqual(balanced["memory-only.example"], (2, 1, 0, 1))
+        self.assertEqual(balanced["copies-in-memory.example"], (1, 0, 1, 0))
 
     def stock(self, ranges: str, at: float, is_whole: bool = True) -> None:
         self.alpha.at = at
@@ -141,29 +145,26 @@ class JudgmentTests(TraceCase):
         del self.alpha.lines[2]
         return {("lost", 1, True)}
 
-    def test_copies_in_memory(self) -> None:
+    def copies_in_memory(self) -> Found:
         """A topic that kept nothing but copies in memory has nothing to account for."""
         self.publish(1)
         said = {"node": "news", "size": 100, "digest": "e" * 64, "durable": True}
         self.alpha.write(Kind.RECEIVED, {**said, "copies": 0})
-        self.stock(self.alpha, "1", 1000)
-        self.stock(self.alpha, "1", 4000)
-        runs = self.runs(self.alpha)
-        self.assertEqual(violations(runs, hops(runs)).collect(), [])
-        [row] = balance(runs, hops(runs)).collect()
-        self.assertEqual((row.accepted, row.queued, row.lost), (1, 1, 0))
+        self.stock("1", 1000)
+        self.stock("1", 4000)
+        return set()
 
     def test_put_back(self) -> None:
         """Sequences that were left out since a journal was put back are no number of records."""
-        for minutes in (0, 5):
-            self.setUp()
-            self.publish(1)
-            self.alpha.at = 60 * minutes + 10
-            self.alpha.seq += 10**15
-            self.alpha.write(Kind.SEGMENT, {"previous": "", "count": 10**15, "code": PUT_BACK})
-            self.alpha.write(Kind.STOP, {})
-            found = holes(self.runs(self.alpha)).where("reason <> 'begins'").collect()
-            self.assertEqual([(row["reason"], row["count"]) for row in found], [(RESTORED, None)])
+        journals = [Journal("soon.example"), Journal("late.example")]
+        for journal, minutes in zip(journals, (0, 5), strict=True):
+            journal.receive(1, "orders")
+            journal.at = 60 * minutes + 10
+            journal.seq += 10**15
+            journal.write(Kind.SEGMENT, {"previous": "", "count": 10**15, "code": PUT_BACK})
+            journal.write(Kind.STOP, {})
+        found = holes(self.runs(*journals)).where("reason <> 'begins'").collect()
+        self.assertEqual([(row["reason"], row["count"]) for row in found], [(RESTORED, None)] * 2)
 
 
 class PlantedTests(TraceCase):
