@@ -245,6 +245,11 @@ class Holds:
         """Return the holds that hold one message."""
         return [hold for hold, picks in self._on(destination) if picks(entry)]
 
+    def held(self, destination: Holdable, entries: Iterable[Entry]) -> set[Entry]:
+        """Return those of a destination's messages that are held."""
+        found = [picks for _, picks in self._on(destination)]
+        return {entry for entry in entries if any(picks(entry) for picks in found)}
+
     def _on(self, destination: Holdable) -> list[tuple[Hold, Picks]]:
         hop = destination.hop
         found = [

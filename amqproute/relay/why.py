@@ -8,11 +8,12 @@ open link. The first that applies is the cause; commands are complete, to be typ
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 from amqproute.entry import Entry
 from amqproute.relay.destination import Destination, State
-from amqproute.relay.holds import Holds
+from amqproute.relay.holds import Hold, Holds
 from amqproute.relay.verdict import for_code
 
 __all__ = ["why"]
@@ -61,9 +62,10 @@ def _cause(
     if any(each.id == entry.id for each in destination.holds()):
         words = "it has been sent and the peer has not told its outcome yet"
         return "in-flight", words, [show]
-    for hold in holds.of(destination, entry):
-        words = f"{hold.by or 'somebody'} holds it ({hold.id}): {hold.reason}"
-        return "held", words, [f"amqproute release {hold.id}"]
+    held = holds.of(destination, entry)
+    if held:
+        ids = " ".join(hold.id for hold in held)
+        return "held", "; ".join(map(_of_hold, held)), [f"amqproute release {ids}"]
     alone = destination.queue.wait_of(entry)
     if alone is not None:
         given_back = destination.ledger.given_back
@@ -84,6 +86,14 @@ def _cause(
     if destination.state is State.IDLE or destination.session is None:
         return "idle", "nobody has asked for a connection yet", [retry]
     return _of_link(destination, key, domain, show)
+
+
+def _of_hold(hold: Hold) -> str:
+    words = f"{hold.by or 'somebody'} holds it ({hold.id}): {hold.reason}"
+    if hold.until_ms:
+        until = datetime.fromtimestamp(hold.until_ms / 1000, UTC).isoformat(timespec="seconds")
+        words += f" (until {until.replace('+00:00', 'Z')})"
+    return words
 
 
 def _of_link(

@@ -14,7 +14,8 @@ REROUTE-MESSAGES    moves those whose address leads elsewhere by the routes of n
                     relay queue or a node here, with the life they have left
 WHY                 says why the message with the id ``name`` has not gone, and which command
                     would change that
-HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it
+HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it; a dry run
+                    counts what it would hold now
 RELEASE-HOLD        ends the hold with the id ``name``
 ==================  ===========================================================================
 
@@ -25,7 +26,8 @@ A million messages are not dealt with in one request: each looks at `MOST_SEEN` 
 each turn of the reactor and a commit for each page, and answers ``messages`` and ``bytes`` so far,
 up to `SAMPLES` of them as ``samples``, and a ``cursor``, which is given back to go on; it is empty
 at the end. What is in flight is the peer's to decide and stays. On a full disk what has no report
-or dead letter goes at once; ``waiting`` are those that go when there is room for these.
+or dead letter goes at once; ``waiting`` are those that go when there is room for these. ``missing``
+are those of the ``ids`` that were not met, and ``held`` counts what was not tried for that.
 
 It takes the right `manage` on each relay queue that is concerned (to list a queue, `browse` or
 `manage`); what may not be touched is refused as a whole. What was done stands in the log, with who
@@ -113,6 +115,7 @@ class _Count:
     refused: int = 0
     words: str = ""
     waiting: int = 0
+    held: int = 0
 
     def add(self, queue: Queue, entries: Iterable[Entry], show: Callable[[Entry], Any]) -> None:
         """Count entries of a queue."""
@@ -181,6 +184,7 @@ class RelayMessages:
         service.register(EntityType("hold", lambda: [hold.row() for hold in self._relay.holds]))
         acting = {
             "LIST-MESSAGES": self._list,
+            "HOLD-MESSAGES": self._hold,
             "RETRY-MESSAGES": self._retry,
             "EXPIRE-MESSAGES": self._expire,
             "DELETE-MESSAGES": self._delete,
@@ -189,7 +193,6 @@ class RelayMessages:
         }
         for name, act in acting.items():
             service.operations[name] = self._answering(act)
-        service.operations["HOLD-MESSAGES"] = self._at_once(self._hold)
         service.operations["RELEASE-HOLD"] = self._at_once(self._release)
 
     def _answering(self, act: Callable[[Request], Any]) -> Callable[[Request], Deferred[Reply]]:
@@ -300,13 +303,14 @@ class RelayMessages:
         """Do something with all that is meant, or only count it."""
         scope = self._scope(request)
         count = _Count()
-        cursor = await self._walk(
-            request,
-            scope,
-            lambda queue, destination, page: act(
-                _Page(queue, destination, page, count, scope.is_dry)
-            ),
-        )
+        missing = set(scope.aim.ids)
+
+        def meet(queue: Queue, destination: Any, page: list[Entry]) -> Deferred[Any] | None:
+            if missing:
+                missing.difference_update([entry.id for entry in page])
+            return act(_Page(queue, destination, page, count, scope.is_dry))
+
+        cursor = await self._walk(request, scope, meet)
         if not scope.is_dry and (count.messages or count.refused):
             reason = str(request.body.get("reason", ""))[:LONGEST_REASON]
             log.info(
@@ -327,6 +331,8 @@ class RelayMessages:
             "refused": count.refused,
             "refused-because": count.words,
             "waiting": count.waiting,
+            "held": count.held,
+            "missing": sorted(missing),
             "dry-run": scope.is_dry,
             "cursor": cursor,
         }
@@ -339,7 +345,9 @@ class RelayMessages:
 
     async def _retry(self, request: Request) -> Reply:
         def act(page: _Page) -> None:
-            page.tell(page.entries, self._row)
+            held = self._relay.holds.held(page.destination, page.entries)
+            page.count.held += len(held)
+            page.tell([entry for entry in page.entries if entry not in held], self._row)
             if not page.is_dry:
                 page.queue.recall(page.entries)
                 page.destination.wake()
@@ -580,7 +588,9 @@ class RelayMessages:
 
     # -- holds -----------------------------------------------------------------------------------
 
-    def _hold(self, request: Request) -> Reply:
+    async def _hold(self, request: Request) -> Reply:
+        if request.body.get("dry-run") is True:
+            return await self._each(request, lambda page: page.tell(page.entries, self._row))
         aim = self._aim(request)
         reason = _reason(request)
         until_ms = request.body.get("until-ms", 0)

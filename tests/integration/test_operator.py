@@ -150,12 +150,22 @@ class VerbTests(OperatorCase):
         self.run_it("hold", str(second["id"]), "--reason", "ask the customer first")
         facts = self.shown("why", str(second["id"]))
         self.assertEqual((facts["cause"], facts["next"]), ("held", ["amqproute release h1"]))
+        self.run_it("hold", "--to", "beta.example", "--reason", "audit", "--for", "1h")
+        facts = self.shown("why", str(second["id"]))
+        self.assertEqual(facts["next"], ["amqproute release h1 h2"])
+        self.assertRegex(facts["description"], r"ask the customer first; .*\(h2\): audit \(until ")
+        done = command(self.daemon, "status")
+        self.assertIn("next: amqproute holds", done.stdout)
+        done = command(self.daemon, "retry", "--to", "beta.example")
+        self.assertIn("0 messages tried now", done.stdout)
+        self.assertIn("2 are held, and stay so", done.stderr)
+        self.run_it("release", "h2")
         beta = self.beta()
         self.run_it("retry", "--to", "beta.example")
         with Wire(beta.plain) as wire:
             self.assertEqual(body_of(wire.consume("orders", 1)[0]), b"0")
         self.assertEqual([row["state"] for row in self.listed()], ["held"])
-        self.run_it(*facts["next"][0].split()[1:])
+        self.run_it("release", "h1")
         with Wire(beta.plain) as wire:
             self.assertEqual(body_of(wire.consume("orders", 1)[0]), b"1")
         self.assertIn("no queue holds", self.run_it("why", str(first["id"]), code=1))
@@ -187,13 +197,26 @@ class VerbTests(OperatorCase):
             self.assertEqual(len(wire.consume("orders", 3)), 3)
         self.assertEqual([row["subject"] for row in self.listed()], ["secret"])
         self.assertIn("not these", self.run_it("holds"))
-        self.run_it("release", "h2", "h9", code=1)
+        done = command(self.daemon, "release", "h9", "h2")
+        self.assertEqual((done.returncode, done.stdout), (1, "h2: released (not these)\n"))
+        self.assertIn("there is no hold 'h9'", done.stderr)
         with Wire(beta.plain) as wire:
             self.assertEqual(len(wire.consume("orders", 1)), 1)
         self.run_it("hold", "--to", "beta.example", "--for", "1h", "--until", "2040-01-01", code=2)
         self.run_it("hold", "--to", "beta.example", "--until", "2001-01-01", code=2)
         self.daemon.wait_log(r"uid:\d+: hold h1 \(to beta.example\): audit")
         self.daemon.wait_log(r"uid:\d+: released h1")
+
+    def test_rights(self) -> None:
+        """Who may not manage is told which rights are missing, whichever is missed first."""
+        for rights in (["publish"], ["publish", "create"]):
+            self.daemon.reload(access=[{"allow": rights, "who": "anonymous"}])
+            done = command(
+                self.daemon, "peer", "ls", "--url", f"amqp://127.0.0.1:{self.daemon.plain}"
+            )
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("amqp:unauthorized-access", done.stderr)
+            self.assertIn("take the rights `manage`, and `create`", done.stderr)
 
     def test_hold_ends(self) -> None:
         """By itself, when its time is over."""
@@ -216,6 +239,9 @@ class VerbTests(OperatorCase):
         self.run_it("delete", str(first["id"]), "--reason", "a duplicate")
         self.assertEqual(self.shown("delete", "--where", "amqp.subject = 's1'")["messages"], 4)
         self.run_it("delete", "--where", "amqp.subject = 's1'", code=1)
+        done = command(self.daemon, "delete", str(first["id"]), "--dry-run")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(f"not found: {first['id']}; gone, in flight", done.stderr)
         self.assertEqual(self.shown("expire", "--to", "gamma.example")["messages"], 2)
         self.assertEqual(len(self.listed()), 15)
         self.assertIn("usage.all", self.run_it("delete", "--all", code=2))
@@ -244,7 +270,9 @@ class VerbTests(OperatorCase):
         """A route made later moves what waits: to a gateway, and to a node here."""
         self.publish("orders@beta.example", 3)
         self.publish("inbox@gamma.example", 2)
-        self.assertIn("0 messages moved", command(self.daemon, "reroute", "--all", "--yes").stdout)
+        done = command(self.daemon, "reroute", "--all", "--yes")
+        self.assertIn("0 messages moved", done.stdout)
+        self.assertIn("their addresses lead where they wait already", done.stderr)
         partner = self.beta("partner.example")
         self.zone.set("gateway.example", "@ A 127.0.0.1")
         self.daemon.reload(

@@ -247,5 +247,33 @@ class RelayMessagesTests(_House):
         self.assertEqual(self.part("RELEASE-HOLD", "h1").status, 200)
         self.assertIsNone(self.relay.destinations["beta.example"].held)
 
+    def test_hold_dry_run(self) -> None:
+        """To hold can be tried, too: it is counted, and nothing is held by it."""
+        self.fill(3)
+        reply = self.part("HOLD-MESSAGES", where="subject = 's1'", **{"dry-run": True})
+        self.assertEqual((reply.status, reply.body["messages"]), (200, 1))
+        self.assertEqual(len(self.relay.holds), 0)
+
+    def test_retry_what_is_held(self) -> None:
+        """It stays held, and does not count as tried."""
+        self.fill(4)
+        self.part("HOLD-MESSAGES", where="subject = 's1'")
+        reply = self.part("RETRY-MESSAGES", to="beta.example")
+        self.assertEqual((reply.body["messages"], reply.body["held"]), (3, 1))
+        self.part("HOLD-MESSAGES", to="beta.example")
+        reply = self.part("RETRY-MESSAGES", all=True)
+        self.assertEqual((reply.body["messages"], reply.body["held"]), (0, 4))
+
+    def test_missing(self) -> None:
+        """Ids of nothing that waits are named; what stays by its own right is not missing."""
+        self.fill(2)
+        ids = [row["id"] for row in self.part("LIST-MESSAGES", all=True).body["messages"]]
+        for operation in ("RETRY-MESSAGES", "REROUTE-MESSAGES", "DELETE-MESSAGES"):
+            reply = self.part(operation, ids=[ids[0], 99999])
+            self.assertEqual(reply.body["missing"], [99999], operation)
+        reply = self.part("EXPIRE-MESSAGES", ids=[ids[1]], where="subject = 's0'")
+        self.assertEqual((reply.body["messages"], reply.body["missing"]), (0, [ids[1]]))
+        self.assertEqual(self.part("EXPIRE-MESSAGES", all=True).body["missing"], [])
+
 
 del _House

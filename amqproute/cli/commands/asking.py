@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 
+from amqproute import conditions
 from amqproute.cli import content, runner
 from amqproute.cli.client import Client
 from amqproute.cli.commands.access import open_client
@@ -41,6 +42,10 @@ _ABSENT: Final = {
     "there is no link ": "see what there is with: amqproute link ls",
 }
 """What to do where something else than a queue is not there, by the beginning of what is said."""
+_RIGHTS: Final = (
+    "these commands take the rights `manage`, and `create` for the answers: give them to this "
+    "principal under `access` and reload, or use the daemon's socket as root or as its own user"
+)
 _DECLARED: Final = "what the configuration declares is changed there: edit it, then reload"
 
 _T = TypeVar("_T")
@@ -57,6 +62,10 @@ def in_touch(access: Access, work: Callable[[Client], Coroutine[Any, Any, _T]]) 
         client = await open_client(reactor, access)
         try:
             return await work(client)
+        except ClientError as error:
+            if error.code == conditions.UNAUTHORIZED_ACCESS:
+                error.next_step = _RIGHTS
+            raise
         finally:
             await client.close()
 

@@ -16,7 +16,7 @@ from amqproute.cli.client import Client
 from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import MESSAGE_ID, Selection, age, bulk_command
-from amqproute.cli.refusal import USAGE, Refusal
+from amqproute.cli.refusal import USAGE, ClientError, Refusal
 from amqproute.config.units import parse_seconds
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
@@ -60,7 +60,11 @@ def reroute(selection: Selection) -> int:
     To the relay queue of another next hop, or to a node of this broker. The others stay; so does
     what is in flight. Reload the configuration first.
     """
-    return selection.carry_out("REROUTE-MESSAGES", "moved")
+    return selection.carry_out(
+        "REROUTE-MESSAGES",
+        "moved",
+        nothing="their addresses lead where they wait already: see amqproute explain ADDRESS",
+    )
 
 
 @bulk_command(
@@ -76,7 +80,7 @@ def hold(selection: Selection, reason: str, lasts: str | None, until: str | None
     or when its time is over. Messages that are held expire as all others do.
     """
     if selection.is_dry:
-        return selection.carry_out("RETRY-MESSAGES", "held")
+        return selection.carry_out("HOLD-MESSAGES", "held")
     asked = {**selection.which, "reason": reason, "until-ms": _until(lasts, until)}
     facts = carry_out(selection.access, "HOLD-MESSAGES", "hold", "", asked)
     if selection.as_json:
@@ -123,15 +127,26 @@ def release(
 ) -> None:
     """End holds, by their ids; what waited for them goes out at once."""
 
-    async def work(client: Client) -> list[dict[str, Any]]:
-        return [await ask(client, "RELEASE-HOLD", "hold", name) for name in holds]
+    released: list[dict[str, Any]] = []
+    refused: list[ClientError] = []
 
-    released = in_touch(Access(url, config, trust), work)
+    async def work(client: Client) -> None:
+        for name in holds:
+            try:
+                released.append(await ask(client, "RELEASE-HOLD", "hold", name))
+            except ClientError as error:
+                refused.append(error)
+
+    in_touch(Access(url, config, trust), work)
     if as_json:
         render.json_text({"released": released})
-        return
-    for facts in released:
-        click.echo(render.printable(f"{facts['name']}: released ({facts['reason']})"))
+    else:
+        for facts in released:
+            click.echo(render.printable(f"{facts['name']}: released ({facts['reason']})"))
+    if refused:
+        first = refused[0]
+        words = "; ".join(error.words for error in refused)
+        raise ClientError(first.exit_code, first.code, words, first.next_step)
 
 
 @click.command()

@@ -50,19 +50,21 @@ class Selection:
     is_dry: bool
     as_json: bool
 
-    def carry_out(self, operation: str, done: str, **more: Any) -> int:
+    def carry_out(self, operation: str, done: str, *, nothing: str = "", **more: Any) -> int:
         """Have something done to all of them, and say what was done.
 
         Args:
             operation: what.
             done: what was done, in words: ``deleted``.
+            nothing: what it usually means if nothing was to be done, in words.
             more: what else the operation takes.
 
         Returns:
-            The exit code: 1 if there was nothing to do it to, or some were refused.
+            The exit code: 1 if there was nothing to do it to, or some were refused or not there.
         """
-        numbers = ("messages", "bytes", "refused", "waiting")
-        total: dict[str, Any] = {**dict.fromkeys(numbers, 0), "refused-because": ""}
+        numbers = ("messages", "bytes", "refused", "waiting", "held")
+        total: dict[str, Any] = dict.fromkeys(numbers, 0)
+        total |= {"refused-because": "", "missing": []}
         samples: list[dict[str, Any]] = []
         queues: set[str] = set()
         with render.progress() as progress:
@@ -72,6 +74,7 @@ class Selection:
                 for key in numbers:
                     total[key] += int(facts.get(key) or 0)
                 total["refused-because"] = facts.get("refused-because") or total["refused-because"]
+                total["missing"] += facts.get("missing") or []
                 samples.extend(facts.get("samples") or [])
                 queues.update(facts.get("queues") or [])
                 progress.update(task, completed=total["messages"])
@@ -84,10 +87,13 @@ class Selection:
             facts = {**total, "dry-run": self.is_dry, "queues": sorted(queues), "samples": samples}
             render.json_text(facts)
         else:
-            self._tell(total, samples, done)
-        return NEGATIVE if not total["messages"] or total["refused"] else DONE
+            self._tell(total, samples, done, nothing)
+        is_all = total["messages"] and not (total["refused"] or total["missing"])
+        return DONE if is_all else NEGATIVE
 
-    def _tell(self, total: Mapping[str, Any], samples: Sequence[Any], done: str) -> None:
+    def _tell(
+        self, total: Mapping[str, Any], samples: Sequence[Any], done: str, nothing: str
+    ) -> None:
         count = total["messages"]
         words = f"would be {done}" if self.is_dry else done
         click.echo(f"{count} messages {words} ({total['bytes']} bytes)")
@@ -99,6 +105,16 @@ class Selection:
             )
         if total["refused"]:
             render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
+        if total["held"]:
+            render.warn(f"{total['held']} are held, and stay so: see amqproute holds")
+        if total["missing"]:
+            ids = " ".join(map(str, total["missing"]))
+            render.warn(
+                f"not found: {ids}; gone, in flight, or not what --to and --where say: "
+                "see amqproute why ID"
+            )
+        elif nothing and not (count or total["refused"]):
+            render.warn(nothing)
 
 
 def bulk_command(*own: Decorator) -> Callable[[Callable[..., int]], click.Command]:

@@ -100,7 +100,9 @@ def _show(
         click.echo(
             f"{row['name']}: prepared for {age(row['age-ms'])}, waits for its transaction manager"
         )
-    if troubled:
+    if any(row["state"] == "held" for row in troubled):
+        click.echo("next: amqproute holds; amqproute release HOLD")
+    if any(row["state"] != "held" for row in troubled):
         click.echo("next: amqproute peer test PEER; amqproute queue messages --to PEER")
     if prepared:
         click.echo("next: amqproute transaction ls")
