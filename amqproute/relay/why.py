@@ -8,10 +8,12 @@ open link. The first that applies is the cause; commands are complete, to be typ
 
 from __future__ import annotations
 
+import shlex
 from datetime import UTC, datetime
 from typing import Any
 
 from amqproute.entry import Entry
+from amqproute.errors import DecodeError
 from amqproute.relay.destination import Destination, State
 from amqproute.relay.holds import Hold, Holds
 from amqproute.relay.verdict import for_code
@@ -57,7 +59,10 @@ def _cause(
     destination: Destination, entry: Entry, holds: Holds, now_ms: int
 ) -> tuple[str, str, list[str]]:
     key, domain = destination.hop.key, destination.hop.domain
-    retry, test = f"amqproute retry --to {key}", f"amqproute peer test {domain}"
+    retry, test = (
+        f"amqproute retry --to {key}",
+        f"amqproute peer test {_tested(destination, entry)}",
+    )
     show = f"amqproute peer show {key}"
     if any(each.id == entry.id for each in destination.holds()):
         words = "it has been sent and the peer has not told its outcome yet"
@@ -86,6 +91,19 @@ def _cause(
     if destination.state is State.IDLE or destination.session is None:
         return "idle", "nobody has asked for a connection yet", [retry]
     return _of_link(destination, key, domain, show)
+
+
+def _tested(destination: Destination, entry: Entry) -> str:
+    """Return what goes the way of the message: a gateway's place is none of its own."""
+    hop = destination.hop
+    if ":" not in hop.key or "@" in hop.key:
+        return hop.domain
+    try:
+        to = entry.message.to
+    except DecodeError:
+        to = None
+    entry.message.forget()
+    return shlex.quote(to) if to and "@" in to else hop.domain
 
 
 def _of_hold(hold: Hold) -> str:

@@ -562,10 +562,24 @@ class RelayMessages:
             if not found:
                 await queue.walk().find((wanted,), look)
             if found:
-                facts = self._explain(destination, found[0][2])
-                row = self._row(queue, destination, found[0][2])
+                entry = found[0][2]
+                facts = self._explain(destination, entry)
+                row = self._row(queue, destination, entry)
+                is_there = facts.get("cause") != "in-flight"
+                if is_there and self._leads_elsewhere(destination, row["to"]):
+                    facts["next"] = [*facts["next"], f"amqproute reroute {entry.id}"]
                 return Reply.of(OK, str(facts["description"]), {**row, **facts})
         return await self._why_here(request, wanted)
+
+    def _leads_elsewhere(self, destination: Any, to: str | None) -> bool:
+        """Tell whether a message would not come to this destination by the routes of now."""
+        if not to or "@" in destination.hop.key:
+            return False
+        try:
+            route = self._router().route(to)
+        except AmqpError:
+            return False
+        return isinstance(route, Local) or route.key != destination.hop.key
 
     async def _why_here(self, request: Request, wanted: int) -> Reply:
         """Answer for a message that waits on a node of this broker."""

@@ -8,6 +8,7 @@ from typing import Any
 from amqproute.broker.floodgate import STORE
 from amqproute.errors import StoreUnavailable
 from amqproute.message import Message
+from amqproute.relay.why import why
 from amqproute.routing.table import Router
 from amqproute.services import relay_messages
 from amqproute.services.management import Reply, Request
@@ -30,7 +31,7 @@ class RelayMessagesTests(_House):
             self.relay,
             lambda: self.router,
             lambda *_: self.allowed,
-            lambda destination, entry: {"description": "because"},
+            lambda destination, entry: {"description": "because", "next": []},
             lambda: 1,
         ).register(self.service)
 
@@ -274,6 +275,37 @@ class RelayMessagesTests(_House):
         reply = self.part("EXPIRE-MESSAGES", ids=[ids[1]], where="subject = 's0'")
         self.assertEqual((reply.body["messages"], reply.body["missing"]), (0, [ids[1]]))
         self.assertEqual(self.part("EXPIRE-MESSAGES", all=True).body["missing"], [])
+
+    def test_why_by_a_gateway(self) -> None:
+        """A gateway has no domain to be tested: the way of the message itself is."""
+        hop = NextHop("gate.example:5671", "gate.example", via="amqps://gate.example:5671")
+        queue = self.relay.take_on_trust(hop)
+        for to, said in (
+            ("o@beta.example", "o@beta.example"),
+            ("a;b@c.example", "'a;b@c.example'"),
+        ):
+            batch = self.broker.begin()
+            properties = codec.encode(spec.Properties(to=to))
+            body = sections.encode_section(spec.SECTION_DATA, b"1")
+            queue.put(Message(properties + body), batch, Origin(ANONYMOUS_PRINCIPAL))
+            self.result_of(batch.commit())
+            (entry,) = queue.in_memory()
+            destination = self.relay.destinations[hop.key]
+            self.clock.advance(0)
+            facts = why(destination, entry, self.relay.holds, 1)
+            self.assertIn(f"amqproute peer test {said}", facts["next"])
+            self.part("DELETE-MESSAGES", all=True)
+
+    def test_why_it_is_not_where_it_belongs(self) -> None:
+        """A route made since leads elsewhere: the command that moves the message is named."""
+        self.fill(1)
+        (row,) = self.part("LIST-MESSAGES", all=True).body["messages"]
+        command = f"amqproute reroute {row['id']}"
+        self.assertNotIn(command, self.part("WHY", str(row["id"])).body["next"])
+        self.router = Router(
+            ["alpha.example"], [RouteRule("beta.example", "amqps://gate.example:5671")]
+        )
+        self.assertIn(command, self.part("WHY", str(row["id"])).body["next"])
 
 
 del _House

@@ -103,7 +103,10 @@ def _show(
     if any(row["state"] == "held" for row in troubled):
         click.echo("next: amqproute holds; amqproute release HOLD")
     if any(row["state"] != "held" for row in troubled):
-        click.echo("next: amqproute peer test PEER; amqproute queue messages --to PEER")
+        click.echo(
+            "next: amqproute peer test PEER (by a gateway: ADDRESS); amqproute queue messages "
+            "--to PEER; amqproute why ID"
+        )
     if prepared:
         click.echo("next: amqproute transaction ls")
     if not (closed or troubled):
