@@ -160,7 +160,9 @@ class Warehouse:
     def begin(self) -> str:
         """Return the name of a new change, and remove what earlier ones left unfinished."""
         self._clean()
-        return uuid.uuid4().hex[:16]
+        # Never digits and an "e": Spark works out what the values of directories are, and takes
+        # 38556e0160814979 for a number, whose 160 million digits it then writes out.
+        return f"c{uuid.uuid4().hex[:16]}"
 
     def path(self, commit: str) -> str:
         """Return where the data of a change goes: ``table=``, ``day=`` and ``domain=`` below."""

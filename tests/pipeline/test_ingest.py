@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import os
 import time
+import uuid
 from pathlib import Path
+from unittest import mock
 
 from amqproute.journal import record
 from amqproute.journal.record import FIELDS, RUN_FIELDS, InvalidLine, Kind
@@ -249,3 +251,10 @@ class CrashTests(IngestCase):
             os.utime(folder, (long_ago, long_ago))
         self.warehouse.begin()
         self.assertEqual(set(data.iterdir()), live | {young})
+
+    def test_change_is_no_number(self) -> None:
+        """A change has no name that Spark reads as a number: this one has 160 million digits."""
+        number = uuid.UUID("38556e01-6081-4979-8000-000000000000")
+        with mock.patch("uuid.uuid4", return_value=number):
+            name = self.warehouse.begin()
+        self.assertRaises(ValueError, float, name)
