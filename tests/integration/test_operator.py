@@ -320,7 +320,12 @@ class ReadmeTests(OperatorCase):
                 gateway = f"amqps://127.0.0.1:{self.dead}"
                 self.daemon.reload(routes=[{"domain": "beta.example", "via": gateway}])
             done = subprocess.run(
-                ["sh", "-ec", block], capture_output=True, text=True, env=environment, timeout=120
+                ["sh", "-ec", block],
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                env=environment,
+                timeout=120,
             )
             # Beta cannot be reached, and these say so.
             wanted = 1 if "peer test" in block or "status" in block else 0
