@@ -77,6 +77,25 @@ class CommandTests(JournalCase):
         self.assertEqual(self.ask("find").exit_code, 2)
         self.assertEqual(self.ask("find", "m-1", "--entry", "1").exit_code, 2)
 
+    def test_find_what_waited_long(self) -> None:
+        """Attempts that failed alike are counted; the command that says why takes the entry."""
+        desk = self.opened()
+        queue = "amqp$out/delta.example"
+        come = arrivals(desk, [entry(7, message_id="m-7", to="orders@delta.example")])
+        come._came = [(queue, *each[1:]) for each in come._came]
+        desk.journal.outbox.committed([come], False)
+        facts = {"node": queue, "peer": "peer:delta.example", "count": 1}
+        for code in ["connect.refused"] * 9 + ["connect.timeout"] * 3:
+            desk.journal.note(Told(Kind.DEFERRED, desk.wall(), {**facts, "code": code}))
+        desk.close()
+        result = self.ask("find", "m-7")
+        lines = result.output.splitlines()
+        self.assertEqual(result.output.count("connect.refused"), 2)
+        self.assertIn("7 more like this", lines[3])
+        self.assertEqual(result.output.count("connect.timeout"), 3)
+        self.assertTrue(lines[-1].endswith("; why: amqproute why 7"), lines[-1])
+        self.assertEqual(len(json.loads(self.ask("find", "m-7", "--json").output)), 13)
+
     def test_find_after_a_restore(self) -> None:
         """An entry of the same number in a store that was put back is another one."""
         desk = self.desk()

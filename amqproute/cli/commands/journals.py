@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import datetime
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +28,8 @@ from amqproute.journal.words import line_of, said, when
 __all__ = ["journal"]
 
 KINDS: Final = [str(kind) for kind in Kind]
+FEW: Final = 2
+"""Attempts that failed alike which are told rather than counted, besides the first and the last."""
 Selects = Callable[[Record], bool]
 
 directory_option = click.option(
@@ -209,12 +212,31 @@ def find(
 def _tell(story: Sequence[Record]) -> None:
     render.table(
         ["TIME", "WHAT", "ENTRY", "STORY"],
-        ([when(each.time), each.kind, each.entry, said(each)] for each in story),
+        _rows(story),
         right="ENTRY",
     )
     for name in dict.fromkeys(each.digest for each in story if each.digest):
         click.echo(f"digest of the bare message: {name}")
     click.echo(render.printable(_fate(story)))
+
+
+def _rows(story: Sequence[Record]) -> Iterator[list[Any]]:
+    """Tell each record; of attempts that failed alike the first, how many, and the last."""
+    for _, run in groupby(story, key=_cause):
+        alike = list(run)
+        more = len(alike) - 2
+        for place, each in enumerate(alike):
+            if more < FEW or place in (0, len(alike) - 1):
+                yield [when(each.time), each.kind, each.entry, said(each)]
+            elif place == 1:
+                yield [None, each.kind, None, f"{more} more like this"]
+
+
+def _cause(record: Record) -> object:
+    """Return what is equal of attempts in vain that need not all be told."""
+    if record.kind != Kind.DEFERRED or record.entry is not None:
+        return id(record)
+    return (record.node, record.peer, record.code, record.condition, record.words)
 
 
 def _fate(story: Sequence[Record]) -> str:
@@ -224,8 +246,7 @@ def _fate(story: Sequence[Record]) -> str:
     left = [each for entry, each in begun.items() if entry not in ends]
     if left:
         places = ", ".join(f"{each.node} (entry {each.entry})" for each in left)
-        where = left[0].to or left[0].entry
-        return f"it is still here, on {places}; why: amqproute why {where}"
+        return f"it is still here, on {places}; why: amqproute why {left[0].entry}"
     if ends:
         last = list(ends.values())[-1]
         return f"it is not here any more: {last.kind}, {said(last)}"
