@@ -26,7 +26,7 @@ from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.exchange import SourceError, between, open_source, segments_of
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.java import JavaError
-from amqproute.pipeline.nightly import facts_of, refresh, settle
+from amqproute.pipeline.nightly import facts_of, refresh, retold, settle
 from amqproute.pipeline.reconcile import (
     DISCREPANCIES,
     GRACE_SECONDS,
@@ -486,9 +486,10 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: str 
     """Do all of it: tables, figures, conservation, and the page of each new day.
 
     Takes closed segments in, follows every message through them, and writes a page for each day
-    of which something has arrived. May be killed at any time and started again.
+    of which something has arrived, or whose messages have come to an end. May be killed at any time
+    and started again.
 
-    Exits with 1 if messages are not accounted for.
+    Exits with 1 if messages are not accounted for: as long as they are of the last week.
     """
     result = DONE
     with started(**spark) as running:
@@ -500,7 +501,7 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: str 
         made = refresh(tables)
         if not as_json:
             click.echo(f"{taken.segments:,} new segments with {taken.records:,} records.")
-        for day in sorted(made.pending):
+        for day in retold(tables, made):
             said = facts_of(tables, day, day)
             page = _page_path(warehouse, said, None)
             page.parent.mkdir(parents=True, exist_ok=True)

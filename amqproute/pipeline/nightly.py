@@ -3,7 +3,7 @@
 
 All of these are made anew of the days that something has arrived for, and of `REACH` days
 on both sides of them: a message that came on one day may go on another. What is older than that
-stands as it was last made.
+stands as it was last made. Of some of these days the page says something else then (`retold`).
 
 Which days these are stands in the tables themselves (`Snapshot.pending`): `ingest` adds them, and
 `settle` takes them off when everything of them is there, their pages too. So a run that was killed,
@@ -24,7 +24,7 @@ from amqproute.pipeline.report import Facts, Tables, facts
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
-__all__ = ["facts_of", "refresh", "settle"]
+__all__ = ["facts_of", "refresh", "retold", "settle"]
 
 REACH: Final = 7
 """Days between the records of one message, at most."""
@@ -74,6 +74,28 @@ def refresh(warehouse: Warehouse) -> Snapshot:
         added += warehouse.stage(table, rows.where(of_these))
         gone += base.of(table, made)
     return warehouse.publish(base, added, gone)
+
+
+def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
+    """Return the days of which there is something to tell, in order.
+
+    Besides those that records have come of, these are the days of messages that came to their end
+    now, and those of entries that conservation does not allow: what vanished yesterday may have
+    come the week before.
+
+    Args:
+        warehouse: the tables.
+        made: from `refresh`.
+    """
+    if not made.pending:
+        return []
+    first, last = min(made.pending) - timedelta(REACH), max(made.pending) + timedelta(REACH)
+    days = _between(first, last)
+    ended = F.timestamp_micros("ended_us").cast("date").isin(sorted(made.pending))
+    found = warehouse.read("violations", days, made).where(~F.col("hidden")).select("day")
+    for table in ("hops", "messages"):
+        found = found.unionByName(warehouse.read(table, days, made).where(ended).select("day"))
+    return sorted({row.day for row in found.distinct().collect()} | made.pending)
 
 
 def settle(warehouse: Warehouse, made: Snapshot) -> None:
