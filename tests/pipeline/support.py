@@ -47,6 +47,10 @@ SETTINGS = {
     # Few rows: to compile Java for a plan takes longer than to interpret it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # Nor to plan it anew after each of its stages; `CommandTests` does, as it is out in the world.
+    "spark.sql.adaptive.enabled": "false",
+    # Nor to have Spark look after its own rules.
+    "spark.sql.lightweightPlanChangeValidation": "false",
     "spark.sql.ui.retainedExecutions": "1",
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",

@@ -77,10 +77,13 @@ class GroupTests(SynchronousTestCase):
 
 
 class CommandTests(SparkCase):
-    """With tables and journals."""
+    """With tables and journals, and plans that adapt to what they find."""
 
     def setUp(self) -> None:
         super().setUp()
+        adaptive = "spark.sql.adaptive.enabled"
+        self.addCleanup(self.spark.conf.set, adaptive, self.spark.conf.get(adaptive))
+        self.spark.conf.set(adaptive, "true")
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.warehouse = self.folder / "tables"
 
