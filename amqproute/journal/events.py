@@ -102,6 +102,11 @@ class Event:
         return False
 
     @property
+    def is_heavy(self) -> bool:
+        """Much is to be read for it: better at once, than by the commit that would carry it."""
+        return False
+
+    @property
     def settle_us(self) -> int | None:
         """How long the commit took, if that is known and of interest."""
         if not self.committed_us:
@@ -263,6 +268,15 @@ class Arrivals(Event):
         super().__init__(time_us)
         self._came = came
         self._domain = domain
+
+    @property
+    def is_heavy(self) -> bool:
+        """See `Event.is_heavy`: one of the bodies tells what kind of messages these are."""
+        came = self._came
+        if not came:
+            return False
+        first = came[0][1]
+        return len((first.message if type(first) is Entry else first).encoded) >= _LARGE
 
     def _made(self) -> Sequence[Run]:
         runs: list[Run] = []

@@ -33,7 +33,8 @@ from amqproute.journal.segments import Names, Segments
 from amqproute.journal.tally import Tally
 
 GATHER_SECONDS: Final = 0.05
-"""How long events wait for others, so that they become lines of several records."""
+"""How long events wait for others, so that they become lines of several records; but those of large
+bodies do not (`Event.is_heavy`)."""
 SYNC_SECONDS: Final = 1.0
 SYNC_BYTES: Final = 4 * 1024 * 1024
 """What is written is on the disk after so long, or so much."""
@@ -162,6 +163,7 @@ class Journal:
         self._bell = threading.Event()
         self._is_rung = False
         self._ending = threading.Event()
+        self._hurry = threading.Event()
         self._disk = threading.Condition()
         self._lines: deque[tuple[int, int | None, Run]] = deque()
         self._held_bytes = 0
@@ -192,6 +194,8 @@ class Journal:
         if not self._is_rung:
             self._is_rung = True
             self._bell.set()
+        if events[-1].is_heavy:
+            self._hurry.set()
 
     def _overrun(self, events: int) -> None:
         """The encoder does not keep up: what it is not told it cannot keep in memory either."""
@@ -234,6 +238,7 @@ class Journal:
             return done
         self._waiting.append(done)
         self._ending.set()
+        self._hurry.set()
         self._bell.set()
         with self._disk:
             self._disk.notify()
@@ -256,7 +261,8 @@ class Journal:
         events = self._events
         while True:
             self._bell.wait()
-            self._ending.wait(self._gather_seconds)
+            self._hurry.wait(self._gather_seconds)
+            self._hurry.clear()
             is_last = self._ending.is_set()
             self._bell.clear()
             self._is_rung = False
@@ -266,6 +272,7 @@ class Journal:
             if is_last and not events:
                 break
             if self._ending.is_set():
+                self._hurry.set()
                 self._bell.set()
 
     def _make_lines(self, events: deque[Event]) -> None:

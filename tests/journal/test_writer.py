@@ -119,6 +119,16 @@ class SegmentTests(JournalCase):
         self.assertEqual(counts, [1, 64, 64, 64, 8])
         self.verify()
 
+    def test_large_bodies_are_read_at_once(self) -> None:
+        """They wait for nobody: their digests would be the work of the commit that carries them."""
+        desk = self.opened(gather_seconds=3600.0)
+        desk.journal.note(arrivals(desk, [entry(1, 64 * 1024)]))
+        desk.written()
+        desk.journal.note(arrivals(desk, [entry(2)]))
+        self.assertEqual(desk.journal.waiting, 1)
+        desk.close()
+        self.assertEqual([each.entry for each in desk.records()], [None, 1, 2])
+
     def test_clock_goes_back(self) -> None:
         """Order is that of the sequence, whatever the wall clock says."""
         wall = Wall()
