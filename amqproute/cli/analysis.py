@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -115,9 +116,24 @@ def started(
         raise Refusal(NEGATIVE, "pipeline.conflict", str(error), step) from None
     except PySparkException as error:
         words = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise Refusal(
-            NEGATIVE, "pipeline.spark", words, "is there room on the disk, and enough --memory?"
-        ) from error
+        raise Refusal(NEGATIVE, "pipeline.spark", words, _LOOK_AT) from error
+    except Py4JError as error:  # of Java's, those that PySpark has no name for
+        raise Refusal(NEGATIVE, "pipeline.spark", _at_bottom(error), _LOOK_AT) from error
+
+
+_LOOK_AT: Final = (
+    "is there room on the disk, may this user write there, and is there enough --memory?"
+)
+
+
+def _at_bottom(error: Py4JError) -> str:
+    """Return in a line what began it."""
+    if not isinstance(error, Py4JJavaError):
+        return "Spark's JVM does not answer any more"
+    cause = error.java_exception
+    while (before := cause.getCause()) is not None:
+        cause = before
+    return str(cause.toString().splitlines()[0])
 
 
 def configured(journals: tuple[Path, ...]) -> list[Path]:
@@ -340,7 +356,8 @@ def stream(
             query.awaitTermination()
         done = streaming.progress(query)
         query.stop()
-    click.echo(f"{done.steps:,} steps; hours that ended before {done.until} are in {output}/live.")
+    upto = f"hours that ended before {done.until}" if done.until else "nothing new; the figures"
+    click.echo(f"{done.steps:,} steps; {upto} are in {output}/live.")
     if done.dropped:
         render.warn(
             f"{done.dropped:,} rows came later than --lateness and are not in it; the nightly run "
@@ -394,6 +411,8 @@ def _range(
     if day is not None and (first or last):
         raise click.UsageError("give --day, or --from and --to")
     snapshot = tables.snapshot()
+    if first and last and first > last:
+        raise click.UsageError(f"--from {first} is after --to {last}")
     known = snapshot.days("runs")
     step = f"make them: amqproute pipeline run --journal DIR --warehouse {tables.base}"
     if not known:

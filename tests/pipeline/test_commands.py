@@ -15,7 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands.pipeline import SUMMARIES, pipeline
 from amqproute.cli.main import amqproute
+from amqproute.journal.record import Kind
 from tests.pipeline import chromium
+from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase
 
 if not MISSING:
@@ -170,8 +172,27 @@ class CommandTests(SparkCase):
             (["ingest", "--journal", empty], 2, "no closed segments yet"),
             (["report"], 2, "no tables there"),
             (["report", "--day", "tomorrow"], 2, "'tomorrow' is no day"),
+            (["report", "--from", "2026-11-02", "--to", "2026-11-01"], 2, "is after --to"),
             (["trace", "nobody"], 1, "no message 'nobody'"),
         ):
             result = invoked(*arguments, "--warehouse", self.warehouse)
             self.assertEqual(result.exit_code, code, result.output)
             self.assertIn(words, result.stderr)
+
+    def test_nowhere_to_write(self) -> None:
+        """What Java says of a place that cannot be written to is said in a line."""
+        journal = Journal("alpha.example")
+        journal.write(Kind.START, {})
+        journal.segment(self.folder)
+        source = ["--journal", self.folder / journal.domain]
+        file = self.folder / "file"
+        file.touch()
+        for arguments in (
+            ["ingest", "--warehouse", file / "x"],
+            ["stream", "--output", file / "x"],
+        ):
+            result = invoked(*arguments, *source)
+            self.assertEqual(result.exit_code, 1, result.output)
+            first, second = result.stderr.splitlines()[-2:]
+            self.assertIn("pipeline.spark: org.apache.hadoop.fs.ParentNotDirectory", first)
+            self.assertIn("may this user write there", second)
