@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -24,8 +27,18 @@ if not MISSING:
     from amqproute.pipeline.tables import Conflict, Part, Warehouse
 
 
-class Killed(BaseException):
-    """Stands for ``kill -9``: nothing is done any more."""
+KILLED = """
+import os, signal, sys
+from amqproute.pipeline import ingest
+from amqproute.pipeline.tables import Warehouse
+from tests.pipeline.support import spark
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+Warehouse.publish = die
+ingest.ingest(Warehouse(spark(), sys.argv[2]), [sys.argv[1]])
+"""
 
 
 class IngestCase(SparkCase):
@@ -216,15 +229,15 @@ class CrashTests(IngestCase):
     """A change is whole or is not there."""
 
     def test_killed(self) -> None:
-        """Killed when all is written and nothing said: it is as if it had not begun."""
+        """``kill -9`` when all is written and nothing said: it is as if it had not begun."""
         self.journal.segment(self.journals)
-
-        def die(*_: object, **named: object) -> None:
-            raise Killed
-
-        patch = self.patch(Warehouse, "publish", die)
-        self.assertRaises(Killed, self.ingest)
-        patch.restore()
+        process = subprocess.run(
+            [sys.executable, "-c", KILLED, str(self.journals), self.warehouse.base],
+            stdin=subprocess.DEVNULL, capture_output=True, timeout=200, check=False, env={
+                **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            },
+        )  # fmt: skip
+        self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr.decode())
         self.assertTrue(list(Path(self.warehouse.base).rglob("*.parquet")))
         self.assertEqual(self.warehouse.snapshot().version, 0)
         self.assertEqual(self.events(), [])
