@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import contextlib
+import logging
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from datetime import date, datetime
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import click
@@ -105,7 +108,13 @@ def started(
 ) -> Iterator[SparkSession]:
     """Give a Spark session; what goes wrong with it and with its data becomes a refusal."""
     try:
-        yield session("amqproute pipeline", master=master, memory=memory, local_dir=local_dir)
+        running = session("amqproute pipeline", master=master, memory=memory, local_dir=local_dir)
+        # PySpark's own handler asks the JVM something in the middle of another question.
+        before = signal.signal(signal.SIGINT, _interrupt)
+        try:
+            yield running
+        finally:
+            signal.signal(signal.SIGINT, before)
     except JavaError as error:
         raise Refusal(USAGE, "pipeline.java", str(error), "see the words above") from None
     except SourceError as error:
@@ -119,6 +128,11 @@ def started(
         raise Refusal(NEGATIVE, "pipeline.spark", words, _LOOK_AT) from error
     except Py4JError as error:  # of Java's, those that PySpark has no name for
         raise Refusal(NEGATIVE, "pipeline.spark", _at_bottom(error), _LOOK_AT) from error
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    logging.disable()  # of the question that is not answered any more
+    raise KeyboardInterrupt
 
 
 _LOOK_AT: Final = (

@@ -78,6 +78,35 @@ class GroupTests(SynchronousTestCase):
         self.assertIn("No such command 'reprot'", result.stderr)
 
 
+class InterruptTests(SynchronousTestCase):
+    """Ctrl-C, in a process of its own."""
+
+    skip = MISSING
+
+    def test_in_a_call_of_java(self) -> None:
+        """What is left is one line."""
+        script = (
+            "import os, signal, threading\n"
+            "import click\n"
+            "from amqproute.cli.analysis import started\n"
+            "from amqproute.cli.main import Program\n"
+            "@click.group(cls=Program)\n"
+            "def program(): pass\n"
+            "@program.command()\n"
+            "def wait():\n"
+            "    with started('local[1]', '512m', None) as running:\n"
+            "        clock = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))\n"
+            "        clock.start()\n"
+            "        running.sparkContext._jvm.java.lang.Thread.sleep(200_000)\n"
+            "program(['wait'])\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, timeout=150
+        )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stderr.strip(), "interrupted: stopped before it was done")
+
+
 class CommandTests(SparkCase):
     """With tables and journals, and plans that adapt to what they find."""
 
