@@ -37,6 +37,9 @@ _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "true",
+    # Java interprets a method of more octets than this and never compiles it. Spark keeps operators
+    # apart of which it would make one: hops take a quarter less.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
     "spark.sql.parquet.compression.codec": "zstd",
     # A task writes to few days and domains: to keep their files open is cheaper than to sort.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
