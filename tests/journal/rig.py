@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from amqproute.entry import Entry
 from amqproute.journal import reader
 from amqproute.journal.events import Arrivals, Gone, Told
 from amqproute.journal.record import Kind, Record
-from amqproute.journal.segments import Names
+from amqproute.journal.segments import HEAD, Names
 from amqproute.journal.writer import Journal, JournalTerms, Opened
 from amqproute.message import Message
 from amqproute.values import Origin, Principal
@@ -96,6 +97,12 @@ class Desk:
 
     def records(self) -> list[Record]:
         return list(reader.records(self.directory))
+
+
+def copy_living(directory: Path, copy: Path) -> None:
+    """Copy a journal that is being written, as a kill would leave it."""
+    # What is about to be the head may be the head before it is copied.
+    shutil.copytree(directory, copy, ignore=shutil.ignore_patterns(f"{HEAD}.new"))
 
 
 def entry(entry_id: int, size: int = 10, **properties: Any) -> Entry:

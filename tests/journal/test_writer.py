@@ -18,7 +18,7 @@ from amqproute.journal.record import GENESIS, Kind, read_line
 from amqproute.journal.segments import HEAD, Head, closed, opened, read_head, write_head
 from amqproute.journal.tally import Tally
 from amqproute.journal.writer import JournalTerms
-from tests.journal.rig import NAMES, Desk, Wall, arrivals, entry, gone
+from tests.journal.rig import NAMES, Desk, Wall, arrivals, copy_living, entry, gone
 
 DAY_US = 86_400_000_000
 
@@ -271,7 +271,7 @@ class CrashTests(JournalCase):
     def copy(self, desk: Desk, more: bytes = b"") -> Desk:
         """Start once more from a copy of what stands there now, as after a kill."""
         directory = Path(self.mktemp()) / "journal"
-        shutil.copytree(desk.directory, directory)
+        copy_living(desk.directory, directory)
         for path in opened(directory):
             with path.open("ab") as file:
                 file.write(more)
@@ -334,7 +334,7 @@ class CrashTests(JournalCase):
 
     def copy_with(self, desk: Desk, rows: list[tuple[int, bytes]]) -> Desk:
         directory = Path(self.mktemp()) / "journal"
-        shutil.copytree(desk.directory, directory)
+        copy_living(desk.directory, directory)
         other = self.desk(directory)
         other.open(rows)
         return other
@@ -615,7 +615,7 @@ class FullDiskTests(JournalCase):
         desk.journal.outbox.committed([arrivals(desk, [entry(4)])], False)
         desk.until(lambda: count_of(self.directory) == 2)
         directory = Path(self.mktemp()) / "journal"
-        shutil.copytree(self.directory, directory)
+        copy_living(self.directory, directory)
         self.is_full = False
         desk.until(lambda: desk.wells)
         desk.until(lambda: not count_of(self.directory))
