@@ -46,14 +46,13 @@ from amqproute.journal.record import (
     encode,
     read_line,
 )
+from amqproute.stamp import is_copy, stamp
 
 OPEN: Final = "open"
 HEAD: Final = "head"
 SUFFIX: Final = ".jsonl"
 USUAL_PART: Final = 5
 """A fifth of the file system is what a journal may come to unless something else is said."""
-COPIED_SECONDS: Final = 10.0
-"""What a head says of its time and what the file system says may differ by so much."""
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<seq>\d{20})\.jsonl")
 
@@ -123,11 +122,10 @@ def read_head(directory: Path) -> Head | None:
     """Return what the head says, or None if there is none that can be read."""
     try:
         with (directory / HEAD).open("rb") as file:
-            changed_us = os.fstat(file.fileno()).st_ctime_ns // 1000
             told = json.loads(file.read())
-        written_us = told.get(_WRITTEN, changed_us)  # heads of early releases do not say it
-        is_copy = abs(changed_us - written_us) > COPIED_SECONDS * 1e6
-        return Head(**{name: told[name] for name in _TOLD}, is_copy=is_copy)
+            # Heads of early releases do not say it.
+            is_other = _WRITTEN in told and is_copy(file.fileno(), told[_WRITTEN] * 1000)
+        return Head(**{name: told[name] for name in _TOLD}, is_copy=is_other)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -140,8 +138,7 @@ def write_head(directory: Path, head: Head, is_lasting: bool = False) -> None:
     told = {name: getattr(head, name) for name in _TOLD}
     fresh = directory / f"{HEAD}.new"
     with open(fresh, "wb", opener=_private) as file:
-        os.utime(file.fileno())  # a crash may have left one
-        told[_WRITTEN] = os.fstat(file.fileno()).st_ctime_ns // 1000
+        told[_WRITTEN] = stamp(file.fileno()) // 1000
         file.write(json.dumps(told).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

@@ -32,14 +32,14 @@ import os
 import re
 from typing import Final
 
+from amqproute.stamp import is_copy, stamp
+
 __all__ = ["Mark", "State"]
 
 State = tuple[int, int]
 """The random name of a change, and the bound that it set."""
 
 LENGTH: Final = 256
-COPIED_SECONDS: Final = 10.0
-"""What it says of its time and what the file system says may differ by so much."""
 _LINE: Final = re.compile(
     r"amqproute mark 1((?: [0-9a-f]{1,16}:[0-9]{1,19}){1,2})(?: at ([0-9]{1,19}))? end\s*"
 )
@@ -69,15 +69,11 @@ class Mark:
         """
         try:
             with open(self.path, encoding="ascii", errors="replace") as file:
-                changed_ns = os.fstat(file.fileno()).st_ctime_ns
                 found = _LINE.fullmatch(file.read(LENGTH))
+                # Early releases did not say when.
+                if found is None or (found[2] and is_copy(file.fileno(), int(found[2]))):
+                    return []
         except OSError:
-            return []
-        if found is None:
-            return []
-        # Early releases did not say when.
-        written_ns = changed_ns if found[2] is None else int(found[2])
-        if abs(changed_ns - written_ns) > COPIED_SECONDS * 1e9:
             return []
         pairs = [pair.partition(":") for pair in found[1].split()]
         return [(int(name, 16), int(bound)) for name, _, bound in pairs]
@@ -92,8 +88,7 @@ class Mark:
         is_new = not self.exists()
         descriptor = os.open(self.path, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         try:
-            os.utime(descriptor)  # by the clock of the file system, and not by another one
-            at = os.fstat(descriptor).st_ctime_ns
+            at = stamp(descriptor)
             line = f"amqproute mark 1 {words} at {at} end".ljust(LENGTH - 1) + "\n"
             os.pwrite(descriptor, line.encode("ascii"), 0)
             os.fsync(descriptor)
