@@ -19,10 +19,15 @@ module imports the pipeline only where it can be::
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from twisted.trial.unittest import SynchronousTestCase
 
+import amqproute
 from tests.pipeline.deadline import deadline
 
 MISSING = (
@@ -37,6 +42,31 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import SparkSession
 
     from amqproute.pipeline.session import session
+
+ROOT = Path(amqproute.__file__).parents[1]
+
+
+def run_python(
+    program: str, *arguments: str, seconds: float, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program in a process of its own; return how it ended and what it said.
+
+    Args:
+        program: its text.
+        arguments: for it.
+        seconds: it has so long.
+        environment: what is other than here.
+    """
+    return subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+    )
+
 
 SETTINGS = {
     # Tests are many small jobs: no time for the optimizing compiler, no threads for collecting,

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from datetime import date
 from pathlib import Path
@@ -18,7 +16,7 @@ from amqproute.cli.main import amqproute
 from amqproute.journal.record import Kind
 from tests.pipeline import chromium
 from tests.pipeline.journals import Journal
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import MISSING, SparkCase, run_python
 
 if not MISSING:
     from amqproute.cli import analysis
@@ -45,9 +43,7 @@ class GroupTests(SynchronousTestCase):
             "amqproute.main(['pipeline', '--help'], standalone_mode=False)\n"
             "print(*sys.modules, file=sys.stderr)\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-        )
+        done = run_python(script, seconds=60)
         self.assertEqual(done.returncode, 0, done.stderr)
         for name in SUMMARIES:
             self.assertIn(f"\n  {name} ", done.stdout)
@@ -64,9 +60,7 @@ class GroupTests(SynchronousTestCase):
             "sys.argv = ['amqproute', 'pipeline', 'report']\n"
             "main()\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
-        )
+        done = run_python(script, seconds=60)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("pipeline.not-installed: the package pyspark", done.stderr)
         self.assertIn("pip install 'amqproute[pipeline]'", done.stderr)
@@ -100,9 +94,7 @@ class InterruptTests(SynchronousTestCase):
             "        running.sparkContext._jvm.java.lang.Thread.sleep(200_000)\n"
             "program(['wait'])\n"
         )
-        done = subprocess.run(
-            [sys.executable, "-c", script], capture_output=True, text=True, timeout=150
-        )
+        done = run_python(script, seconds=150)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(done.stderr.strip(), "interrupted: stopped before it was done")
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
 import re
 import signal
-import subprocess
-import sys
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import amqproute
 from amqproute.journal import record
 from tests.integration.support import PATIENCE, Daemon, until
 from tests.pipeline.brokers import bodies_on, daemons, numbers, put, url
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import MISSING, ROOT, SparkCase, run_python
 
 if not MISSING:
     from pyspark.errors.exceptions.base import PySparkException
@@ -26,7 +22,6 @@ if not MISSING:
 
     from amqproute.pipeline.datasource import register
 
-ROOT = Path(amqproute.__file__).parents[1]
 SECONDS = 120.0
 
 PROGRAM = """
@@ -139,11 +134,7 @@ class SparkTests(SparkCase):
         with the same rows, and then everything once."""
         put(self.alpha, "q8", numbers(0, 25), "killed")
         out, checkpoint = (str(Path(self.mktemp()).absolute()) for _ in range(2))
-        process = subprocess.run(
-            [sys.executable, "-c", PROGRAM, self.url, "q8", out, checkpoint],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=SECONDS,
-        )  # fmt: skip
+        process = run_python(PROGRAM, self.url, "q8", out, checkpoint, seconds=SECONDS)
         self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr)
         jvm = Path("/proc", process.stdout.strip())
         until(lambda: not jvm.exists(), "the end of its JVM", SECONDS)

@@ -3,17 +3,9 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 from twisted.trial.unittest import SynchronousTestCase
 
-import amqproute
-from tests.pipeline.support import MISSING
-
-ROOT = Path(amqproute.__file__).parents[1]
+from tests.pipeline.support import MISSING, run_python
 
 PROGRAM = """
 import os, subprocess
@@ -59,11 +51,7 @@ class DeadlineTests(SynchronousTestCase):
 
     def test_hang(self) -> None:
         """The failure shows where Python and where Java stood; the JVM is ended and forgotten."""
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], stdin=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+        done = run_python(PROGRAM, seconds=60)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("not done within 2 s", done.stdout)
         self.assertIn("in test_endless", done.stdout)

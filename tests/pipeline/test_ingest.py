@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 import uuid
 from pathlib import Path
@@ -16,7 +14,7 @@ from unittest import mock
 from amqproute.journal import record
 from amqproute.journal.record import FIELDS, RUN_FIELDS, InvalidLine, Kind
 from tests.pipeline.journals import Journal
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import MISSING, SparkCase, run_python
 
 if not MISSING:
     from pyspark.testing import assertDataFrameEqual
@@ -231,13 +229,8 @@ class CrashTests(IngestCase):
     def test_killed(self) -> None:
         """``kill -9`` when all is written and nothing said: it is as if it had not begun."""
         self.journal.segment(self.journals)
-        process = subprocess.run(
-            [sys.executable, "-c", KILLED, str(self.journals), self.warehouse.base],
-            stdin=subprocess.DEVNULL, capture_output=True, timeout=200, check=False, env={
-                **os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-            },
-        )  # fmt: skip
-        self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr.decode())
+        process = run_python(KILLED, str(self.journals), self.warehouse.base, seconds=200)
+        self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr)
         self.assertTrue(list(Path(self.warehouse.base).rglob("*.parquet")))
         self.assertEqual(self.warehouse.snapshot().version, 0)
         self.assertEqual(self.events(), [])

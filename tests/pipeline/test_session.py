@@ -13,15 +13,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-import amqproute
-from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.support import MISSING, SparkCase, run_python
 
 if not MISSING:
     from amqproute.pipeline import java
     from amqproute.pipeline.java import Java, JavaError, find_java, start_gateway
     from amqproute.pipeline.session import session
 
-ROOT = Path(amqproute.__file__).parents[1]
 DEADLINE = 120.0
 
 PROGRAM = """
@@ -165,11 +163,7 @@ class ProcessTests(SynchronousTestCase):
         for name in ("bash", "env", "dirname", "rm", "ls", "uname", "chmod"):
             if found := shutil.which(name):
                 (tools / name).symlink_to(found)
-        done = subprocess.run(
-            [sys.executable, "-c", PROGRAM],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PATH": str(tools), "JAVA_HOME": ""},
-            capture_output=True, text=True, timeout=DEADLINE,
-        )  # fmt: skip
+        done = run_python(PROGRAM, seconds=DEADLINE, PATH=str(tools), JAVA_HOME="")
         self.assertEqual((done.stderr, done.returncode), ("", 0))
         total, pid, home = done.stdout.split()
         self.assertEqual(total, "45")
