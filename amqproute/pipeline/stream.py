@@ -7,9 +7,11 @@ spreads records with the same functions as the nightly run, and `live` makes the
 table: whatever the order and the number of steps, the sums are the same.
 
 What has to be kept between two steps is bounded by time. Segments may arrive in any order within
-`lateness`; so long the query remembers which lines it has seen, so that a copied segment counts
-once, and waits before it closes an hour. What comes later than that is counted as dropped
-(`Progress.dropped`), and only the nightly run, which remembers everything, has it.
+`lateness`; so long the query remembers which records it has seen, and waits before it closes an
+hour. By records, and not by lines: in an export that was made again, or a segment that came in
+parts, lines may have some of their records in common, and each counts once. What comes later than
+that is counted as dropped (`Progress.dropped`), and only the nightly run, which remembers
+everything, has it.
 
 Exactly once: the checkpoint says which files each step read, and the table's own log which steps
 have been written; a step that was interrupted, by ``kill -9`` too, is done again and its files
@@ -48,6 +50,7 @@ second, less than a minute, and the longest of all in microseconds."""
 OWN: Final = "own clients"
 """The partner of what comes from or goes to somebody who is not another organization."""
 
+_LINES: Final = "lines"
 _KINDS: Final = sorted({Kind.RECEIVED, Kind.DEFERRED, Kind.DUPLICATE, *ENDS})
 _FIELDS: Final = ("sender", "peer", "size", "count", "queue_us", "wire_us")
 
@@ -66,8 +69,16 @@ def live(runs: DataFrame) -> DataFrame:
     Returns:
         `LIVE`.
     """
+    return _sums(_told(runs))
+
+
+def _told(runs: DataFrame) -> DataFrame:
+    """Return the records that count, one row for each."""
+    return spread(runs.where(F.col("kind").isin(_KINDS)), _FIELDS, "at")
+
+
+def _sums(records: DataFrame) -> DataFrame:
     partner = F.coalesce("peer", "sender")
-    records = spread(runs.where(F.col("kind").isin(_KINDS)), _FIELDS, "at")
     taken = F.col("queue_us") + F.coalesce("wire_us", F.lit(0))
     figures = records.select(
         "at",
@@ -108,14 +119,18 @@ class Progress:
     Attributes:
         steps: that were taken, by this process.
         lines: that were read in them.
-        dropped: lines and figures that came later than `lateness` allows.
+        dropped: records and figures that came later than `lateness` allows.
+        rejected: lines that are none of a journal.
         until: hours that ended before this time are in the table; ISO 8601, None at the beginning.
+        last: number of the last step.
     """
 
     steps: int = 0
     lines: int = 0
     dropped: int = 0
+    rejected: int = 0
     until: str | None = None
+    last: int = -1
 
 
 def follow(
@@ -139,10 +154,12 @@ def follow(
         at_once: segments of one step, at most.
     """
     lines = _lines(spark, journals, at_once)
-    runs = timed(parse(lines).where(F.col("reason").isNull()))
-    once = runs.withWatermark("at", lateness).dropDuplicatesWithinWatermark(["journal", "seq"])
+    rejected = F.count_if(F.col("reason").isNotNull()).alias("rejected")
+    parsed = parse(lines).observe(_LINES, rejected).where(F.col("reason").isNull())
+    told = _told(timed(parsed)).withWatermark("at", lateness)
+    once = told.dropDuplicatesWithinWatermark(["journal", "seq"])
     writer = (
-        live(once)
+        _sums(once)
         .writeStream.outputMode("append")
         .format("parquet")
         .queryName("amqproute live")
@@ -177,14 +194,36 @@ def _literal(name: str) -> str:
     return re.sub(r"[\\{}*?,\[\]]", r"\\\g<0>", name)
 
 
-def progress(query: StreamingQuery) -> Progress:
-    """Say how far a query has come."""
-    steps: Sequence[Any] = query.recentProgress
+def progress(query: StreamingQuery, before: Progress | None = None) -> Progress:
+    """Say how far a query has come.
+
+    Spark keeps what it says of the last hundred steps, so who wants all of them asks in between.
+
+    Args:
+        query: that runs, or has ended.
+        before: what was said last.
+    """
+    done = before or Progress()
+    # Between two steps it says from time to time that there is nothing to do.
+    steps: Sequence[Any] = [
+        step
+        for step in query.recentProgress
+        if step.batchId > done.last and "addBatch" in step.durationMs
+    ]
+    if not steps:
+        return done
     dropped = sum(
         operator.numRowsDroppedByWatermark for step in steps for operator in step.stateOperators
     )
-    until = steps[-1].eventTime.get("watermark") if steps else None
-    return Progress(len(steps), sum(step.numInputRows for step in steps), dropped, until)
+    told = [step.observedMetrics[_LINES] for step in steps if _LINES in step.observedMetrics]
+    return Progress(
+        done.steps + len(steps),
+        done.lines + sum(step.numInputRows for step in steps),
+        done.dropped + dropped,
+        done.rejected + sum(row.rejected for row in told),
+        steps[-1].eventTime.get("watermark", done.until),
+        steps[-1].batchId,
+    )
 
 
 def read_live(spark: SparkSession, output: str | Path) -> DataFrame:

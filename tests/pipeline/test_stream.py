@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.pipeline.support import MISSING, SUBMITTED, SparkCase
@@ -19,9 +21,10 @@ if not MISSING:
     from pyspark.sql import functions as F
     from pyspark.testing import assertDataFrameEqual
 
-    from amqproute.pipeline.ingest import parse
+    from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.stream import Progress, follow, live, progress, read_live, timed
     from amqproute.pipeline.synthetic import Plan, generate
+    from amqproute.pipeline.tables import Warehouse
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 200.0
@@ -44,6 +47,9 @@ class StreamTests(SparkCase):
         segments = sorted(place.glob("*/*/*.jsonl"), key=lambda path: path.name.rsplit("-")[-1])
         # What is copied again under another name counts once.
         shutil.copy(segments[3], segments[3].with_name(f"copy-{segments[3].name}"))
+        # Lines that were made anew, and have a part of their records in common with others.
+        recut(segments[2], "early", lambda n: (0, n // 2))
+        recut(segments[7], "late", lambda n: (n // 3, n))
         # Spark reads the oldest first, as they were closed.
         now = time.time()
         by_time = sorted(place.glob("*/*/*.jsonl"), key=_first_time)
@@ -52,10 +58,11 @@ class StreamTests(SparkCase):
 
     def by_batch(self, done: Progress) -> DataFrame:
         """Return the figures of the same segments, read as a table, of the hours that are over."""
-        files = [path for journal in self.journals for path in journal.glob("*/*.jsonl")]
-        rows = [(line, str(path)) for path in files for line in path.read_text().splitlines()]
-        lines = self.spark.createDataFrame(rows, "value string, path string")
-        runs = parse(lines).where("reason IS NULL").dropDuplicates(["journal", "seq"])
+        tables = Warehouse(self.spark, self.folder / "tables")
+        plain = self.folder / "plain"
+        plain.symlink_to(self.journals[0].parent)
+        ingest(tables, [plain / journal.name for journal in self.journals])
+        runs = tables.read("runs")
         over = F.lit(done.until).cast("timestamp")
         return live(timed(runs)).where(F.col("hour") + F.expr("INTERVAL 1 HOUR") <= over)
 
@@ -107,3 +114,18 @@ class StreamTests(SparkCase):
 
 def _first_time(path: Path) -> str:
     return path.read_text().partition('"time":')[2][:16]
+
+
+def recut(segment: Path, name: str, part: Callable[[int], tuple[int, int]]) -> None:
+    """Write beside a segment another one with parts of its lines."""
+    lines = []
+    for text in segment.read_text().splitlines():
+        line = json.loads(text)
+        first, behind = part(line["n"])
+        if behind - first in (0, line["n"]):
+            continue
+        each = {field: values[first:behind] for field, values in line["each"].items()}
+        line |= {"seq": line["seq"] + first, "n": behind - first, "each": each}
+        lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+    assert lines, "runs of more than one record"
+    segment.with_name(f"{name}-{segment.name}").write_text("".join(lines))
