@@ -8,6 +8,8 @@ times of the messages between the two, in segments as a journal's own, and is re
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Final
@@ -16,12 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from amqproute.pipeline import coverage, reconcile
+from amqproute.pipeline.days import between as days_between
+from amqproute.pipeline.days import spans
 from amqproute.pipeline.ingest import ingest
 from amqproute.pipeline.schema import HOPS
 from amqproute.pipeline.tables import Warehouse
 from amqproute.pipeline.traces import hops
 
-__all__ = ["Source", "SourceError", "between", "open_source", "segments_of"]
+__all__ = ["Source", "SourceError", "between", "check_days", "open_source", "segments_of"]
 
 LOOK_BACK: Final = 3
 """Days before the one in question of which records are read: messages wait."""
@@ -31,20 +35,33 @@ class SourceError(Exception):
     """A directory is not what it should be; the words say what is wrong and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
 class Source:
-    """A side before it is known who the other one is."""
+    """A side before it is known who the other one is.
 
-    def __init__(self, domain: str, entries: DataFrame, holes: DataFrame) -> None:
-        """Keep what was read.
+    Attributes:
+        directory: where it was read.
+        domain: of the organization.
+        entries: its `amqproute.pipeline.schema.HOPS`.
+        holes: `amqproute.pipeline.coverage.HOLES` of its journals.
+        read: the days of which it has records, as far as they were read.
+        known: all days that there are.
+    """
 
-        Args:
-            domain: of the organization.
-            entries: its `amqproute.pipeline.schema.HOPS`.
-            holes: `amqproute.pipeline.coverage.HOLES`, its own among them.
-        """
-        self.domain = domain
-        self.entries = entries
-        self.holes = holes.where(F.col("domain") == domain)
+    directory: Path
+    domain: str
+    entries: DataFrame
+    holes: DataFrame
+    read: Sequence[date] = ()
+    known: Sequence[date] = ()
+
+    def has(self, day: date) -> bool:
+        """Tell whether there are records of a day."""
+        return day in self.read
+
+    def reaches_over(self, day: date) -> bool:
+        """Tell whether there are records before a day and behind it, so that none means none."""
+        return min(self.read) < day < max(self.read)
 
     def towards(self, partner: Source) -> reconcile.Side:
         """Return what it has to say to a partner."""
@@ -56,6 +73,27 @@ class Source:
 def between(first: Source, second: Source) -> tuple[reconcile.Side, reconcile.Side]:
     """Return what two say to each other."""
     return first.towards(second), second.towards(first)
+
+
+def check_days(sides: Sequence[Source], day: date, hand_overs: int) -> None:
+    """Refuse to have said something of a day that a side knows nothing of.
+
+    Where one side has records of the day and the other one only before and behind it, what the
+    first has handed over stands against the silence of the other one. All else is no comparison.
+
+    Args:
+        sides: the two.
+        day: that they were compared of.
+        hand_overs: how many were found.
+
+    Raises:
+        SourceError: there is nothing of the day.
+    """
+    silent = [side for side in sides if not side.has(day)]
+    if not silent or (hand_overs and len(silent) == 1 and silent[0].reaches_over(day)):
+        return
+    words = [f"{side.directory}: nothing of {day}; there is {spans(side.known)}" for side in silent]
+    raise SourceError("; ".join(words))
 
 
 def open_source(
@@ -85,16 +123,22 @@ def open_source(
         warehouse = Warehouse(spark, scratch / "tables")
         ingest(warehouse, segments_of(directory, day))
     runs = warehouse.read("runs", _days(day))
-    found = sorted(row.domain for row in runs.select("domain").distinct().collect())
-    chosen = found[0] if domain is None and len(found) == 1 else domain
+    found: dict[str, list[date]] = {}
+    for row in runs.select("domain", "day").distinct().orderBy("domain", "day").collect():
+        found.setdefault(row.domain, []).append(row.day)
+    known = sorted({*_folders(directory), *warehouse.snapshot().days("runs")})
+    if not found:
+        what = f"nothing of {day}; there is {spans(known)}" if known else "no tables there"
+        raise SourceError(f"{directory}: {what}")
+    chosen = next(iter(found)) if domain is None and len(found) == 1 else domain
     if chosen is None or chosen not in found:
-        what = f"tells of {', '.join(found)}" if found else "has nothing of that day"
         more = "say whose side is meant" if domain is None else f"not of {domain}"
-        raise SourceError(f"{directory}: {what}; {more}")
+        raise SourceError(f"{directory}: tells of {', '.join(found)}; {more}")
     own = runs.where(F.col("domain") == chosen)
     made = str(scratch / "hops")
     hops(own).write.parquet(made)
-    return Source(chosen, spark.read.schema(HOPS).parquet(made), coverage.holes(own))
+    entries = spark.read.schema(HOPS).parquet(made)
+    return Source(directory, chosen, entries, coverage.holes(own), found[chosen], known)
 
 
 def segments_of(directory: Path, day: date | None = None) -> list[Path]:
@@ -103,24 +147,28 @@ def segments_of(directory: Path, day: date | None = None) -> list[Path]:
     Raises:
         SourceError: there are none.
     """
-    folders = sorted(each for each in directory.glob("[0-9]*-[0-9]*-[0-9]*") if each.is_dir())
+    folders = _folders(directory)
     if not folders:
         what = "no closed segments yet" if (directory / "open").is_dir() else "no journal"
         raise SourceError(f"{directory}: {what} (folders of days, as 2026-11-22)")
     days = _days(day)
-    if days is None:
-        return folders
-    wanted = {each.isoformat() for each in days}
-    chosen = [folder for folder in folders if folder.name in wanted]
+    chosen = [path for each, path in folders.items() if days is None or each in days]
     if not chosen:
-        raise SourceError(
-            f"{directory}: nothing of {day}; there is {folders[0].name} to {folders[-1].name}"
-        )
+        raise SourceError(f"{directory}: nothing of {day}; there is {spans(folders)}")
     return chosen
+
+
+def _folders(directory: Path) -> dict[date, Path]:
+    """Return the folders of days in a directory, in order."""
+    found: dict[date, Path] = {}
+    for each in sorted(directory.glob("[0-9]*-[0-9]*-[0-9]*")):
+        with suppress(ValueError):
+            found[date.fromisoformat(each.name)] = each
+    return {day: path for day, path in found.items() if path.is_dir()}
 
 
 def _days(day: date | None) -> Sequence[date] | None:
     """Return the days that are read to judge one: those before, and the next."""
     if day is None:
         return None
-    return [day + timedelta(days=n) for n in range(-LOOK_BACK, 2)]
+    return days_between(day - timedelta(days=LOOK_BACK), day + timedelta(days=1))

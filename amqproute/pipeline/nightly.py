@@ -16,15 +16,18 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.pipeline.conservation import balance, violations
+from amqproute.journal.record import Kind
+from amqproute.pipeline.conservation import LOST, balance, violations
+from amqproute.pipeline.days import between
+from amqproute.pipeline.facts import Facts, Tables, facts, last_hop, vanished
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
-from amqproute.pipeline.report import Facts, Tables, facts
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
-__all__ = ["facts_of", "refresh", "retold", "settle"]
+__all__ = ["facts_of", "gone_of", "refresh", "retold", "settle"]
 
 REACH: Final = 7
 """Days between the records of one message, at most."""
@@ -48,9 +51,9 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     if not days:
         return base
     first, last = min(days) - timedelta(REACH), max(days) + timedelta(REACH)
-    made = _between(first, last)
+    made = between(first, last)
     # A beginning or an end of a day next to these belongs to entries of these.
-    read = _between(first - timedelta(REACH), last + timedelta(REACH))
+    read = between(first - timedelta(REACH), last + timedelta(REACH))
     of_these = F.col("day").between(F.lit(first), F.lit(last))
     entries = warehouse.stage("hops", hops(warehouse.read("runs", read, base)).where(of_these))
     others = [part for part in base.of("hops", read) if part not in set(base.of("hops", made))]
@@ -81,7 +84,7 @@ def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
 
     Besides those that records have come of, these are the days of messages that came to their end
     now, and those of entries that conservation does not allow: what vanished yesterday may have
-    come the week before.
+    come the week before, and its message to another broker on another day.
 
     Args:
         warehouse: the tables.
@@ -89,10 +92,14 @@ def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
     """
     if not made.pending:
         return []
-    first, last = min(made.pending) - timedelta(REACH), max(made.pending) + timedelta(REACH)
-    days = _between(first, last)
+    days = between(min(made.pending) - timedelta(REACH), max(made.pending) + timedelta(REACH))
     ended = F.timestamp_micros("ended_us").cast("date").isin(sorted(made.pending))
-    found = warehouse.read("violations", days, made).where(~F.col("hidden")).select("day")
+    wrong = warehouse.read("violations", days, made).where(~F.col("hidden"))
+    found = wrong.select("day")
+    waiting = warehouse.read("messages", days, made).where("fate IS NULL")
+    last = waiting.select("day", last_hop().alias("hop")).select("day", "hop.stream", "hop.entry")
+    lost = wrong.where(F.col("what") == LOST).select("stream", "entry")
+    found = found.unionByName(last.join(lost, ["stream", "entry"]).select("day"))
     for table in ("hops", "messages"):
         found = found.unionByName(warehouse.read(table, days, made).where(ended).select("day"))
     return sorted({row.day for row in found.distinct().collect()} | made.pending)
@@ -112,18 +119,31 @@ def settle(warehouse: Warehouse, made: Snapshot) -> None:
         warehouse.publish(made, (), pending=())
 
 
-def _between(first: date, last: date) -> Sequence[date]:
-    return [first + timedelta(n) for n in range((last - first).days + 1)]
-
-
 def facts_of(warehouse: Warehouse, first: date, last: date) -> Facts:
-    """Ask the tables about a range of days; see `amqproute.pipeline.report.facts`."""
-    days = _between(first, last)
+    """Ask the tables about a range of days; see `amqproute.pipeline.facts.facts`."""
+    days = between(first, last)
     snapshot = warehouse.snapshot()
-    tables = Tables(
-        **{
-            name: warehouse.read(name, days, snapshot)
-            for name in ("runs", "hops", "messages", "rejects", "violations")
-        }
-    )
-    return facts(tables, first, last)
+    tables = {
+        name: warehouse.read(name, days, snapshot)
+        for name in ("runs", "hops", "messages", "rejects", "violations")
+    }
+    known = set(snapshot.days("runs"))
+    missing = [day for day in days if day not in known]
+    gone = gone_of(warehouse, snapshot, first, last)
+    return facts(Tables(**tables, vanished=gone, missing=missing), first, last)
+
+
+def gone_of(warehouse: Warehouse, snapshot: Snapshot, first: date, last: date) -> DataFrame:
+    """Return `amqproute.pipeline.facts.vanished` of what messages of some days have become.
+
+    Args:
+        warehouse: the tables,
+        snapshot: and what they consist of.
+        first: day.
+        last: day.
+    """
+    days = between(first, last + timedelta(REACH))
+    started = warehouse.read("runs", days, snapshot).where(F.col("kind") == Kind.START)
+    starts = started.groupBy("stream").agg(F.max("time").alias("start_us"))
+    hops = warehouse.read("hops", days, snapshot)
+    return vanished(hops, warehouse.read("violations", days, snapshot), starts)

@@ -55,6 +55,7 @@ def session(
     local_dir: str | None = None,
     progress: bool | None = None,
     settings: Mapping[str, str] | None = None,
+    debug: bool = False,
 ) -> SparkSession:
     """Return the Spark session of this process; start it, and its JVM, if there is none.
 
@@ -66,6 +67,8 @@ def session(
     :param progress: whether to show a line of progress; by default when standard error is a
         terminal.
     :param settings: more of Spark's configuration, before the defaults of this module.
+    :param debug: whether to log also what the exceptions say of tasks that fail, with all stacks;
+        taken when the JVM starts.
     :raises JavaError: when no Java is found that Spark runs on, or it does not start.
     """
     if (active := SparkSession.getActiveSession()) is not None:
@@ -83,7 +86,7 @@ def session(
     # PySpark's own record of each error, as JSON on standard error beside the exception.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
-    gateway = _gateway(given)
+    gateway = _gateway(given, debug)
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
     for key, value in given.items():
         conf.set(key, value)
@@ -92,14 +95,14 @@ def session(
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
-def _gateway(given: Mapping[str, str]) -> JavaGateway:
+def _gateway(given: Mapping[str, str], debug: bool) -> JavaGateway:
     """Connect with the JVM that ``spark-submit`` or an earlier session started, or start one."""
     if SparkContext._gateway is not None:
         return SparkContext._gateway
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return _connected()
     _prepare_workers(given)
-    started = start_gateway(find_java(os.environ), _find_spark_home(), _start_options(given))
+    started = start_gateway(find_java(os.environ), _find_spark_home(), _start_options(given, debug))
     atexit.register(_stop)  # last registered is first: before the JVM is ended
     # PySpark takes a JVM that runs from the environment. What this process starts (a daemon, a
     # second Spark) shall not.
@@ -124,12 +127,14 @@ def _stop() -> None:
         SparkContext._gateway = SparkContext._jvm = None
 
 
-def _start_options(given: Mapping[str, str]) -> dict[str, str]:
+def _start_options(given: Mapping[str, str], debug: bool) -> dict[str, str]:
     """Return what has to be known when the JVM starts."""
     options = {k: v for k, v in given.items() if k.startswith(("spark.driver.", "spark.master"))}
     if not _configured("log4j2.properties", "log4j2.xml"):
         java_options = options.get("spark.driver.extraJavaOptions", "")
         logging = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
+        if debug:
+            logging += " -Damqproute.failures=warn -Damqproute.stacks=full"
         options["spark.driver.extraJavaOptions"] = f"{java_options} {logging}".strip()
     return options
 

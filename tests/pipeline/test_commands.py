@@ -88,7 +88,7 @@ class InterruptTests(SynchronousTestCase):
             "def program(): pass\n"
             "@program.command()\n"
             "def wait():\n"
-            "    with started('local[1]', '512m', None) as running:\n"
+            "    with started('here', 'local[1]', '512m') as running:\n"
             "        clock = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))\n"
             "        clock.start()\n"
             "        running.sparkContext._jvm.java.lang.Thread.sleep(200_000)\n"
@@ -160,6 +160,10 @@ class CommandTests(SparkCase):
         self.assertEqual(said["messages"], 300)
         self.assertEqual(said["fates"]["delivered"], arrived)
         self.assertEqual(said["fates"]["expired"], planted.fates["expired"])
+        self.assertEqual((said["fates"]["lost"], said["fates"]["waiting"]), (1, 0))
+        traced = invoked("trace", vanished.message_id, "--warehouse", self.warehouse, "--json")
+        told = json.loads(traced.stdout)
+        self.assertEqual((told["fate"], told["hops"][-1]["fate"]), ("lost", None))
 
         [lost] = planted.of("lost")
         traced = invoked("trace", lost.message_id, "--warehouse", self.warehouse)
@@ -173,6 +177,14 @@ class CommandTests(SparkCase):
         )  # fmt: skip
         self.assertEqual(compared.exit_code, 1, compared.output)
         self.assertIn(f"lost on the wire\t{lost.sender}\t{lost.message_id}\t", compared.stdout)
+        wrong = invoked(
+            "reconcile", "--ours", planted.journals[PAIR[0]], "--theirs", planted.journals[PAIR[1]],
+            "--day", "2026-11-25", "--output", self.folder / "wrong",
+        )  # fmt: skip
+        self.assertEqual(wrong.exit_code, 2, wrong.output)
+        words = "nothing of 2026-11-25; there is 2026-11-22 to 2026-11-23"
+        self.assertEqual(wrong.stderr.count(words), 2)
+        self.assertFalse((self.folder / "wrong").exists())
         pages = (page, self.folder / "agreement" / "index.html")
         for each in pages:
             self.assertIn(PAIR[1], each.read_text())
@@ -191,12 +203,13 @@ class CommandTests(SparkCase):
         for arguments, code, words in (
             (["run", "--journal", self.folder / "nowhere"], 2, "no journal"),
             (["ingest", "--journal", empty], 2, "no closed segments yet"),
-            (["report"], 2, "no tables there"),
+            (["report"], 2, "tables: there is no such directory"),
+            (["report", "--warehouse", empty], 2, "no tables there"),
             (["report", "--day", "tomorrow"], 2, "'tomorrow' is no day"),
             (["report", "--from", "2026-11-02", "--to", "2026-11-01"], 2, "is after --to"),
-            (["trace", "nobody"], 1, "no message 'nobody'"),
+            (["trace", "nobody"], 2, "tables: there is no such directory"),
         ):
-            result = invoked(*arguments, "--warehouse", self.warehouse)
+            result = invoked(arguments[0], "--warehouse", self.warehouse, *arguments[1:])
             self.assertEqual(result.exit_code, code, result.output)
             self.assertIn(words, result.stderr)
 
@@ -215,5 +228,5 @@ class CommandTests(SparkCase):
             result = invoked(*arguments, *source)
             self.assertEqual(result.exit_code, 1, result.output)
             first, second = result.stderr.splitlines()[-2:]
-            self.assertIn("pipeline.spark: org.apache.hadoop.fs.ParentNotDirectory", first)
-            self.assertIn("may this user write there", second)
+            self.assertIn(f"pipeline.access: {file / 'x'}: ParentNotDirectoryException", first)
+            self.assertIn(f"to write to {file / 'x'}", second)

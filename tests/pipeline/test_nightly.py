@@ -3,21 +3,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from amqproute.journal.record import Kind
-from tests.pipeline.journals import Journal
+from tests.pipeline.journals import MIDNIGHT, SECOND, Journal, handed_on
 from tests.pipeline.support import MISSING, SparkCase
 
 if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.nightly import refresh, retold, settle
+    from amqproute.pipeline.nightly import facts_of, refresh, retold, settle
     from amqproute.pipeline.tables import Warehouse
 
 DAY = 86_400
+FIRST = date(2026, 11, 22)
+ONE = timedelta(days=1)
 
 
 class RetoldTests(SparkCase):
@@ -51,6 +54,42 @@ class RetoldTests(SparkCase):
         self.assertEqual(told, ("lost", 1, date(2026, 11, 22)))
         days = [date(2026, 11, day) for day in (22, 23, 26)]
         self.assertEqual(retold(warehouse, made), days)
+
+    def test_vanished(self) -> None:
+        """What has no end counts as what it is, also where it went on to another broker on another
+        day, and the page of the day when it came is written anew."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        warehouse = Warehouse(self.spark, folder / "tables")
+        alpha, beta = Journal("alpha.example"), Journal("beta.example")
+        for journal in (alpha, beta):
+            journal.write(Kind.START, {})
+        alpha.at = 10
+        for entry, durable in ((1, True), (2, True), (3, False), (4, True), (5, True)):
+            alpha.receive(
+                entry, "amqp$out/beta.example", sender="user:ann", origin="alpha.example",
+                durable=durable,
+            )  # fmt: skip
+        beta.at = alpha.at = DAY
+        for entry in (4, 5):
+            handed_on(alpha, beta, entry, 10 + entry, origin="alpha.example")
+        self.stock(beta, "15")
+        # What it says of 2 may be in the gap.
+        alpha.write(Kind.GAP, {"count": 7})
+        alpha.write(Kind.START, {})
+        self.stock(alpha, "1")
+        for journal in (alpha, beta):
+            journal.segment(folder)
+        ingest(warehouse, [folder / journal.domain for journal in (alpha, beta)])
+        made = refresh(warehouse)
+        said = facts_of(warehouse, FIRST, FIRST)
+        fates = {fate: number for (_, fate), number in said.fates.items() if number}
+        self.assertEqual(fates, {"waiting": 2, "forgotten": 1, "not known": 1, "lost": 1})
+        self.assertEqual([row.began_us for row in said.oldest], [MIDNIGHT + 10 * SECOND])
+        self.assertEqual((said.unaccounted, said.missing), (0, []))
+        self.assertEqual(facts_of(warehouse, FIRST, date(2026, 11, 24)).missing, [FIRST + 2 * ONE])
+        settle(warehouse, made)
+        late = dataclasses.replace(made, pending=frozenset([date(2026, 11, 24)]))
+        self.assertEqual(retold(warehouse, late), [FIRST, FIRST + ONE, FIRST + 2 * ONE])
 
     def stock(self, journal: Journal, ranges: str) -> None:
         """Write what is on the node, a minute later, and that the journal goes on."""

@@ -48,6 +48,43 @@ class WordTests(SynchronousTestCase):
             self.assertEqual(result.is_discrepant, state == "bad")
 
 
+class DayTests(SynchronousTestCase):
+    """A day that a side knows nothing of."""
+
+    skip = MISSING
+
+    def side(self, name: str, read: str, known: str) -> exchange.Source:
+        """Return a side with records of these days of November."""
+        none: Any = None  # no tables
+        days = ([date(2026, 11, int(day)) for day in text.split()] for text in (read, known))
+        return exchange.Source(Path(name), name, none, none, *days)
+
+    def test_refused(self) -> None:
+        """It is named, with the days that there are."""
+        whole = self.side("ours", "21 22 23", "20 21 22 23 24 25")
+        for other, hand_overs, words in (
+            (self.side("theirs", "20 21", "20 21"), 7, "theirs: nothing of 2026-11-22; there is "
+             "2026-11-20 to 2026-11-21"),
+            (self.side("theirs", "23", "23 25"), 7, "there is 2026-11-23, 2026-11-25"),
+            (self.side("theirs", "21 23", "21 23"), 0, "theirs: nothing of 2026-11-22"),
+        ):  # fmt: skip
+            for sides in ((whole, other), (other, whole)):
+                with self.assertRaises(SourceError) as caught:
+                    exchange.check_days(sides, DAY, hand_overs)
+                self.assertIn(words, str(caught.exception))
+                self.assertNotIn("ours", str(caught.exception))
+        silent = self.side("theirs", "21 23", "21 23")
+        with self.assertRaises(SourceError) as caught:
+            exchange.check_days((silent, self.side("ours", "23", "23")), DAY, 7)
+        self.assertRegex(str(caught.exception), "theirs: nothing of .*; ours: nothing of ")
+
+    def test_silence_in_between(self) -> None:
+        """Hand-overs that a journal does not know which goes on behind them are no mistake."""
+        whole, silent = self.side("ours", "22", "22"), self.side("theirs", "21 23", "21 23")
+        exchange.check_days((whole, silent), DAY, 1)
+        exchange.check_days((whole, whole), DAY, 0)
+
+
 class ReconcileTests(SparkCase):
     """From journals in files to verdicts."""
 

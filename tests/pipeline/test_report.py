@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -12,7 +13,8 @@ from tests.pipeline.support import MISSING
 if not MISSING:
     from pyspark.sql import Row
 
-    from amqproute.pipeline.report import Facts, headline, report_page
+    from amqproute.pipeline.facts import Facts
+    from amqproute.pipeline.report import headline, report_page
 
 DAY = date(2026, 11, 22)
 
@@ -41,3 +43,22 @@ class HeadlineTests(SynchronousTestCase):
         """Nothing is said of clocks where nothing shows that they differ."""
         said = self.facts(0, 20_000, 30_000)
         self.assertEqual([state for state, _, _ in headline(said)], ["good"])
+
+    def test_what_does_not_wait(self) -> None:
+        """What vanished is no number among what waits; memory that was lost, and days without
+        records, are told."""
+        said = self.facts(0, 1, 2)
+        at = said.moments[0]
+        said.fates |= {(at, "waiting"): 5, (at, "lost"): 3, (at, "forgotten"): 2}
+        said.fates[at, "not known"] = 4
+        said.missing = [date(2026, 11, 20), date(2026, 11, 21)]
+        told = [words for _, words, _ in headline(said)]
+        self.assertIn("2 messages that were not durable went with the memory of a broker", told[2])
+        self.assertEqual(told[1], "There are no records of 2026-11-20 to 2026-11-21")
+        tiles = re.findall(
+            r'class="name">([^<]*)</div><div class="value">([^<]*)</div>'
+            r'(?:<div class="remark">([^<]*)<)?',
+            report_page(said),
+        )
+        self.assertIn(("Waiting", "5", "still in a queue"), tiles)
+        self.assertIn(("Lost", "3", "2 gone with a restart; 4 in gaps of journals"), tiles)

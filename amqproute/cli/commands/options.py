@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-__all__ = ["Access", "access_options", "config_option", "json_option"]
+__all__ = ["Access", "Day", "access_options", "config_option", "json_option"]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -61,3 +62,18 @@ def access_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+class Day(click.ParamType[date]):
+    """A day as in the names of folders."""
+
+    name = "day"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> date:
+        """Read ``2026-11-22``."""
+        if isinstance(value, date):
+            return value
+        try:
+            return datetime.strptime(value, "%Y-%m-%d").date()  # a day of UTC
+        except ValueError:
+            self.fail(f"{value!r} is no day, as 2026-11-22", param, ctx)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pipeline``: the group of the commands that turn journals into tables and reports.
 
-What they do is in `amqproute.cli.analysis`, which needs Spark; this module needs nothing, so that
-the list of commands, and the word that something is not installed, come at once.
+What they do is in `amqproute.cli.analysis` and `amqproute.cli.partners`, which need Spark; this
+module needs nothing, so that the list of commands, and the word that something is not installed,
+come at once.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SUMMARIES: Final[Mapping[str, str]] = {
 }
 """The commands, with the first sentence of the help of each."""
 
+_ELSEWHERE: Final = {"reconcile": "amqproute.cli.partners"}
 _NEEDED: Final = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
 
 
@@ -42,7 +44,7 @@ class Analysis(click.Group):
         if cmd_name not in SUMMARIES:
             return None
         try:
-            module = import_module("amqproute.cli.analysis")
+            module = import_module(_ELSEWHERE.get(cmd_name, "amqproute.cli.analysis"))
         except ModuleNotFoundError as error:
             if (error.name or "").partition(".")[0] not in _NEEDED:
                 raise

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``amqproute pipeline reconcile``; imported when it is asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.commands.options import Day, json_option
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
+from amqproute.cli.spark import spark_options, started
+from amqproute.pipeline.agreement import agreement_page, in_words, instant, listed_rows
+from amqproute.pipeline.charts import duration
+from amqproute.pipeline.exchange import between, check_days, open_source
+from amqproute.pipeline.reconcile import (
+    DISCREPANCIES,
+    GRACE_SECONDS,
+    NOT_COVERED,
+    VERDICTS,
+    Reconciliation,
+)
+from amqproute.pipeline.reconcile import (
+    reconcile as compare,
+)
+
+__all__ = ["reconcile"]
+
+
+@click.command()
+@click.option(
+    "--ours",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Our journal (folders of days), or our tables.",
+)
+@click.option(
+    "--theirs",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The partner's journal, its tables, or what it sent: amqproute journal export.",
+)
+@click.option("--day", type=Day(), metavar="DAY", help="As 2026-11-22, UTC. [default: all days]")
+@click.option("--our-domain", metavar="DOMAIN", help="Whose side is ours, if --ours tells of more.")
+@click.option("--their-domain", metavar="DOMAIN", help="Whose side is theirs, likewise.")
+@click.option(
+    "--output",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Gets the table `reconciliation` (Parquet) and the page index.html. "
+    "[default: reconciliation-DOMAIN-DAY here]",
+)
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0),
+    default=GRACE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="So close to a gap in a journal, nobody is accused either.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    default=50,
+    show_default=True,
+    help="How many hand-overs to print; the table has all.",
+)
+@spark_options
+@json_option
+def reconcile(
+    ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
+    output: Path | None, grace: float, limit: int, as_json: bool, **spark: Any,
+) -> int:  # fmt: skip
+    """Compare our journal with a partner's: does the partner agree?
+
+    Every message that one of us handed over to the other is looked for in both journals, by store
+    and entry, and its digests are compared. Clocks may differ: by how much, is estimated. Where a
+    journal has a gap, or ends, that is said, and nobody is accused.
+
+    Exits with 1 if the two contradict each other, and with 2 where there is nothing of the day.
+    """
+    with (
+        started(output or "this directory", **spark) as running,
+        tempfile.TemporaryDirectory(prefix="amqproute-") as folder,
+    ):
+        scratch = Path(folder)
+        first = open_source(running, ours, day, scratch / "ours", our_domain)
+        second = open_source(running, theirs, day, scratch / "theirs", their_domain)
+        if first.domain == second.domain:
+            step = "give our journal with --ours and the partner's with --theirs"
+            raise Refusal(USAGE, "pipeline.source", f"both are of {first.domain}", step)
+        result = compare(*between(first, second), day=day, grace_seconds=grace)
+        if day is not None:
+            check_days((first, second), day, sum(result.counts.values()))
+        place = output or Path(f"reconciliation-{second.domain}-{day or 'all'}")
+        result.listed.coalesce(1).write.mode("overwrite").parquet(str(place / "reconciliation"))
+        (place / "index.html").write_text(agreement_page(result), encoding="utf-8")
+        _print_agreement(result, limit, place, as_json)
+    return NEGATIVE if result.is_discrepant else DONE
+
+
+def _print_agreement(result: Reconciliation, limit: int, place: Path, as_json: bool) -> None:
+    rows = listed_rows(result, limit)
+    offset = result.offset
+    if as_json:
+        counts = {
+            verdict: {
+                f"{sender} to {receiver}": result.counts.get((sender, verdict), 0)
+                for sender, receiver in (
+                    (result.ours, result.theirs), (result.theirs, result.ours),
+                )
+            }
+            for verdict in VERDICTS
+        }  # fmt: skip
+        render.json_text(
+            {
+                "ours": result.ours,
+                "theirs": result.theirs,
+                "day": result.day.isoformat() if result.day else None,
+                "hand-overs": counts,
+                "clock-offset-us": offset.estimate,
+                "clock-offset-error-us": offset.error,
+                "listed": [row.asDict() for row in rows],
+                "page": str(place / "index.html"),
+            }
+        )
+        return
+    directions = [(result.ours, result.theirs), (result.theirs, result.ours)]
+    headings = ["verdict", *(f"{sender} -> {receiver}" for sender, receiver in directions)]
+    render.table(
+        headings,
+        [[v, *(result.counts.get((sender, v), 0) for sender, _ in directions)] for v in VERDICTS],
+    )
+    around = "" if offset.error is None else f", give or take {duration(offset.error)}"
+    behind = "ahead" if offset.estimate >= 0 else "behind"
+    if offset.pairs:
+        click.echo(f"Their clock is {duration(abs(offset.estimate))} {behind}{around}.")
+    if rows:
+        click.echo()
+        render.table(
+            ["verdict", "from", "message-id", "handed over", "received", "entry"],
+            [
+                [
+                    row.verdict, row.sender, row.message_id, instant(row.sent_us),
+                    instant(row.taken_us), f"{row.stream}/{row.entry}",
+                ]
+                for row in rows
+            ],
+        )  # fmt: skip
+    if result.count(NOT_COVERED):
+        render.warn("a journal has gaps; what happened there cannot be judged: see the page")
+    click.echo(f"\n{in_words(result)[1]}.")
+    click.echo(f"The table and the page are in {place}.")
+    if result.count(*DISCREPANCIES):
+        click.echo("Where such a message is: amqproute pipeline trace MESSAGE-ID", err=True)

@@ -1,0 +1,365 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says of a day or a range of days.
+
+`facts` asks the tables, and gets sums, percentiles and the first rows of lists: as much for a
+thousand messages as for a billion.
+
+A message without an end waits, as long as nobody knows better. Conservation may: then it is *lost*,
+or nobody knows because records of that time are missing; and what stood in memory only is
+*forgotten* when its broker starts again (`vanished`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from typing import Final
+
+from pyspark.sql import Column as Expression
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from amqproute.journal.record import Kind
+from amqproute.pipeline import conservation, coverage
+from amqproute.pipeline.days import between
+from amqproute.pipeline.ingest import spread
+
+__all__ = [
+    "FAILURES",
+    "FATES",
+    "FORGOTTEN",
+    "LOST",
+    "STAGES",
+    "UNKNOWN",
+    "WAITING",
+    "Facts",
+    "Tables",
+    "facts",
+    "last_hop",
+    "vanished",
+]
+
+MOST_ROWS: Final = 100
+"""Rows of a list, at most."""
+HOURLY_DAYS: Final = 4
+"""Ranges of up to so many days are shown by the hour, longer ones by the day."""
+
+WAITING: Final = "waiting"
+LOST: Final = "lost"
+FORGOTTEN: Final = "forgotten"
+UNKNOWN: Final = "not known"
+FATES: Final = {
+    Kind.DELIVERED: "delivered",
+    Kind.RELAYED: "handed over",
+    WAITING: "waiting",
+    Kind.EXPIRED: "expired",
+    Kind.DEAD_LETTERED: "dead letters",
+    Kind.REJECTED: "rejected",
+    Kind.RETURNED: "returned",
+    Kind.DELETED: "deleted",
+    LOST: "lost",
+    FORGOTTEN: "forgotten",
+    UNKNOWN: "not known",
+}
+"""What can become of a message, in the words of the page. *Handed over*: to an organization whose
+journal is not among the tables. *Lost*, *forgotten*, *not known*: it has not ended, and does not
+wait either; see `vanished`."""
+
+FAILURES: Final = (Kind.EXPIRED, Kind.DEAD_LETTERED, Kind.REJECTED, Kind.RETURNED)
+STAGES: Final = ("queue_us", "resolve_us", "connect_us", "wire_us", "settle_us")
+_OWN: Final = "own clients"
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What a report is made of; but for `vanished`, each of the days in question only.
+
+    Attributes:
+        runs: `amqproute.pipeline.schema.RUNS`.
+        hops: `amqproute.pipeline.schema.HOPS`.
+        messages: `amqproute.pipeline.schema.MESSAGES`.
+        rejects: `amqproute.pipeline.schema.REJECTS`.
+        violations: `amqproute.pipeline.schema.VIOLATIONS`.
+        vanished: from the function; of these days and of those to which their messages went on.
+        missing: the days of which there is no record.
+    """
+
+    runs: DataFrame
+    hops: DataFrame
+    messages: DataFrame
+    rejects: DataFrame
+    violations: DataFrame
+    vanished: DataFrame
+    missing: Sequence[date] = ()
+
+
+@dataclass(slots=True)
+class Facts:
+    """What a report says.
+
+    Attributes:
+        first: day.
+        last: day.
+        missing: days in between of which there is no record.
+        domains: organizations with a journal.
+        records: how many records were read.
+        moments: hours or days, in order.
+        fates: messages by moment and fate.
+        latency: by moment: ``p50`` and ``p99`` of those that came to their end.
+        overall: messages, octets, ``p50``, ``p99``, the least and the most.
+        routes: durations of the stages on each way from one organization to the next.
+        partners: volumes by organization, partner and direction.
+        reasons: why messages were put off, and how many.
+        failures: what could not be delivered, and why.
+        duplicates: what was sent again and suppressed.
+        oldest: what waits the longest.
+        gaps: of the journals.
+        rejected_lines: lines of journals that could not be read.
+        violations: what conservation does not allow, the first of them.
+        unaccounted: how many there are that no gap of a journal explains.
+    """
+
+    first: date
+    last: date
+    missing: Sequence[date] = ()
+    domains: list[str] = field(default_factory=list)
+    records: int = 0
+    moments: list[str] = field(default_factory=list)
+    fates: dict[tuple[str, str], int] = field(default_factory=dict)
+    latency: dict[str, Row] = field(default_factory=dict)
+    overall: Row | None = None
+    routes: Sequence[Row] = ()
+    partners: Sequence[Row] = ()
+    reasons: Sequence[Row] = ()
+    failures: Sequence[Row] = ()
+    duplicates: Sequence[Row] = ()
+    oldest: Sequence[Row] = ()
+    gaps: Sequence[Row] = ()
+    rejected_lines: int = 0
+    violations: Sequence[Row] = ()
+    unaccounted: int = 0
+
+    def number(self, *fates: str) -> int:
+        """Return how many messages came to one of these fates."""
+        return sum(number for (_, fate), number in self.fates.items() if fate in fates)
+
+    @property
+    def is_hourly(self) -> bool:
+        """The moments are hours."""
+        return (self.last - self.first).days < HOURLY_DAYS
+
+
+def facts(tables: Tables, first: date, last: date) -> Facts:
+    """Ask the tables.
+
+    Args:
+        tables: of the days from `first` to `last`, and nothing of others.
+        first: day.
+        last: day.
+    """
+    said = Facts(first, last, tables.missing)
+    sums = tables.runs.groupBy("domain").agg(F.sum("n").alias("records")).limit(MOST_ROWS)
+    for row in sums.orderBy("domain").collect():
+        said.domains.append(row.domain)
+        said.records += row.records
+    _add_messages(said, tables.messages, tables.vanished)
+    said.routes = _routes(tables.hops)
+    said.partners = _partners(tables.hops)
+    said.reasons = _reasons(tables.runs)
+    said.failures = _failures(tables.hops)
+    said.duplicates = _duplicates(tables.runs)
+    said.oldest = _oldest(tables.hops, tables.vanished)
+    said.gaps = _gaps(tables.runs)
+    said.rejected_lines = tables.rejects.count()
+    said.unaccounted = tables.violations.where(~F.col("hidden")).count()
+    order = ("hidden", "at_us", "broker", "entry")
+    said.violations = tables.violations.orderBy(*order).limit(MOST_ROWS).collect()
+    return said
+
+
+def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataFrame:
+    """Say what became of entries that have not ended, and are in no queue either.
+
+    Args:
+        hops: `amqproute.pipeline.schema.HOPS`.
+        violations: `amqproute.pipeline.schema.VIOLATIONS`.
+        starts: ``stream`` and ``start_us``, when the broker of a store started last.
+
+    Returns:
+        ``stream``, ``entry`` and ``gone``: `LOST`, `UNKNOWN` where missing records may explain it,
+        or `FORGOTTEN`.
+    """
+    lost = violations.where(F.col("what") == conservation.LOST).select(
+        "stream", "entry", F.when(F.col("hidden"), UNKNOWN).otherwise(LOST).alias("gone")
+    )
+    in_memory = hops.where("fate IS NULL AND kind IS NOT NULL AND NOT durable")
+    forgotten = in_memory.join(F.broadcast(starts), "stream").where("start_us > began_us")
+    return lost.unionByName(forgotten.select("stream", "entry", F.lit(FORGOTTEN).alias("gone")))
+
+
+def _add_messages(said: Facts, messages: DataFrame, gone: DataFrame) -> None:
+    # As text: a timestamp would come to Python in the time zone of this machine.
+    form = "yyyy-MM-dd HH:00" if said.is_hourly else "yyyy-MM-dd"
+    at = F.date_format(F.timestamp_micros("began_us"), form).alias("at")
+    known = messages.where("began_us IS NOT NULL").select(
+        at, F.coalesce("fate", F.lit(WAITING)).alias("fate"), "latency_us", "size", "hops"
+    )
+    for row in known.groupBy("at", "fate").count().collect():
+        said.fates[row.at, row.fate] = row["count"]
+    waiting = known.where(F.col("fate") == WAITING).select("at", last_hop().alias("hop"))
+    away = waiting.select("at", "hop.stream", "hop.entry").join(gone, ["stream", "entry"])
+    for row in away.groupBy("at", "gone").count().collect():
+        said.fates[row.at, WAITING] -= row["count"]
+        said.fates[row.at, row.gone] = row["count"]
+    said.moments = _moments(said)
+    arrived = known.where(F.col("fate").isin(Kind.DELIVERED, Kind.RELAYED))
+    for row in arrived.groupBy("at").agg(*_percentiles("latency_us")).collect():
+        said.latency[row.at] = row
+    said.overall = known.agg(
+        F.count("*").alias("messages"),
+        F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+        *_percentiles("latency_us"),
+        F.min("latency_us").alias("least"),
+        F.max("latency_us").alias("most"),
+    ).first()
+
+
+def last_hop(name: str = "hops") -> Expression:
+    """Return the last hop of a message: the one that waits, if the message does.
+
+    Args:
+        name: column with its hops; those of copies and reports stand behind.
+    """
+    way = F.filter(name, lambda hop: hop["parent"].isNull())
+    return F.get(way, F.size(way) - 1)
+
+
+def _moments(said: Facts) -> list[str]:
+    """Return all hours or days of the range, those without messages too."""
+    days = [day.isoformat() for day in between(said.first, said.last)]
+    if not said.is_hourly:
+        return days
+    return [f"{day} {hour:02}:00" for day in days for hour in range(24)]
+
+
+def _percentiles(name: str) -> list[Expression]:
+    return [
+        F.percentile_approx(name, 0.5).alias("p50"),
+        F.percentile_approx(name, 0.99).alias("p99"),
+    ]
+
+
+def _routes(hops: DataFrame) -> Sequence[Row]:
+    ended = hops.where(F.col("fate").isin(Kind.RELAYED, Kind.DELIVERED)).withColumn(
+        "to_whom", _partner("peer")
+    )
+    stages = [F.percentile_approx(name, 0.99).alias(name) for name in STAGES]
+    total = F.col("ended_us") - F.col("began_us")
+    return (
+        ended.groupBy("domain", "to_whom")
+        .agg(
+            F.count("*").alias("messages"),
+            F.percentile_approx(total, 0.5).alias("p50"),
+            F.percentile_approx(total, 0.99).alias("p99"),
+            *stages,
+        )
+        .orderBy(F.desc("p99"), "domain", "to_whom")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _partner(name: str) -> Expression:
+    column = F.col(name)
+    return F.when(column.startswith("peer:"), F.substring(column, 6, 1 << 20)).otherwise(_OWN)
+
+
+def _partners(hops: DataFrame) -> Sequence[Row]:
+    """Sum up what went to and came from each partner: what is billed."""
+    came = hops.where(F.col("sender").startswith("peer:")).select(
+        "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
+        F.lit(0).alias("deferrals"), F.lit(None).cast("long").alias("took"),
+    )  # fmt: skip
+    went = hops.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith("peer:")).select(
+        "domain", _partner("peer").alias("partner"), F.lit("to").alias("direction"), "size",
+        "deferrals", (F.col("ended_us") - F.col("began_us")).alias("took"),
+    )  # fmt: skip
+    return (
+        came.unionByName(went)
+        .groupBy("domain", "partner", "direction")
+        .agg(
+            F.count("*").alias("messages"),
+            F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+            F.sum("deferrals").alias("deferrals"),
+            F.percentile_approx("took", 0.99).alias("p99"),
+        )
+        .orderBy(F.desc("octets"), "domain", "partner", "direction")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _reasons(runs: DataFrame) -> Sequence[Row]:
+    """Sum up why messages were put off, and why attempts to reach a host failed."""
+    told = spread(
+        runs.where(F.col("kind").isin(Kind.DEFERRED, Kind.ATTEMPT)),
+        ("peer", "node", "condition", "code", "words", "count"),
+    )
+    why = F.coalesce("code", "condition")
+    return (
+        told.where(why.isNotNull())
+        .groupBy("domain", F.coalesce("peer", "node").alias("towards"), "kind", why.alias("why"))
+        .agg(
+            F.sum(F.coalesce("count", F.lit(1))).alias("times"),
+            F.max("words").alias("words"),
+            F.max("time").alias("latest"),
+        )
+        .orderBy(F.desc("times"), "domain", "towards")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _failures(hops: DataFrame) -> Sequence[Row]:
+    return (
+        hops.where(F.col("fate").isin(*FAILURES))
+        .groupBy("domain", "queue", "fate", F.coalesce("code", "condition").alias("why"))
+        .agg(
+            F.count("*").alias("messages"),
+            F.max("words").alias("words"),
+            F.min("message_id").alias("example"),
+            F.max("ended_us").alias("latest"),
+        )
+        .orderBy(F.desc("messages"), "domain", "queue")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _duplicates(runs: DataFrame) -> Sequence[Row]:
+    told = spread(runs.where(F.col("kind") == Kind.DUPLICATE), ("sender", "node"))
+    return (
+        told.groupBy("domain", "sender")
+        .agg(F.count("*").alias("times"))
+        .orderBy(F.desc("times"), "domain")
+        .limit(MOST_ROWS)
+        .collect()
+    )
+
+
+def _oldest(hops: DataFrame, gone: DataFrame) -> Sequence[Row]:
+    return (
+        hops.where(F.col("fate").isNull() & F.col("began_us").isNotNull())
+        .join(gone, ["stream", "entry"], "left_anti")
+        .select("domain", "queue", "message_id", "to", "began_us", "deferrals")
+        .orderBy("began_us", "domain", "message_id")
+        .limit(20)
+        .collect()
+    )
+
+
+def _gaps(runs: DataFrame) -> Sequence[Row]:
+    holes = coverage.holes(runs)
+    inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
+    return inner.orderBy("from_us").limit(MOST_ROWS).collect()
