@@ -67,7 +67,7 @@ from amqproute.net.listener import ConnectionCount, Listener
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.relay.agent import Agent
 from amqproute.relay.decision import Decisions
-from amqproute.relay.holds import HOLD_NOTES
+from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.routing.table import Router
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
@@ -283,7 +283,9 @@ class House:
         self.relay.dead_letter_name = config.relay.dead_letter
         self.transfer = TransferService(self.broker, self.relay, self._rules())
         self._wire_services()
-        self.relay.recovered(recovery.notes.get(NOTE, {}), recovery.notes.get(HOLD_NOTES, {}))
+        self.relay.recovered(
+            *(recovery.notes.get(kind, {}) for kind in (NOTE, HOLD_NOTES, LAST_HOLD_NOTES))
+        )
         self._warn_of_unclaimed()
         limits = config.limits
         self.shared = Shared(

@@ -3,7 +3,8 @@
 
 A hold is an object with an id. It holds messages that are here and those that come later, until it
 is released or its time is over. One for a domain stops its relay queue: nobody connects there. One
-by a selector or by ids lets everything else on the same queues pass.
+by a selector or by ids lets everything else on the same queues pass; it is of messages, and goes
+along with them when they are rerouted (`Holds.follow`). The id of a hold is never given out again.
 
 Why so: an operator who stops traffic to a partner means the partner, not the messages that happen
 to wait at that moment; and who looks at a hold weeks later wants to know who made it and why.
@@ -12,8 +13,9 @@ to wait at that moment; and who looks at a hold weeks later wants to know who ma
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -26,10 +28,12 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqprouteError, ResourceLimitExceeded
 from amqproute.values import NextHop
 
-__all__ = ["HOLD_NOTES", "MOST_HOLDS", "Hold", "Holds"]
+__all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "Hold", "Holds"]
 
 HOLD_NOTES: Final = "hold"
 """The kind of the notes in the store."""
+LAST_HOLD_NOTES: Final = "last-hold"
+"""The kind of the one note, without a key, of the id given out last: it outlives its hold."""
 MOST_HOLDS: Final = 1000
 LONGEST_TIMER: Final = 86_400.0
 """Seconds; a hold that lasts longer is looked at again then."""
@@ -58,6 +62,11 @@ class Hold:
     to: str = ""
     where: str = ""
     ids: tuple[int, ...] = ()
+
+    @property
+    def is_of_messages(self) -> bool:
+        """It holds some messages, and does not stop the way to a domain or a next hop."""
+        return bool(self.ids or self.where)
 
     def encode(self) -> bytes:
         """Return it as it stands in the store."""
@@ -131,8 +140,16 @@ class Holds:
     def __iter__(self) -> Any:
         return iter([hold for hold, _ in self._holds.values()])
 
-    def recovered(self, notes: Mapping[str, bytes]) -> None:
-        """Take over the holds of an earlier run; apply them to the destinations there are."""
+    def recovered(
+        self, notes: Mapping[str, bytes], last: Mapping[str, bytes] = MappingProxyType({})
+    ) -> None:
+        """Take over the holds of an earlier run; apply them to the destinations there are.
+
+        Args:
+            notes: of the holds.
+            last: of the id given out last.
+        """
+        self._last = _number(last.get("", b"").decode())
         for name in sorted(notes, key=_number):
             hold = Hold.decode(notes[name])
             self._last = max(self._last, _number(name))
@@ -196,12 +213,44 @@ class Holds:
         self.apply_all()
         return found[0]
 
+    def follow(self, moved: Mapping[int, int], batch: Batch) -> None:
+        """Let holds by ids hold messages by the ids that they have elsewhere.
+
+        They do so from now on, and by the old ids until the batch is committed: it may fail.
+
+        Args:
+            moved: old ids to those that the batch has given.
+            batch: it is about to be committed, and will be remembered with it.
+        """
+        concerned = [hold for hold in self if not moved.keys().isdisjoint(hold.ids)]
+        for hold in concerned:
+            after = {moved.get(each, each) for each in hold.ids}
+            note = replace(hold, ids=tuple(sorted(after))).encode()
+            batch.transaction.note(HOLD_NOTES, hold.id, note)
+            self._set_ids(hold, after.union(hold.ids))
+        if concerned:
+            batch.join(_Followed(self, moved))
+            self.apply_all()
+
+    def forget(self, ids: Collection[int]) -> None:
+        """Take ids that lead to no message any more from the holds that have others besides."""
+        for hold in tuple(self):
+            left = set(hold.ids).difference(ids)
+            if left and len(left) < len(hold.ids):  # without ids it would hold everything
+                self._set_ids(hold, left)
+        self.apply_all()
+
+    def _set_ids(self, hold: Hold, ids: Iterable[int]) -> None:
+        changed = replace(hold, ids=tuple(sorted(ids)))
+        self._holds[hold.id] = changed, self._aim(changed)
+
     def _aim(self, hold: Hold) -> Aim:
         return Aim(hold.ids, hold.to, hold.where, self._now_ms)
 
     def _note(self, name: str, value: bytes | None) -> None:
         batch = self._begin()
         batch.transaction.note(HOLD_NOTES, name, value)
+        batch.transaction.note(LAST_HOLD_NOTES, "", b"h%d" % self._last)
         batch.commit().addErrback(self._not_noted, name)
 
     def _not_noted(self, failure: Failure, name: str) -> None:
@@ -218,7 +267,7 @@ class Holds:
         """Have one destination go by the holds there are now."""
         whole: list[str] = []
         parts: list[Picks] = []
-        for hold, picks in self._on(destination):
+        for hold, picks in self.at(destination.hop):
             if picks is EVERYTHING:
                 whole.append(hold.reason)
             else:
@@ -239,19 +288,19 @@ class Holds:
 
     def on(self, destination: Holdable) -> list[Hold]:
         """Return the holds that concern a destination, or some of its messages."""
-        return [hold for hold, _ in self._on(destination)]
+        return [hold for hold, _ in self.at(destination.hop)]
 
     def of(self, destination: Holdable, entry: Entry) -> list[Hold]:
         """Return the holds that hold one message."""
-        return [hold for hold, picks in self._on(destination) if picks(entry)]
+        return [hold for hold, picks in self.at(destination.hop) if picks(entry)]
 
     def held(self, destination: Holdable, entries: Iterable[Entry]) -> set[Entry]:
         """Return those of a destination's messages that are held."""
-        found = [picks for _, picks in self._on(destination)]
+        found = [picks for _, picks in self.at(destination.hop)]
         return {entry for entry in entries if any(picks(entry) for picks in found)}
 
-    def _on(self, destination: Holdable) -> list[tuple[Hold, Picks]]:
-        hop = destination.hop
+    def at(self, hop: NextHop) -> list[tuple[Hold, Picks]]:
+        """Return the holds that concern a next hop, each with what it picks there."""
         found = [
             (hold, aim.of(hop.key, hop.domain, self._way)) for hold, aim in self._holds.values()
         ]
@@ -286,6 +335,22 @@ class Holds:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
+
+
+class _Followed:
+    """Takes part in the batch that moves messages which are held by their ids."""
+
+    def __init__(self, holds: Holds, moved: Mapping[int, int]) -> None:
+        self._holds = holds
+        self._moved = moved
+
+    def arrived(self, entries: Sequence[Entry]) -> None:
+        """They are elsewhere."""
+        self._holds.forget(self._moved.keys())
+
+    def not_arrived(self, entries: Sequence[Entry]) -> None:
+        """They are where they were."""
+        self._holds.forget(self._moved.values())
 
 
 def _number(name: str) -> int:

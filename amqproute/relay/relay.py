@@ -100,13 +100,17 @@ class Relay:
     # -- recovery --------------------------------------------------------------------------------
 
     def recovered(
-        self, notes: Mapping[str, bytes], holds: Mapping[str, bytes] = MappingProxyType({})
+        self,
+        notes: Mapping[str, bytes],
+        holds: Mapping[str, bytes] = MappingProxyType({}),
+        last_hold: Mapping[str, bytes] = MappingProxyType({}),
     ) -> None:
         """Make the destinations that have a backlog in the store, with their back-off.
 
         Args:
             notes: of destinations.
             holds: those of an earlier run.
+            last_hold: of the id of its last.
         """
         for name in [name for name in self._broker.unclaimed if name.startswith(RELAY_PREFIX)]:
             key = name[len(RELAY_PREFIX) :]
@@ -114,7 +118,7 @@ class Relay:
             noted = notes.get(key)
             if noted is not None:
                 destination.restore(noted)
-        self.holds.recovered(holds)
+        self.holds.recovered(holds, last_hold)
 
     def start(self) -> None:
         """Let every destination with a backlog begin."""

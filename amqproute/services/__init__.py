@@ -9,7 +9,8 @@ there is (`overview`) and has it changed (`commands` is the grammar; `inventory`
 `aliases`, does it, keeps it over restarts, and makes each batch all or nothing; `moving` takes
 messages from node to node).
 `relay_operations` and `relay_messages` are what operators do to relay queues through it: as a
-whole, or to messages by id, domain or selector, in parts that nobody else notices.
+whole, or to messages by id, domain or selector, in parts that nobody else notices; `explaining`
+says why one of them waits.
 `probes.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.
 `dtx.DtxCoordinator` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 

@@ -11,9 +11,11 @@ EXPIRE-MESSAGES     ends their lives: returned, reported, dead-lettered with the
                     ``reason``
 DELETE-MESSAGES     deletes them; senders that asked for reports are told
 REROUTE-MESSAGES    moves those whose address leads elsewhere by the routes of now: to another
-                    relay queue or a node here, with the life they have left
-WHY                 says why the message with the id ``name`` has not gone, and which command
-                    would change that
+                    relay queue or a node here, with the life they have left. What a hold by ids
+                    or a selector holds stays held there, or else stays where it is; a hold of a
+                    domain or next hop alone holds what goes that way: ``freed`` are those that
+                    it held and that are held no more
+WHY                 says why the message with the id ``name`` has not gone (`explaining`)
 HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it; a dry run
                     counts what it would hold now
 RELEASE-HOLD        ends the hold with the id ``name``
@@ -27,7 +29,7 @@ each turn of the reactor and a commit for each page, and answers ``messages`` an
 up to `SAMPLES` of them as ``samples``, and a ``cursor``, which is given back to go on; it is empty
 at the end. What is in flight is the peer's to decide and stays. On a full disk what has no report
 or dead letter goes at once; ``waiting`` are those that go when there is room for these. ``missing``
-are those of the ``ids`` that were not met, and ``held`` counts what was not tried for that.
+are those of the ``ids`` that were not met, and ``held`` counts what is held and stays so.
 
 It takes the right `manage` on each relay queue that is concerned (to list a queue, `browse` or
 `manage`); what may not be touched is refused as a whole. What was done stands in the log, with who
@@ -55,10 +57,18 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.broker.walk import START, Place
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, StoreError
+from amqproute.errors import (
+    AmqpError,
+    DecodeError,
+    InvalidField,
+    NotFound,
+    PreconditionFailed,
+    StoreError,
+)
 from amqproute.journal.record import Kind
 from amqproute.routing.table import Router
 from amqproute.services.commands import FORBIDDEN
+from amqproute.services.explaining import Explaining
 from amqproute.services.management import (
     BAD_REQUEST,
     CONFLICT,
@@ -116,6 +126,7 @@ class _Count:
     words: str = ""
     waiting: int = 0
     held: int = 0
+    freed: int = 0
 
     def add(self, queue: Queue, entries: Iterable[Entry], show: Callable[[Entry], Any]) -> None:
         """Count entries of a queue."""
@@ -176,8 +187,8 @@ class RelayMessages:
         self._relay = relay
         self._router = router
         self._allows = allows
-        self._explain = explain
         self._now_ms = now_ms
+        self._explaining = Explaining(broker, relay, router, allows, explain, self._row)
 
     def register(self, service: ManagementService) -> None:
         """Add the operations, and what can be asked about, to the management node."""
@@ -189,7 +200,7 @@ class RelayMessages:
             "EXPIRE-MESSAGES": self._expire,
             "DELETE-MESSAGES": self._delete,
             "REROUTE-MESSAGES": self._reroute,
-            "WHY": self._why,
+            "WHY": self._explaining.why,
         }
         for name, act in acting.items():
             service.operations[name] = self._answering(act)
@@ -332,6 +343,7 @@ class RelayMessages:
             "refused-because": count.words,
             "waiting": count.waiting,
             "held": count.held,
+            "freed": count.freed,
             "missing": sorted(missing),
             "dry-run": scope.is_dry,
             "cursor": cursor,
@@ -412,12 +424,19 @@ class RelayMessages:
             if "@" in page.destination.hop.key:
                 return None  # on its way back: its `to` is not where it goes
             batch = self._broker.begin()
-            moved = [entry for entry in page.entries if self._move(router, page, entry, batch)]
+            held = self._relay.holds.at(page.destination.hop)
+            moved: list[Entry] = []
+            ids: dict[int, int] = {}
+            for entry in page.entries:
+                if self._move(router, page, entry, held, batch):
+                    moved.append(entry)
+                    ids[entry.id] = batch.last_id
             if page.is_dry or not moved:
                 batch.abandon()
                 return None
             page.queue.pick(moved)
             page.queue.moved_picked(moved, batch)
+            self._relay.holds.follow(ids, batch)
             return batch.commit().addErrback(self._not_moved)
 
         return await self._each(request, act)
@@ -428,13 +447,31 @@ class RelayMessages:
         words = f"they are where they were, the store did not take them: {failure.value}"
         raise _Refused(CONFLICT, words)
 
-    def _move(self, router: Router, page: _Page, entry: Entry, batch: Batch) -> bool:
-        """Put a message where it belongs now; False if it stays."""
+    def _move(
+        self,
+        router: Router,
+        page: _Page,
+        entry: Entry,
+        held: list[tuple[Any, Picks]],
+        batch: Batch,
+    ) -> bool:
+        """Put a message where it belongs now; False if it stays.
+
+        Args:
+            router: the routes of now.
+            page: it is on.
+            entry: it.
+            held: what is held on its queue.
+            batch: to put it in.
+        """
         to = entry.message.to
         if not to:
             return False
         try:
             route = router.route(to)
+            holding = [hold for hold, picks in held if picks(entry)]
+            still: list[Any] = []
+            target: Any = None
             if isinstance(route, Local):
                 target = self._broker.target(route.node)
                 if is_reserved(target.name):
@@ -444,8 +481,11 @@ class RelayMessages:
                 return False
             else:
                 name = RELAY_PREFIX + route.key
-                target = None if page.is_dry else self._relay.take_on_trust(route)
+                still = [hold for hold, picks in self._relay.holds.at(route) if picks(entry)]
+            _check_held(holding, still, page.destination.hop.key, name)
             if not page.is_dry:
+                if target is None:
+                    target = self._relay.take_on_trust(route)
                 # It goes on living as it did: its life began when it arrived.
                 batch.now_ms = entry.arrived_ms
                 account = None if entry.charge is None else entry.charge[0]
@@ -460,6 +500,8 @@ class RelayMessages:
         except AmqpError as error:
             page.count.refuse(error)
             return False
+        page.count.held += bool(still)
+        page.count.freed += bool(holding) and not still
         page.tell([entry], lambda *of: {**self._row(*of), "new-queue": name})
         return True
 
@@ -541,65 +583,6 @@ class RelayMessages:
                 row["holds"] = [hold.id for hold in holds]
         return row
 
-    async def _why(self, request: Request) -> Reply:
-        text = str(request.properties.get("name", ""))
-        if not text.isascii() or not text.isdigit():
-            words = f"{text[:64]!r} is no id of a message; ids are numbers: LIST-MESSAGES"
-            raise _Refused(BAD_REQUEST, words)
-        wanted = int(text)
-        found: list[tuple[Queue, Any, Entry]] = []
-        for _, destination in sorted(self._relay.destinations.items()):
-            queue = destination.queue
-            if not self._allows(request.principal, Verb.MANAGE, queue.name):
-                continue
-            for entry in destination.holds():
-                if entry.id == wanted:
-                    found.append((queue, destination, entry))
-
-            def look(page: list[Entry], queue: Queue = queue, of: Any = destination) -> None:
-                found.extend([(queue, of, entry) for entry in page])
-
-            if not found:
-                await queue.walk().find((wanted,), look)
-            if found:
-                entry = found[0][2]
-                facts = self._explain(destination, entry)
-                row = self._row(queue, destination, entry)
-                is_there = facts.get("cause") != "in-flight"
-                if is_there and self._leads_elsewhere(destination, row["to"]):
-                    facts["next"] = [*facts["next"], f"amqproute reroute {entry.id}"]
-                return Reply.of(OK, str(facts["description"]), {**row, **facts})
-        return await self._why_here(request, wanted)
-
-    def _leads_elsewhere(self, destination: Any, to: str | None) -> bool:
-        """Tell whether a message would not come to this destination by the routes of now."""
-        if not to or "@" in destination.hop.key:
-            return False
-        try:
-            route = self._router().route(to)
-        except AmqpError:
-            return False
-        return isinstance(route, Local) or route.key != destination.hop.key
-
-    async def _why_here(self, request: Request, wanted: int) -> Reply:
-        """Answer for a message that waits on a node of this broker."""
-        for name, queue in sorted(self._broker.nodes.items()):
-            if not self._allows(request.principal, Verb.MANAGE, name):
-                continue
-            found = [entry for entry in queue.held_by_consumers() if entry.id == wanted]
-            is_held = bool(found)
-            if not found:
-                await queue.walk().find((wanted,), found.extend)
-            if found:
-                facts = _why_on_node(queue, is_held)
-                row = self._row(queue, None, found[0])
-                return Reply.of(OK, str(facts["description"]), {**row, **facts})
-        words = (
-            f"no queue holds a message with the id {wanted}: it has gone, or has never been; "
-            "the log tells of messages that were given up"
-        )
-        raise _Refused(NOT_FOUND, words)
-
     # -- holds -----------------------------------------------------------------------------------
 
     async def _hold(self, request: Request) -> Reply:
@@ -653,23 +636,32 @@ class RelayMessages:
         return Reply.of(OK, f"{name} is released", found.row())
 
 
+def _check_held(holding: list[Any], still: list[Any], here: str, there: str) -> None:
+    """Let no message out of a hold of messages by moving it.
+
+    Args:
+        holding: what holds it here.
+        still: what holds it there.
+        here: the key of the next hop that it waits for.
+        there: the node it would be moved to.
+
+    Raises:
+        PreconditionFailed: it stays.
+    """
+    lost = [hold.id for hold in holding if hold.is_of_messages and hold not in still]
+    if lost:
+        names = " ".join(lost)
+        stop = (
+            f"amqproute hold --to {here}, " if all(each.is_of_messages for each in holding) else ""
+        )
+        raise PreconditionFailed(
+            f"{names} holds them and would not on {there!r}; so that they do not go out meanwhile: "
+            f"{stop}amqproute release {names}, and reroute again"
+        )
+
+
 def _not_ended(failure: Failure) -> None:
     log.failure("messages that an operator ended could not be removed", failure)
-
-
-def _why_on_node(queue: Queue, is_held: bool) -> dict[str, Any]:
-    name = queue.name
-    if is_held:
-        cause, words = "in-flight", "a consumer has it and has not told its outcome yet"
-        commands = [f"amqproute link ls --node {name}"]
-    elif not queue.consumers:
-        cause, words = "no-consumer", f"nobody receives from {name}"
-        commands = [f"amqproute receive {name}"]
-    else:
-        cause = "in-line"
-        words = f"{queue.consumers} links receive from {name}: without credit, or by other filters"
-        commands = [f"amqproute link ls --node {name}"]
-    return {"cause": cause, "description": words, "next": commands, "holds": []}
 
 
 def _reason(request: Request) -> str:

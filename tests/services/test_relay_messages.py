@@ -8,6 +8,7 @@ from typing import Any
 from amqproute.broker.floodgate import STORE
 from amqproute.errors import StoreUnavailable
 from amqproute.message import Message
+from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES, Hold
 from amqproute.relay.why import why
 from amqproute.routing.table import Router
 from amqproute.services import relay_messages
@@ -26,14 +27,19 @@ class RelayMessagesTests(_House):
     def setUp(self) -> None:
         super().setUp()
         self.router = Router(["alpha.example"])
+        self.hidden: set[str] = set()
         RelayMessages(
             self.broker,
             self.relay,
             lambda: self.router,
-            lambda *_: self.allowed,
+            lambda who, verb, node: self.allowed and node not in self.hidden,
             lambda destination, entry: {"description": "because", "next": []},
             lambda: 1,
         ).register(self.service)
+
+    def way(self, domain: str) -> str:
+        """Return the key of the next hop for a domain, as routes are now."""
+        return self.router.hop(domain).key
 
     def fill(self, count: int, domain: str = "beta.example", account: Any = None) -> None:
         """Put numbered messages for a domain."""
@@ -275,6 +281,140 @@ class RelayMessagesTests(_House):
         reply = self.part("EXPIRE-MESSAGES", ids=[ids[1]], where="subject = 's0'")
         self.assertEqual((reply.body["messages"], reply.body["missing"]), (0, [ids[1]]))
         self.assertEqual(self.part("EXPIRE-MESSAGES", all=True).body["missing"], [])
+
+    def test_why_without_the_right(self) -> None:
+        """Who may not look everywhere hears so, and not whether the message is there."""
+        self.fill(1)
+        self.broker.declare([node("orders"), node("sales")], {})
+        (row,) = self.part("LIST-MESSAGES", all=True).body["messages"]
+        there, gone = str(row["id"]), "99999"
+        self.hidden = {row["queue"]}
+        replies = [self.part("WHY", name) for name in (there, gone)]
+        self.assertEqual([reply.status for reply in replies], [403, 403])
+        words = "may not manage every relay queue (amqp$out/*); no message on what it may manage"
+        for reply, name in zip(replies, (there, gone), strict=True):
+            self.assertIn(f"{words} has the id {name}", reply.description)
+        self.hidden = {"sales"}
+        self.assertEqual(self.part("WHY", there).status, 200)
+        self.assertIn("may not manage every node here;", self.part("WHY", gone).description)
+        self.hidden = set()
+        self.assertEqual(self.part("WHY", gone).status, 404)
+
+    def notes_kept(self) -> dict[str, dict[str, bytes]]:
+        """Return the notes, kind by kind, that the store would keep from now on."""
+        kept: dict[str, dict[str, bytes]] = {}
+        apply = self.store._apply
+
+        def noting(transaction: Any) -> None:
+            apply(transaction)
+            for facts in transaction.facts:
+                for (kind, key), value in facts.notes.items():
+                    if value is None:
+                        del kept[kind][key]
+                    else:
+                        kept.setdefault(kind, {})[key] = value
+
+        self.patch(self.store, "_apply", noting)
+        return kept
+
+    def lead_beta(self, via: str = "") -> None:
+        """Have what is for beta lead to a gateway, or else to the node ``orders`` here."""
+        if via:
+            self.router = Router(["alpha.example"], [RouteRule("beta.example", f"amqps://{via}")])
+        else:
+            self.router = Router(["alpha.example", "beta.example"])
+
+    def ids(self) -> list[int]:
+        """Return the ids of all messages on their way."""
+        rows = self.part("LIST-MESSAGES", all=True).body["messages"]
+        return [row["id"] for row in rows]
+
+    def held(self) -> list[int]:
+        """Return the ids of those that are held."""
+        rows = self.part("LIST-MESSAGES", all=True).body["messages"]
+        return [row["id"] for row in rows if row["state"] == "held"]
+
+    def reroute(self, **body: Any) -> list[int]:
+        """Reroute everything; return how many move, how many stay held, and are held no more."""
+        reply = self.part("REROUTE-MESSAGES", all=True, **body)
+        self.clock.advance(0)
+        return [reply.body[key] for key in ("messages", "held", "freed")]
+
+    def test_reroute_what_is_held(self) -> None:
+        """A hold by ids follows its messages, now and after a restart."""
+        notes = self.notes_kept()
+        self.fill(3)
+        ids = self.ids()
+        self.part("HOLD-MESSAGES", ids=ids[:2])
+        self.lead_beta("gate.example:5671")
+        self.assertEqual(self.reroute(**{"dry-run": True}), [3, 2, 0])
+        self.assertEqual(self.held(), ids[:2])
+        self.assertEqual(self.reroute(), [3, 2, 0])
+        after = self.ids()
+        self.assertEqual((len(after), set(after) & set(ids)), (3, set()))
+        self.assertEqual(self.held(), after[:2])
+        (hold,) = self.relay.holds
+        self.assertEqual(hold.ids, tuple(after[:2]))
+        self.assertEqual(Hold.decode(notes[HOLD_NOTES]["h1"]), hold)
+
+    def test_reroute_what_is_held_on_a_full_disk(self) -> None:
+        """What stays where it was stays held there."""
+        self.fill(3)
+        ids = self.ids()
+        self.part("HOLD-MESSAGES", ids=ids[:2])
+        self.lead_beta("gate.example:5671")
+        self.fail_commits()
+        self.assertEqual(self.part("REROUTE-MESSAGES", all=True).status, 409)
+        self.assertEqual((self.ids(), self.held()), (ids, ids[:2]))
+        (hold,) = self.relay.holds
+        self.assertEqual(hold.ids, tuple(ids[:2]))
+
+    def test_reroute_out_of_a_hold(self) -> None:
+        """What a hold of messages could not hold elsewhere stays, and it is said what to do."""
+        self.broker.declare([node("orders")], {})
+        self.fill(4)
+        ids = self.ids()
+        self.part("HOLD-MESSAGES", where="subject = 's1'")
+        self.part("HOLD-MESSAGES", ids=ids[2:3], to="beta.example")
+        self.lead_beta()
+        reply = self.part("REROUTE-MESSAGES", all=True)
+        self.assertEqual((reply.body["messages"], reply.body["refused"]), (2, 2))
+        self.assertIn(
+            "h2 holds them and would not on 'orders'; so that they do not go out meanwhile: "
+            "amqproute hold --to beta.example, amqproute release h2, and reroute again",
+            reply.body["refused-because"],
+        )
+        self.assertEqual(self.held(), ids[1:3])
+        self.part("HOLD-MESSAGES", to="beta.example")
+        for name in ("h1", "h2"):
+            self.part("RELEASE-HOLD", name)
+        self.assertEqual(self.reroute(), [2, 0, 2])
+
+    def test_reroute_from_a_way_that_is_held(self) -> None:
+        """A hold of a next hop alone holds what goes there; one of a domain goes with it."""
+        self.fill(2)
+        self.lead_beta("gate.example:5671")
+        self.part("HOLD-MESSAGES", to="beta.example")
+        self.assertEqual(self.reroute(), [2, 2, 0])
+        self.assertEqual(self.held(), self.ids())
+        self.part("RELEASE-HOLD", "h1")
+        self.part("HOLD-MESSAGES", to="gate.example:5671")
+        self.lead_beta("door.example:5671")
+        self.assertEqual(self.reroute(), [2, 0, 2])
+        self.assertEqual(self.held(), [])
+
+    def test_ids_of_holds(self) -> None:
+        """They are not given out again, be there holds or not at a restart."""
+        notes = self.notes_kept()
+        self.fill(1)
+        for name in ("h1", "h2"):
+            self.assertEqual(self.part("HOLD-MESSAGES", to="beta.example").body["name"], name)
+            self.part("RELEASE-HOLD", name)
+        self.clock.advance(0)
+        self.assertEqual(notes[HOLD_NOTES], {})
+        again = self.house()
+        again.recovered({}, {}, notes[LAST_HOLD_NOTES])
+        self.assertEqual(again.holds.add("", "ann").id, "h3")
 
     def test_why_by_a_gateway(self) -> None:
         """A gateway has no domain to be tested: the way of the message itself is."""

@@ -66,11 +66,16 @@ class RelayOperationTests(SynchronousTestCase):
             lambda: 0.5,
             RelayTerms(),
             QueueLimits(),
+            way=lambda domain: self.way(domain),
         )
         self.service = ManagementService(self.broker, lambda *_: True, lambda: 0)
         relay_operations.register(self.service, relay, lambda *_: self.allowed)
         self.addCleanup(relay.stop)
         return relay
+
+    def way(self, domain: str) -> str:
+        """Return the key of the next hop for a domain."""
+        return domain
 
     def put(self, count: int) -> None:
         """Put durable messages on the relay queue."""

@@ -59,6 +59,10 @@ def reroute(selection: Selection) -> int:
 
     To the relay queue of another next hop, or to a node of this broker. The others stay; so does
     what is in flight. Reload the configuration first.
+
+    What is held by its id or by a selector stays held at the other next hop, and stays where it is
+    if its address leads to a node here. A hold for a domain holds what goes to the domain by any
+    way; one for a next hop holds what goes there, and not what is moved away.
     """
     return selection.carry_out(
         "REROUTE-MESSAGES",
@@ -77,7 +81,8 @@ def hold(selection: Selection, reason: str, lasts: str | None, until: str | None
 
     A hold for a domain stops the connection to it, too. It outlives restarts of the daemon. It
     stands in `amqproute holds` with who made it and why, and ends with `amqproute release HOLD`
-    or when its time is over. Messages that are held expire as all others do.
+    or when its time is over; its id is never given to another. Messages that are held expire as
+    all others do.
     """
     if selection.is_dry:
         return selection.carry_out("HOLD-MESSAGES", "held")

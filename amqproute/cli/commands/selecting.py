@@ -62,7 +62,7 @@ class Selection:
         Returns:
             The exit code: 1 if there was nothing to do it to, or some were refused or not there.
         """
-        numbers = ("messages", "bytes", "refused", "waiting", "held")
+        numbers = ("messages", "bytes", "refused", "waiting", "held", "freed")
         total: dict[str, Any] = dict.fromkeys(numbers, 0)
         total |= {"refused-because": "", "missing": []}
         samples: list[dict[str, Any]] = []
@@ -107,6 +107,11 @@ class Selection:
             render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
         if total["held"]:
             render.warn(f"{total['held']} are held, and stay so: see amqproute holds")
+        if total["freed"]:
+            render.warn(
+                f"{total['freed']} were held where they waited, and nothing holds them where they "
+                "go: see amqproute holds"
+            )
         if total["missing"]:
             ids = " ".join(map(str, total["missing"]))
             render.warn(
