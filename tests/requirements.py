@@ -952,7 +952,9 @@ PROVED: Final[dict[str, tuple[str, ...] | str]] = {
         "tests.conformance.test_errors.ScopeTests.test_others_do_not_notice",
         "tests.conformance.test_errors.ScopeTests.test_session",
         "tests.conformance.test_flow.SenderTests.test_beyond_capacity_settled",
+        "tests.conformance.test_link.RefusalTests.test_bad_fields",
         "tests.conformance.test_session.SessionTests.test_sessions_are_independent",
+        "tests.wire.amqp10.test_faults.Table.test_bad_attach",
     ),
     "E-04": (
         "tests.conformance.test_errors.ScopeTests.test_error_mode_end_attach",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The no-local filter: what a container published it does not get back.
 
-``apache.org:no-local-filter:list`` (0x0000468C:0x00000003) speaks of the same connection; a
-container that connects again is the same publisher, so the container-id of the `open` decides.
-A message whose origin is not known (it came from another organization, or was read back from the
-store) is nobody's own and passes.
+``apache.org:no-local-filter:list`` (0x0000468C:0x00000003), a list without fields, speaks of the
+same connection; a container that connects again is the same publisher, so the container-id of the
+`open` decides. A message whose origin is not known (it came from another organization, or was read
+back from the store) is nobody's own and passes.
 """
 
 from __future__ import annotations

@@ -249,7 +249,9 @@ def _subject(has_wildcards: bool) -> Maker:
 
 
 def _no_local(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
-    # Its value says nothing: the registered form is a list, JMS clients send a string.
+    # The registered form is a list without fields; JMS clients send a string that names the filter.
+    if not (value is None or isinstance(value, str) or value == []):
+        raise _refusal(name, "no-local has no terms: its value is a list without fields")
     return NoLocal(own_container)
 
 

@@ -206,12 +206,12 @@ class TableTests(SynchronousTestCase):
         self.fault(self.octets(described(0x16, fields)), spec.Close, "amqp:decode-error")
 
     def test_settle_mode_out_of_range(self) -> None:
-        """§2.8.2: a choice that does not exist."""
+        """§2.8.2: a choice that does not exist costs the link that it is for."""
         body = codec.encode(
             Described(ULong(0x12), ["name", UInt(5), False, codec.decode(b"\x50\x07")[0]])
         )
         octets = (8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body
-        self.fault(self.octets(octets), spec.Close, "amqp:decode-error", "amqp:invalid-field")
+        self.fault(self.octets(octets), spec.Detach, "amqp:invalid-field")
 
     def test_unknown_performative(self) -> None:
         """§2.3.2: a descriptor that is no performative."""

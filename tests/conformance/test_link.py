@@ -9,8 +9,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
-from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Described, Symbol
+from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
 from tests.conformance.house import (
     ACCEPTED,
     MODIFIED,
@@ -197,6 +197,41 @@ class RefusalTests(LinkCase):
             self.client.publish(number, encoded, handle=1)
         self.client.credit(5)
         self.assertEqual(self.client.bodies(), [b"red"])
+
+    def test_filter_set_of_strings(self) -> None:
+        """Part 3 §3.5.8: a key that is a string names the filter all the same."""
+        selector = Described(Symbol("apache.org:selector-filter:string"), "color = 'red'")
+        source = Described(ULong(0x28), ["q", *[None] * 6, {"sel": selector}])
+        body = codec.encode(Described(ULong(0x12), ["f", UInt(0), True, None, None, source]))
+        self.client.write((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
+        answer = self.client.one(spec.Attach)
+        self.assertEqual(answer.source.filter, {"sel": selector})
+
+    def test_bad_fields(self) -> None:
+        """E-03: what cannot be in a terminus or a map costs the link; the next one is attached."""
+        selector = Described(Symbol("apache.org:selector-filter:string"), "color = 'red'")
+        no_local = Described(Symbol("apache.org:no-local-filter:list"), [1])
+        sources: list[tuple[list[Any], list[Any], str]] = [
+            (["q", *[None] * 6, {1: selector}], [], "filter is no filter-set"),
+            (["q", *[None] * 6, ["sel", selector]], [], "filter is no filter-set"),
+            (["q", *[None] * 6, {Symbol("sel"): 5}], [], "not a described value"),
+            (["q", *[None] * 6, {Symbol("sel"): no_local}], [], "no-local has no terms"),
+            (["q", "durable"], [], "durable is no terminus-durability"),
+            ([5], [], "address is no string"),
+            (["q", *[None] * 5, "move"], [], "distribution-mode is no symbol"),
+            (["q"], [None] * 7 + [{"k": "v"}], "properties is no fields"),
+        ]
+        for number, (source, more, words) in enumerate(sources):
+            fields = [f"bad{number}", UInt(number), True, None, None]
+            fields += [Described(ULong(0x28), source), *more]
+            body = codec.encode(Described(ULong(0x12), fields))
+            self.client.write((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
+            self.assertIsNone(self.client.one(spec.Attach).source, words)
+            detach = self.client.one(spec.Detach)
+            self.assertEqual((condition(detach), detach.closed), ("amqp:invalid-field", True))
+            self.assertIn(words, detach.error.description)
+            self.client.send(spec.Detach(handle=number, closed=True))
+        self.client.receiver("q", handle=99)
 
     def test_unknown_filter(self) -> None:
         """L-02, L-20: so does one that nobody knows."""

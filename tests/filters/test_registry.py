@@ -70,6 +70,12 @@ class FilterSetTests(SynchronousTestCase):
                 self.assertEqual(found.in_force(), {"mine": Described(descriptor, value)})
                 codec.encode(spec.Source(filter=found.in_force()))
 
+    def test_no_local_as_clients_send_it(self) -> None:
+        """A list without fields, as registered; the name of the filter; nothing at all."""
+        for value in ([], "NoLocalFilter{}", None):
+            (each,) = read({"mine": Described(NO_LOCAL, value)}).filters
+            self.assertEqual(each.filter, NoLocal("me"))
+
     def test_all_have_to_pass(self) -> None:
         """A message passes a set if it passes each (part 3 §3.5.8)."""
         found = read(
@@ -127,6 +133,9 @@ class FilterSetTests(SynchronousTestCase):
         for value, words in (
             (Described(SELECTOR, "color ="), "filter f: selector, character 8"),
             (Described(SELECTOR, b"color"), "a selector is a string"),
+            (Described(NO_LOCAL, ["me"]), "no-local has no terms"),
+            (Described(NO_LOCAL, {}), "no-local has no terms"),
+            (Described(NO_LOCAL, False), "no-local has no terms"),
             (Described(Int(5), "x"), "neither ulong nor symbol"),
             (5, "not a described value"),
             (Described(ULong(0x173), {}), "at least one"),

@@ -83,6 +83,7 @@ from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
     TYPE_AMQP,
     Frame,
+    UnfitAttach,
     UnfitBegin,
     encode_frame,
 )
@@ -639,7 +640,7 @@ class Connection(Negotiation):
     def _session_of(self, channel: int, body: Any) -> Session | None:
         """Find the session of a frame; None when the frame is to be discarded."""
         if self._state not in (State.OFFERED, State.OPEN):
-            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{body.symbol} before open")
+            raise ConnectionFaultError(conditions.NOT_ALLOWED, f"{_name(body)} before open")
         session = self._by_remote_channel.get(channel)
         if session is None:
             if channel > self._channel_max:
@@ -648,7 +649,7 @@ class Connection(Negotiation):
                     f"channel {channel} is above the channel-max {self._channel_max}",
                 )
             raise ConnectionFaultError(
-                conditions.NOT_ALLOWED, f"{body.symbol} on channel {channel}, which has no session"
+                conditions.NOT_ALLOWED, f"{_name(body)} on channel {channel}, which has no session"
             )
         if type(body) is not spec.End and (
             session._state is State.CLOSING or session._failed is not None
@@ -668,6 +669,8 @@ class Connection(Negotiation):
                 self._report(delivery)
         elif kind is spec.Attach:
             session._on_attach(body)
+        elif kind is UnfitAttach:
+            session._on_attach(body.attach, body.description)
         elif kind is spec.Detach:
             session._on_detach(body)
         else:
@@ -772,7 +775,8 @@ class Connection(Negotiation):
 
 
 def _name(body: Any) -> str:
-    return str(spec.Begin.symbol if type(body) is UnfitBegin else body.symbol)
+    unfit = {UnfitBegin: spec.Begin.symbol, UnfitAttach: spec.Attach.symbol}
+    return str(unfit.get(type(body)) or body.symbol)
 
 
 _CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.Close})

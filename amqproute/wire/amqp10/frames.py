@@ -28,6 +28,7 @@ from amqproute.wire.amqp10.fast import (
     write_transfer,
 )
 from amqproute.wire.amqp10.spec import (
+    Attach,
     Begin,
     Composite,
     Flow,
@@ -37,7 +38,7 @@ from amqproute.wire.amqp10.spec import (
     class_of,
     decode_composite,
 )
-from amqproute.wire.amqp10.types import Described
+from amqproute.wire.amqp10.types import Described, UInt
 
 TYPE_AMQP: Final = 0
 """Frame type of performatives."""
@@ -53,8 +54,6 @@ EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 class UnfitBegin:
     """A begin whose fields are not those of a begin: the fault of one session (§2.5.1).
 
-    Any other performative like that leaves it open what the peer meant, and for whom.
-
     Attributes:
         description: what is wrong.
     """
@@ -62,7 +61,22 @@ class UnfitBegin:
     description: str
 
 
-Frame: TypeAlias = tuple[int, int, Performative | SaslBody | UnfitBegin | None, bytes]
+@dataclass(frozen=True, slots=True)
+class UnfitAttach:
+    """An attach, some fields of which are not those of an attach: the fault of one link (§2.6.3).
+
+    What cannot be composed otherwise leaves it open what the peer meant, and for whom.
+
+    Attributes:
+        attach: name, handle and role, by which it is answered.
+        description: what is wrong with the others.
+    """
+
+    attach: Attach
+    description: str
+
+
+Frame: TypeAlias = tuple[int, int, Performative | SaslBody | UnfitBegin | UnfitAttach | None, bytes]
 """Channel, frame type, performative or SASL body (None: an empty frame), payload."""
 
 _HEADER = struct.Struct(">IBBH")
@@ -71,6 +85,8 @@ _BODIES = {
     TYPE_AMQP: range(0x10, 0x19),
     TYPE_SASL: range(0x40, 0x45),
 }
+_LINK = (str, UInt, bool)
+"""The types of name, handle and role in an attach."""
 _READERS = {
     b"\x00\x53\x14": read_transfer,
     b"\x00\x53\x15": read_disposition,
@@ -252,9 +268,10 @@ def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) ->
     try:
         body, payload_at = decode_composite(data, start, after)
     except DecodeError as error:
-        if kind != TYPE_AMQP or not _is_begin(data, start, after):
+        unfit = _unfit(data, start, after, error.description) if kind == TYPE_AMQP else None
+        if unfit is None:
             raise
-        return channel, kind, UnfitBegin(error.description), b""
+        return channel, kind, unfit, b""
     if body.descriptor not in _BODIES[kind]:
         raise DecodeError(f"{body.symbol} has no place in a frame of type {kind}")
     if payload_at != after and type(body) is not Transfer:
@@ -262,14 +279,25 @@ def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) ->
     return channel, kind, body, data[payload_at:after]  # type: ignore[return-value]
 
 
-def _is_begin(data: bytes, start: int, after: int) -> bool:
-    """Whether a body that cannot be composed is a whole value with the descriptor of a begin.
+def _unfit(
+    data: bytes, start: int, after: int, description: str
+) -> UnfitBegin | UnfitAttach | None:
+    """Return whose fault a body is that cannot be composed; None for the connection's.
 
     Raises:
         DecodeError: it is no value at all.
     """
     value, end = codec.decode(data, start, after)
-    return end == after and type(value) is Described and class_of(value.descriptor) is Begin
+    if end != after or type(value) is not Described:
+        return None
+    kind = class_of(value.descriptor)
+    if kind is Begin:
+        return UnfitBegin(description)
+    fields = value.value
+    if kind is Attach and type(fields) is list and tuple(map(type, fields[:3])) == _LINK:
+        name, handle, role = fields[:3]
+        return UnfitAttach(Attach(name=name, handle=int(handle), role=role), description)
+    return None
 
 
 def _framing_error(size: int, doff: int, kind: int, maximum: int) -> FramingError:

@@ -350,7 +350,13 @@ class Session:
             raise LocalProtocolError("the peer's handle-max is reached")
         return handle
 
-    def _on_attach(self, attach: spec.Attach) -> None:
+    def _on_attach(self, attach: spec.Attach, unfit: str = "") -> None:
+        """Take an attach.
+
+        Args:
+            attach: it, or what is told by name, handle and role.
+            unfit: what is wrong with its other fields, if they cannot be read.
+        """
         handle = attach.handle
         if handle > self._handle_max:
             raise ConnectionFaultError(
@@ -370,7 +376,7 @@ class Session:
                     conditions.SESSION_ERRANT_LINK,
                     f"link {attach.name!r} is being attached on another session",
                 )
-            self._on_answer(known, attach)
+            self._on_answer(known, attach, unfit)
             return
         predecessor = self._make_room(known)
         if len(self._members) > self._handle_max or len(self._members) > self._handles.limit:
@@ -383,6 +389,8 @@ class Session:
         self._members[link] = None
         self._by_remote_handle[handle] = link
         connection._links[(attach.name, role)] = link
+        if unfit:
+            raise LinkFaultError(link, conditions.INVALID_FIELD, unfit)
         if role == "receiver" and attach.initial_delivery_count is None:
             link._told = True
             raise LinkFaultError(
@@ -415,10 +423,12 @@ class Session:
         )
         return None
 
-    def _on_answer(self, link: Link, attach: spec.Attach) -> None:
+    def _on_answer(self, link: Link, attach: spec.Attach, unfit: str) -> None:
         self._by_remote_handle[attach.handle] = link
         link._attached_by_peer(attach)
         if link._state is State.OPEN:
+            if unfit:
+                raise LinkFaultError(link, conditions.INVALID_FIELD, unfit)
             self.connection._emit(LinkAttached(link, attach, True))
         else:
             # We have detached meanwhile. The name is free, the handle waits for the detach.

@@ -16,7 +16,8 @@ Conventions:
 * Maps of type fields and annotations may be given with ``str`` keys; they go out as symbols.
 
 Decoding is strict: a missing mandatory field, a field of another type, or more fields than the
-type has are a `DecodeError` that names type and field. Encoding leaves out defaults and
+type has are a `DecodeError` that names type and field. Only the keys of a filter set may be strings
+as well as symbols; they are made symbols. Encoding leaves out defaults and
 trailing nulls; a mandatory field that is None is a `LocalProtocolError`.
 """
 
@@ -207,6 +208,16 @@ def _read_fields(value: Any) -> Any:
     return value
 
 
+def _read_filter_set(value: Any) -> Any:
+    # The standard has symbols here (part 3 §3.5.8). Where the language of a client does not tell
+    # them from strings they come as these, and what is meant is plain: a key only names a filter.
+    if type(value) is not dict or not all(
+        type(key) is Symbol or (type(key) is str and key.isascii()) for key in value
+    ):
+        raise _MismatchError
+    return {Symbol(key): item for key, item in value.items()}
+
+
 def _read_annotations(value: Any) -> Any:
     if type(value) is not dict:
         raise _MismatchError
@@ -286,7 +297,7 @@ _TYPES: Final[dict[str, FieldType]] = {
         FieldType("delivery-tag", _read_delivery_tag, _put_delivery_tag),
         FieldType("fields", _read_fields, codec.put_fields),
         FieldType("annotations", _read_annotations, codec.put_fields),
-        FieldType("filter-set", _read_fields, codec.put_fields),
+        FieldType("filter-set", _read_filter_set, codec.put_fields),
         FieldType("node-properties", _read_node_properties, codec.put_fields),
         FieldType("unsettled", _read_unsettled, codec.put_map),
         FieldType("message-id", _read_message_id, _put_message_id),

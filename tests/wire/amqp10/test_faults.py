@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.events import (
     ConnectionClosed,
@@ -31,6 +31,7 @@ from amqproute.wire.amqp10.events import (
 )
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.states import ENDPOINT, PHASES, Phase, State, Step
+from amqproute.wire.amqp10.types import Described, UByte, UInt, ULong
 from tests.support.wire import (
     AMQP,
     SASL,
@@ -56,6 +57,12 @@ SCOPES: dict[type, type] = {LINK: spec.Detach, SESSION: spec.End, CONNECTION: sp
 
 def disposition(**fields: Any) -> spec.Disposition:
     return spec.Disposition(**{"role": True, "first": 0, **fields})
+
+
+def raw_attach(*fields: Any, channel: int = 0) -> bytes:
+    """A frame with an attach of any fields."""
+    body = codec.encode(Described(ULong(0x12), list(fields)))
+    return (8 + len(body)).to_bytes(4, "big") + bytes((2, 0, 0, channel)) + body
 
 
 # (what, settings, frames after open, begin and an attach of a sender at handle 0 with credit 5,
@@ -212,6 +219,51 @@ TABLE: list[tuple[str, dict[str, Any], bytes, type, str]] = [
         "invalid-field",
     ),
     (
+        "attach with a field of another type",
+        {},
+        raw_attach("x", UInt(1), False, UByte(7)),
+        LINK,
+        "invalid-field",
+    ),
+    (
+        "attach with more fields than there are",
+        {},
+        raw_attach("x", UInt(1), False, *[None] * 12),
+        LINK,
+        "invalid-field",
+    ),
+    (
+        "attach with a map of strings",
+        {},
+        raw_attach("x", UInt(1), False, *[None] * 10, {"key": "value"}),
+        LINK,
+        "invalid-field",
+    ),
+    (
+        "bad attach by a handle in use",
+        {},
+        raw_attach("x", UInt(0), False, UByte(7)),
+        SESSION,
+        "session:handle-in-use",
+    ),
+    (
+        "bad attach above handle-max",
+        {"handle_max": 3},
+        raw_attach("x", UInt(4), False, UByte(7)),
+        CONNECTION,
+        "connection:framing-error",
+    ),
+    (
+        "bad attach without a session",
+        {},
+        raw_attach("x", UInt(4), False, UByte(7), channel=9),
+        CONNECTION,
+        "not-allowed",
+    ),
+    ("attach without a name", {}, raw_attach(None, UInt(1), False), CONNECTION, "decode-error"),
+    ("attach without a handle", {}, raw_attach("x", 1, False), CONNECTION, "decode-error"),
+    ("attach without a role", {}, raw_attach("x", UInt(1)), CONNECTION, "decode-error"),
+    (
         "transfer from a receiver",
         {},
         frame(attach("receiver", 1, "x")) + frame(transfer(0, 1)),
@@ -279,6 +331,47 @@ class Table(SynchronousTestCase):
             self.assertEqual(len(peer.engine.sessions), 2)
             peer.send(transfer(0), b"payload")
             self.assertEqual(len(of_type(peer.events, DeliveriesReceived)), 1)
+
+    def test_bad_attach(self) -> None:
+        """E-03: an attach that cannot be read costs its link, and nothing else notices."""
+        wrong = {"what": "is no source"}
+        for role in (False, True):
+            peer = self.prepared()
+            octets = raw_attach("x", UInt(7), role, None, None, wrong)
+            peer.write(octets)
+            attached, detached = peer.read()
+            self.assertEqual((attached.name, attached.role), ("x", not role))
+            self.assertEqual((attached.source, attached.target), (None, None))
+            self.assertTrue(detached.closed)
+            self.assertEqual(detached.error.condition, "amqp:invalid-field")
+            self.assertIn("amqp:attach:list: source is no source", detached.error.description)
+            # What comes before the peer's detach is discarded; then handle and name are free.
+            told = len(peer.events)
+            if not role:
+                peer.write(frame(transfer(0, 7), b"x"))
+            peer.write(frame(spec.Detach(handle=7, closed=True)))
+            self.assertEqual(peer.events[told:], [])
+            peer.attached(handle=7, name="x")
+            peer.read()
+            peer.write(frame(transfer(0 if role else 1), b"payload"))
+            self.assertEqual(len(of_type(peer.events, DeliveriesReceived)), 1)
+
+    def test_bad_answer_to_an_attach(self) -> None:
+        """Ours is detached for it, and nothing else notices."""
+        peer = self.prepared()
+        link = peer.engine.sessions[0].attach("ours", "sender", spec.Source(), spec.Target())
+        peer.read()
+        peer.write(raw_attach("ours", UInt(7), True, UByte(7)))
+        self.assert_fault(peer, LINK, "invalid-field", "answer")
+        self.assertEqual([event.link for event in of_type(peer.events, LinkDetached)], [link])
+        peer.write(frame(spec.Detach(handle=7, closed=True)))
+        self.assertIs(link.state, State.DONE)
+        again = peer.engine.sessions[0].attach("ours", "sender", spec.Source(), spec.Target())
+        again.detach()
+        peer.write(raw_attach("ours", UInt(7), True, UByte(7)))
+        peer.write(frame(spec.Detach(handle=7, closed=True)))
+        self.assertIs(again.state, State.DONE)
+        self.assertEqual(peer.names(), ["Attach", "Detach"])
 
     def test_bad_begin_before_our_open(self) -> None:
         """A bad begin behind the peer's open waits for ours, and so does its end."""
