@@ -146,17 +146,21 @@ class IBody(Interface):
     size = Attribute("octets")
     has_footer = Attribute("a footer is among it; known, and of interest, while it comes in only")
 
-    def digest_of(before: bytes) -> str | None:
-        """Return the SHA-256, in hexadecimal, of the bare message of which this is the rest.
+    def digest_of(before: bytes) -> tuple[str, int] | None:
+        """Return the SHA-256, in hexadecimal, and the octets of the bare message it is the rest of.
 
-        None if it is not known, or was made for other octets.
+        None if they are not known, or are of other octets. Not for the reactor's thread: what a
+        start finds in the store looks at its file, once.
 
         Args:
             before: octets of the bare message that precede these: properties.
         """
 
-    def digested(before: bytes, digest: str) -> None:
-        """Be told the digest of `before` and of these octets without the footer."""
+    def recall(before: bytes) -> Deferred[tuple[str, int] | None]:
+        """Return a Deferred of what `digest_of` returns, for the reactor's thread."""
+
+    def digested(before: bytes, digest: str, size: int) -> None:
+        """Be told what `digest_of` returns: of `before` and these octets without the footer."""
 
     def reader() -> Any:
         """Return a reader: ``left`` octets, ``read(size)`` a Deferred of the next, ``close()``."""

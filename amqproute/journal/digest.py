@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The digest of a very large message that was not seen coming: it is read once, in parts.
+"""The digest of a very large message that was not seen coming: if need be it is read, in parts.
 
-Of what comes in, the digest is made on the way (`amqproute.interfaces.IStore.draft`). This is for
-what a start finds in the store and not in the journal.
+Of what comes in, the digest is made on the way (`amqproute.interfaces.IStore.draft`), and the store
+keeps it with the body. This is for what a start finds in the store and not in the journal: of a
+body that a release has stored which kept none, it is made now.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ async def find_digest(message: Message) -> None:
         DecodeError: what was read is no body.
     """
     before = message.encoded[message.bare_from :]
+    if await message.rest.recall(before) is not None:
+        return
     digest = hashlib.sha256(before)
     walk = BodyWalk()
     reader = message.rest.reader()
@@ -40,4 +43,4 @@ async def find_digest(message: Message) -> None:
     finally:
         reader.close()
     walk.finish()
-    message.rest.digested(before, digest.hexdigest())
+    message.rest.digested(before, digest.hexdigest(), len(before) + walk.bare_size)

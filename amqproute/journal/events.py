@@ -335,10 +335,10 @@ def _whence(came: Came) -> tuple[str, int, Any]:
     return came[0], id(came[2]), came[4]
 
 
-_FACTS: Final = ("message_id", "message_id_type", "to", "digest")
+_FACTS: Final = ("message_id", "message_id_type", "to", "digest", "bare_size")
 _NOTES: Final = ("priority", "trail", "origin")
 _Notes = tuple[int | None, str | None, str | None]
-_Facts = tuple[str | None, str | None, str | None, str | None]
+_Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
 def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -> None:
@@ -358,7 +358,7 @@ def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -
             facts.append(_facts(message, encoded, offsets))
             notes.append(last_notes)
         except DecodeError:
-            facts.append((None, None, None, None))
+            facts.append((None, None, None, None, None))
             notes.append((None, None, None))
     columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
     columns.update(zip(_NOTES, zip(*notes, strict=True), strict=True))
@@ -366,14 +366,16 @@ def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -
 
 def _facts(message: Message, encoded: bytes, offsets: Offsets) -> _Facts:
     start, end = offsets.bare_start, offsets.bare_end
+    digest: str | None
+    size: int | None
     if message.rest is None:
         # A copy of a small one costs less than a view of it.
         bare = encoded[start:end] if end < _LARGE else memoryview(encoded)[start:end]
-        digest = _sha256(bare).hexdigest()
+        digest, size = _sha256(bare).hexdigest(), end - start
     else:
-        digest = message.rest.digest_of(encoded[start:end])
+        digest, size = message.rest.digest_of(encoded[start:end]) or (None, None)
     if offsets.properties_end <= offsets.properties_start:
-        return None, None, None, digest
+        return None, None, None, digest, size
     name, to = sections.find_id_and_to(encoded, offsets)
     if type(name) is str and len(name) <= LONGEST_NAME:
         kind: str | None = "string"
@@ -381,7 +383,7 @@ def _facts(message: Message, encoded: bytes, offsets: Offsets) -> _Facts:
         name, kind = name_of(name)
     if to is not None:
         to = _normal(to) if len(to) <= LONGEST_NAME else named(to)
-    return name, kind, to, digest
+    return name, kind, to, digest, size
 
 
 def name_of(value: str | ULong | UUID | bytes | None) -> tuple[str | None, str | None]:

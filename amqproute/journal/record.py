@@ -40,7 +40,11 @@ from functools import lru_cache
 from typing import Any, Final, Literal
 
 VERSION: Final = 1
-"""Of the schema. A reader takes every version up to its own: fields are added, never changed."""
+"""Of the schema. A reader takes every version up to its own: fields are added, never changed.
+
+A reader passes over a field that it does not know. One without which it is right all the same is
+added without another version, so that partners with an earlier release read on; in what was written
+before, it is None. So was `Record.bare_size`."""
 
 LONGEST_RUN: Final = 64
 """Records in a line, at most: what is damaged is told by the line."""
@@ -192,7 +196,8 @@ class Record:
         connection: the broker's name for the connection.
         link: name of the link.
         level: what the connection had reached: ``none``, ``tls``, ``authenticated``, ``dane``.
-        size: octets of the message as it is stored.
+        size: octets of the message as it is stored here, with what each broker adds to it.
+        bare_size: octets of the bare message, those that `digest` is of: the same at every broker.
         priority: of the message.
         durable: it has to survive the broker.
         expires: when the message is worth nothing any more, microseconds since the epoch.
@@ -241,6 +246,7 @@ class Record:
     link: str | None = None
     level: str | None = None
     size: int | None = None
+    bare_size: int | None = None
     priority: int | None = None
     durable: bool | None = None
     expires: int | None = None

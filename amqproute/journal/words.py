@@ -60,7 +60,8 @@ def _named(record: Record) -> str:
     if record.to is not None:
         parts.append(f"to {record.to}")
     if record.size is not None:
-        parts.append(f"{record.size} octets")
+        bare = "" if record.bare_size is None else f", {record.bare_size} of them bare"
+        parts.append(f"{record.size} octets{bare}")
     if record.durable is False:
         parts.append("not durable")
     return ", ".join(parts)

@@ -9,17 +9,22 @@ Who removes the file? Until a commit names it, the `Body` itself does, when nobo
 so a message that is not durable, or was refused, or was lost with its connection, leaves nothing.
 From that commit on the rows keep it (`amqproute.store.files`); when the last of them has gone, the
 file is removed at once, or when the last `Body` goes, if there is one still.
+
+Behind the octets of a body its file has a *note* (`_NOTE`): the digest and the size of the bare
+message, which were counted as it came in. No row says them, and nobody has to read a gigabyte again
+to say of a copy that is made after a restart what it is a copy of.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
@@ -35,6 +40,14 @@ log = Logger()
 SYNC_BYTES: Final = 8 * 1024 * 1024
 """Octets of a draft after which it is synced, so that the end of it does not take long."""
 
+_NOTE: Final = struct.Struct(">8s32s32sQ")
+"""What stands behind a body: `_MARK`; which octets precede it in the bare message, by `_name_of`;
+the SHA-256 of the bare message, and how many octets that has."""
+_MARK: Final = b"bare\0\0\0\1"
+
+_Known = tuple[bytes, tuple[str, int]]
+"""By `_name_of` the octets that precede the body; digest and size of the bare message then."""
+
 
 @implementer(IBody)
 class Body:
@@ -47,7 +60,16 @@ class Body:
         has_footer: see `IBody`.
     """
 
-    __slots__ = ("__weakref__", "_bodies", "_digest", "has_footer", "is_named", "number", "size")
+    __slots__ = (
+        "__weakref__",
+        "_bodies",
+        "_digest",
+        "_is_noted",
+        "has_footer",
+        "is_named",
+        "number",
+        "size",
+    )
 
     def __init__(self, bodies: Bodies, number: int, size: int, is_named: bool) -> None:
         self._bodies = bodies
@@ -55,7 +77,8 @@ class Body:
         self.size = size
         self.is_named = is_named
         self.has_footer = False
-        self._digest: tuple[bytes, str] | None = None
+        self._digest: _Known | None = None
+        self._is_noted = is_named  # what comes out of the store may have a note
 
     def __repr__(self) -> str:
         return f"<Body {self.number} {self.size} bytes{' named' if self.is_named else ''}>"
@@ -64,14 +87,44 @@ class Body:
         if not self.is_named:
             self._bodies.discard(self.number)
 
-    def digest_of(self, before: bytes) -> str | None:
+    def digest_of(self, before: bytes) -> tuple[str, int] | None:
         """See `IBody.digest_of`."""
+        if self._is_noted:
+            self._digest = self._note() or self._digest
+            self._is_noted = False
+        return self._digest_of(before)
+
+    def _digest_of(self, before: bytes) -> tuple[str, int] | None:
         known = self._digest
         return known[1] if known is not None and known[0] == _name_of(before) else None
 
-    def digested(self, before: bytes, digest: str) -> None:
+    def recall(self, before: bytes) -> Deferred[tuple[str, int] | None]:
+        """See `IBody.recall`."""
+        if not self._is_noted:
+            return succeed(self._digest_of(before))
+        return self._bodies.reading.run(lambda: self.digest_of(before))
+
+    def digested(self, before: bytes, digest: str, size: int) -> None:
         """See `IBody.digested`."""
-        self._digest = _name_of(before), digest
+        self._digest = _name_of(before), (digest, size)
+        self._is_noted = False
+
+    def _note(self) -> _Known | None:
+        """Read what stands behind the body; None if a release has stored it that notes nothing."""
+        try:
+            descriptor = self.open()
+            try:
+                octets = os.pread(descriptor, _NOTE.size + 1, self.size)
+            finally:
+                os.close(descriptor)
+        except (OSError, StoreError) as error:
+            # Whoever is to have the message is told so as well.
+            log.error("{body} cannot be read: {error}", body=self, error=str(error))
+            return None
+        if len(octets) != _NOTE.size:
+            return None
+        mark, name, digest, size = _NOTE.unpack(octets)
+        return (name, (digest.hex(), size)) if mark == _MARK else None
 
     def reader(self) -> Reader:
         """See `IBody.reader`."""
@@ -148,6 +201,7 @@ class Draft:
         self._written = written
         self._before = before
         self._digest = None if before is None else hashlib.sha256(before)
+        self._bare_size = 0 if before is None else len(before)
         self._number = 0
         self._descriptor = -1
         self._at = 0
@@ -197,6 +251,7 @@ class Draft:
             if self._digest is not None:
                 for each in bare:
                     self._digest.update(each)  # lets go of the interpreter meanwhile
+                    self._bare_size += len(each)
             if self._at - self._synced > SYNC_BYTES:
                 self._synced = self._at
                 os.fdatasync(self._descriptor)
@@ -211,6 +266,7 @@ class Draft:
                     self._number, self._descriptor = self._bodies.directory.create()
                 if os.fstat(self._descriptor).st_size != self._at:
                     raise StoreError(f"{self._bodies.directory.name(self._number)} was cut short")
+                self._write_note()
                 os.fdatasync(self._descriptor)
                 os.close(self._descriptor)
                 self._descriptor = -1
@@ -220,6 +276,15 @@ class Draft:
         if self._failure is not None:
             raise self._failure
         return self._number
+
+    def _write_note(self) -> None:
+        if self._before is None or self._digest is None:
+            return
+        name, digest = _name_of(self._before), self._digest.digest()
+        octets = _NOTE.pack(_MARK, name, digest, self._bare_size)
+        done = os.pwrite(self._descriptor, octets, self._at)
+        if done < len(octets):
+            os.pwrite(self._descriptor, octets[done:], self._at + done)  # which says why
 
     def _fault(self, error: Exception) -> None:
         if isinstance(error, OSError):
@@ -242,7 +307,7 @@ class Draft:
     def _finished(self, number: int) -> Body:
         body = self._bodies.adopt(number, self.size)
         if self._before is not None and self._digest is not None:
-            body.digested(self._before, self._digest.hexdigest())
+            body.digested(self._before, self._digest.hexdigest(), self._bare_size)
         return body
 
 

@@ -86,16 +86,20 @@ class MemoryBody:
         self._octets = octets
         self.size = len(octets)
         self.has_footer = False
-        self._digest: tuple[bytes, str] | None = None
+        self._digest: tuple[bytes, tuple[str, int]] | None = None
 
-    def digest_of(self, before: bytes) -> str | None:
+    def digest_of(self, before: bytes) -> tuple[str, int] | None:
         """See `IBody.digest_of`."""
         known = self._digest
         return known[1] if known is not None and known[0] == before else None
 
-    def digested(self, before: bytes, digest: str) -> None:
+    def recall(self, before: bytes) -> Deferred[tuple[str, int] | None]:
+        """See `IBody.recall`."""
+        return self._store._submit(lambda: self.digest_of(before))
+
+    def digested(self, before: bytes, digest: str, size: int) -> None:
         """See `IBody.digested`."""
-        self._digest = before, digest
+        self._digest = before, (digest, size)
 
     def reader(self) -> MemoryReader:
         """See `IBody.reader`."""
@@ -136,6 +140,7 @@ class MemoryDraft:
         self._written = written
         self._before = before
         self._digest = hashlib.sha256(before or b"")
+        self._bare_size = len(before or b"")
         self._parts: list[bytes] = []
         self.size = 0
 
@@ -144,6 +149,7 @@ class MemoryDraft:
         self._parts += parts
         for each in bare:
             self._digest.update(each)
+            self._bare_size += len(each)
         size = sum(map(len, parts))
         self.size += size
         self._store._submit(lambda: size).addCallback(self._written)
@@ -155,7 +161,7 @@ class MemoryDraft:
     def _finished(self) -> MemoryBody:
         body = MemoryBody(self._store, b"".join(self._parts))
         if self._before is not None:
-            body.digested(self._before, self._digest.hexdigest())
+            body.digested(self._before, self._digest.hexdigest(), self._bare_size)
         return body
 
     def abandon(self) -> None:

@@ -23,6 +23,7 @@ from amqproute.cli.load import Connected, Management
 from amqproute.cli.pair import QUEUE, Pair, child_environment
 from amqproute.journal import reader
 from amqproute.journal.record import Kind
+from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 from tests.integration.support import Daemon, Wire, message
@@ -111,6 +112,33 @@ class LargeTests(SynchronousTestCase):
         found = [each for each in reader.records(state) if each.entry]
         self.assertEqual({each.kind for each in found}, {"recovery"})
         self.assertEqual({each.entry: each.digest for each in found}, told)
+
+    def test_copied_after_a_restart(self) -> None:
+        """What is made of one after a restart has its digest and its size, and nobody read it."""
+        nodes = [{"name": "q", "dead-letter": "dead"}, {"name": "dead"}]
+        daemon = Daemon("alpha.example", changes={"nodes": nodes}).start()
+        self.addCleanup(daemon.kill)
+        payload = message(bytes(3 * MIB))
+        with Wire(daemon.plain) as wire:
+            wire.publish("q", [payload])
+        daemon.stop()
+        daemon.start()
+        with Wire(daemon.plain) as wire:
+            wire.attach("receiver", "q").flow(1)
+            came = wire.wait(lambda event: type(event) is DeliveriesReceived)
+            error = spec.Error(condition="amqp:not-allowed")
+            wire.session.settle(came.deliveries, spec.Rejected(error=error), True)
+            wire.flush()
+            wire.close()
+        daemon.stop()
+        bare = Message(payload).bare
+        known = (hashlib.sha256(bare).hexdigest(), len(bare))
+        said = [
+            (each.kind, each.node, each.digest, each.bare_size)
+            for each in reader.records(daemon.directory / "state" / "journal")
+            if each.size
+        ]
+        self.assertEqual(said, [("received", "q", *known), ("routed", "dead", *known)])
 
     def test_commands(self) -> None:
         """`send --file` and `receive --output` move a file of any size as it is."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -12,8 +13,11 @@ from amqproute.entry import Entry
 from amqproute.journal.events import Arrivals, Event, Gone, Told
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, Kind, named
 from amqproute.journal.recovery import begun_by
+from amqproute.message import Message
 from amqproute.values import Origin
-from tests.journal.rig import ANN, entry
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.types import Symbol
+from tests.journal.rig import ANN, entry, message
 
 LONG = 300_000
 
@@ -68,6 +72,37 @@ class LengthTests(SynchronousTestCase):
         self.assertEqual(one, again)
         self.assertEqual(one, named("i" * LONG + "a"))
         self.assertEqual(named("i" * LONGEST_NAME), "i" * LONGEST_NAME)
+
+
+class BareTests(SynchronousTestCase):
+    """What two brokers say alike of the same message, whatever each has stored with it."""
+
+    def test_size(self) -> None:
+        """The bare message's octets are what the digest is of; those stored are more."""
+        made = message(100, message_id="m")
+        sent = Message(made.encoded[: made.bare_from] + made.bare)
+        annotated = sent.with_annotations({Symbol("x-opt-amqproute-origin"): "a" * 50})
+        self.assertGreater(annotated.size, sent.size)
+        facts = [told(came(Entry(1, each, True, True, 1, 0))) for each in (sent, annotated, made)]
+        for said, each in zip(facts, (sent, annotated, made), strict=True):
+            self.assertEqual(said["size"], each.size)
+            self.assertEqual(said["bare_size"], len(made.bare))
+            self.assertEqual(said["digest"], hashlib.sha256(made.bare).hexdigest())
+
+    def test_footer(self) -> None:
+        """A footer is none of the bare message."""
+        made = message(100)
+        footed = Message(made.encoded + b"\x00\x53\x78" + codec.encode({Symbol("x"): 1}))
+        one, other = (told(came(Entry(1, each, True, True, 1, 0))) for each in (made, footed))
+        self.assertEqual(one["bare_size"], other["bare_size"])
+        self.assertEqual(one["digest"], other["digest"])
+        self.assertGreater(other["size"], one["size"])
+
+    def test_no_message(self) -> None:
+        """Of what cannot be read as a message neither is said."""
+        said = told(came(Entry(1, Message(b"nothing"), True, True, 1, 0)))
+        self.assertEqual(said["size"], 7)
+        self.assertFalse({"bare_size", "digest"} & said.keys())
 
 
 class BegunTests(SynchronousTestCase):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
+import hashlib
 import os
 import shutil
 import sqlite3
@@ -357,6 +358,62 @@ class BodyTests(FilesCase):
         self.assertEqual(self.read(entry.rest), b"a" * 10 + b"b" * 10)
         del entry
         self.dequeue(one)
+        self.assertEqual(self.names(), [])
+
+    def test_note(self) -> None:
+        """What is known of the bare message is known after a restart, of these octets alone."""
+        draft = self.house.store.draft(lambda _: None, b"properties")
+        draft.append([b"body", b"footer"], [b"body"])
+        body = self.house.reactor.wait(draft.finish())
+        known = (hashlib.sha256(b"propertiesbody").hexdigest(), 14)
+        self.assertEqual(body.digest_of(b"properties"), known)
+        self.enqueue("q", b"head", body)
+        del body
+        for ask in (
+            lambda rest, before: rest.digest_of(before),
+            lambda rest, before: self.house.reactor.wait(rest.recall(before)),
+        ):
+            self.house.close()
+            self.assertEqual(check(self.path), [])
+            self.house = self.open()
+            (entry,) = self.house.load("q")
+            self.assertEqual(ask(entry.rest, b"others"), None)
+            self.assertEqual(ask(entry.rest, b"properties"), known)
+            self.assertEqual(self.house.reactor.wait(entry.rest.recall(b"properties")), known)
+            self.assertEqual(self.read(entry.rest), b"bodyfooter")
+            del entry
+
+    def test_no_note(self) -> None:
+        """Of what an earlier release has stored, or what cannot be read, nothing is known."""
+        for what in ("", "x" * 80, "x" * 200, None):
+            body = self.body(b"rest")
+            name = f"{self.path[:-3]}.bodies/{body.number:012d}"
+            one = self.enqueue("q", b"head", body)
+            del body
+            self.house.close()
+            with open(name, "a") as file:
+                file.write(what or "")
+            self.house = self.open()
+            (entry,) = self.house.load("q")
+            if what is None:
+                os.unlink(name)
+            self.assertIsNone(entry.rest.digest_of(b""))
+            self.assertEqual(len(self.flushLoggedErrors()), 0)
+            del entry
+            self.dequeue(one)
+
+    def test_note_has_no_room(self) -> None:
+        """A disk that is full just then is told, and leaves nothing."""
+        draft = self.house.store.draft(lambda _: None, b"")
+        draft.append([b"body"], [b"body"])
+        self.names()
+
+        def full(*_: Any) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(os, "pwrite", full)
+        with self.assertRaisesRegex(StoreError, "no room"):
+            self.house.reactor.wait(draft.finish())
         self.assertEqual(self.names(), [])
 
     def test_nobody_wants_it(self) -> None:
