@@ -123,7 +123,7 @@ CHECKS = {
     "messages": ("count(*)", "sum(latency_us)", "sum(brokers)", "sum(copies)",
                  "count(nullif(same_digest, true))"),
     "latencies": ("count(*)", "sum(number)", "sum(bucket * number)"),
-    "volumes": ("count(*)", "sum(messages)", "sum(octets)"),
+    "volumes": ("count(*)", "sum(messages)", "sum(octets)", "sum(unmeasured)"),
     "reasons": ("count(*)", "sum(number)"),
     "queues": ("count(*)", "sum(came)", "sum(waiting)", "sum(oldest_us)"),
     "violations": ("count(*)", "sum(entry)", "sum(at_us)"),
@@ -211,7 +211,7 @@ def _hops() -> str:
     # To find the first beginning and end by their sequence and to join their fields takes DuckDB
     # two thirds of the time of this with a million events, and a fifth more with ten.
     begin = ("parent", "node", "message_id", "message_id_type", "to", "origin", "sender", "size",
-             "durable", "digest", "from_stream", "from_entry", "trail")  # fmt: skip
+             "bare_size", "durable", "digest", "from_stream", "from_entry", "trail")  # fmt: skip
     end = ("node", "peer", "attempt", "condition", "code", "words", "queue_us", "resolve_us",
            "connect_us", "wire_us", "settle_us")  # fmt: skip
     begins, ends = (", ".join(f"'{kind}'" for kind in sorted(kinds)) for kinds in (BEGINS, ENDS))
@@ -290,8 +290,8 @@ def _messages() -> str:
           ended_us := ended_us, fate := fate, queue := queue, peer := peer, attempt := attempt,
           queue_us := queue_us, wire_us := wire_us, deferrals := deferrals)) AS hops,
         arg_min(struct_pack(message_id := message_id, message_id_type := message_id_type,
-          "to" := "to", origin := origin, size := size, digest := digest, began_us := began_us,
-          domain := domain, day := day),
+          "to" := "to", origin := origin, size := size, bare_size := bare_size, digest := digest,
+          began_us := began_us, domain := domain, day := day),
           (parent IS NOT NULL)::INT * 4611686018427387904 + depth * 144115188075855872
           + coalesce(began_us, ended_us)) AS first,
         arg_max(struct_pack(fate := fate, ended_us := ended_us),
@@ -334,12 +334,13 @@ _FIGURES = {
       WHERE s.us IS NOT NULL GROUP BY ALL)""",
     "volumes": f"""{_BY_DAY} (
       SELECT hour, partner, direction, domain, count(*) AS messages,
-        coalesce(sum(size), 0) AS octets
+        coalesce(sum(coalesce(bare_size, size)), 0) AS octets,
+        count(*) FILTER (bare_size IS NULL) AS unmeasured
       FROM (SELECT {_hour("began_us")} AS hour, {_partner("sender")} AS partner,
-              'in' AS direction, size, domain
+              'in' AS direction, size, bare_size, domain
             FROM hops WHERE starts_with(sender, 'peer:') AND kind IS NOT NULL
             UNION ALL
-            SELECT {_hour("ended_us")}, {_partner("peer")}, 'out', size, domain
+            SELECT {_hour("ended_us")}, {_partner("peer")}, 'out', size, bare_size, domain
             FROM hops WHERE fate = 'relayed' AND starts_with(peer, 'peer:'))
       GROUP BY ALL)""",
     "reasons": f"""{_BY_DAY} (

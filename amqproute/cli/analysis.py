@@ -310,6 +310,8 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
             ],
             right="messages octets",
         )
+        if said.unmeasured:
+            render.warn(said.unmeasured)
     click.echo()
     for state, words, details in headline(said):
         if state == "good":
@@ -386,7 +388,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
             continue
         click.echo(
             f"{render.printable(message_id)} for {render.printable(row.to or '?')}, "
-            f"{octets(row.size or 0)}: {FATES.get(fate, fate)}"
+            f"{octets(row.bare_size or row.size or 0)}: {FATES.get(fate, fate)}"
             + (f" after {duration(row.latency_us)}" if row.latency_us is not None else "")
         )
         render.table(

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from amqproute.journal.record import Kind
 from amqproute.pipeline import conservation, coverage
 from amqproute.pipeline.days import between
+from amqproute.pipeline.figures import billed
 from amqproute.pipeline.ingest import spread
 
 __all__ = [
@@ -107,7 +108,8 @@ class Facts:
         moments: hours or days, in order.
         fates: messages by moment and fate.
         latency: by moment: ``p50`` and ``p99`` of those that came to their end.
-        overall: messages, octets, ``p50``, ``p99``, the least and the most.
+        overall: messages, octets, ``p50``, ``p99``, the least and the most. Octets are of bare
+            messages, here and in `partners` (`amqproute.pipeline.figures.billed`).
         routes: durations of the stages on each way from one organization to the next.
         partners: volumes by organization, partner and direction.
         reasons: why messages were put off, and how many.
@@ -143,6 +145,17 @@ class Facts:
     def number(self, *fates: str) -> int:
         """Return how many messages came to one of these fates."""
         return sum(number for (_, fate), number in self.fates.items() if fate in fates)
+
+    @property
+    def unmeasured(self) -> str:
+        """What is to be known of the octets of partners, in a sentence; mostly nothing."""
+        number = sum(row.unmeasured for row in self.partners)
+        if not number:
+            return ""
+        return (
+            f"Of {number:,} messages the journals do not say how large the bare message is: their "
+            "octets are those stored, with annotations, or none, and a partner may count others."
+        )
 
     @property
     def is_hourly(self) -> bool:
@@ -203,8 +216,9 @@ def _add_messages(said: Facts, messages: DataFrame, gone: DataFrame) -> None:
     form = "yyyy-MM-dd HH:00" if said.is_hourly else "yyyy-MM-dd"
     at = F.date_format(F.timestamp_micros("began_us"), form).alias("at")
     known = messages.where("began_us IS NOT NULL").select(
-        at, F.coalesce("fate", F.lit(WAITING)).alias("fate"), "latency_us", "size", "hops"
-    )
+        at, F.coalesce("fate", F.lit(WAITING)).alias("fate"), "latency_us", "size", "bare_size",
+        "hops",
+    )  # fmt: skip
     for row in known.groupBy("at", "fate").count().collect():
         said.fates[row.at, row.fate] = row["count"]
     waiting = known.where(F.col("fate") == WAITING).select("at", last_hop().alias("hop"))
@@ -218,7 +232,7 @@ def _add_messages(said: Facts, messages: DataFrame, gone: DataFrame) -> None:
         said.latency[row.at] = row
     said.overall = known.agg(
         F.count("*").alias("messages"),
-        F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+        *billed(),
         *_percentiles("latency_us"),
         F.min("latency_us").alias("least"),
         F.max("latency_us").alias("most"),
@@ -279,18 +293,18 @@ def _partners(hops: DataFrame) -> Sequence[Row]:
     """Sum up what went to and came from each partner: what is billed."""
     came = hops.where(F.col("sender").startswith("peer:")).select(
         "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
-        F.lit(0).alias("deferrals"), F.lit(None).cast("long").alias("took"),
+        "bare_size", F.lit(0).alias("deferrals"), F.lit(None).cast("long").alias("took"),
     )  # fmt: skip
     went = hops.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith("peer:")).select(
         "domain", _partner("peer").alias("partner"), F.lit("to").alias("direction"), "size",
-        "deferrals", (F.col("ended_us") - F.col("began_us")).alias("took"),
+        "bare_size", "deferrals", (F.col("ended_us") - F.col("began_us")).alias("took"),
     )  # fmt: skip
     return (
         came.unionByName(went)
         .groupBy("domain", "partner", "direction")
         .agg(
             F.count("*").alias("messages"),
-            F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+            *billed(),
             F.sum("deferrals").alias("deferrals"),
             F.percentile_approx("took", 0.99).alias("p99"),
         )

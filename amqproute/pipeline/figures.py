@@ -27,7 +27,7 @@ from amqproute.pipeline.schema import (
     conform,
 )
 
-__all__ = ["FOREIGN", "latencies", "percentiles", "queues", "reasons", "volumes"]
+__all__ = ["FOREIGN", "billed", "latencies", "percentiles", "queues", "reasons", "volumes"]
 
 STAGES: Final = ("queue", "resolve", "connect", "wire", "settle")
 _WIDTH: Final = math.log(1.02)
@@ -102,24 +102,35 @@ def volumes(entries: DataFrame) -> DataFrame:
 
     Returns:
         `VOLUMES`; ``direction`` is ``in`` for what the domain took and ``out`` for what it handed
-        over, each when it happened.
+        over, each when it happened. The octets are those of `billed`, so both sides count the same.
     """
     entries = conform(entries, HOPS)
     came = entries.where(F.col("sender").startswith(FOREIGN) & F.col("kind").isNotNull()).select(
         _hour("began_us"), _partner("sender").alias("partner"), F.lit("in").alias("direction"),
-        "size", "domain",
+        "size", "bare_size", "domain",
     )  # fmt: skip
     went = entries.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith(FOREIGN))
     went = went.select(
         _hour("ended_us"), _partner("peer").alias("partner"), F.lit("out").alias("direction"),
-        "size", "domain",
+        "size", "bare_size", "domain",
     )  # fmt: skip
     counted = (
         came.unionByName(went)
         .groupBy("hour", "partner", "direction", "domain")
-        .agg(F.count("*").alias("messages"), F.coalesce(F.sum("size"), F.lit(0)).alias("octets"))
+        .agg(F.count("*").alias("messages"), *billed())
     )
     return conform(counted.withColumn("day", F.col("hour").cast("date")), VOLUMES)
+
+
+def billed() -> tuple[Column, Column]:
+    """Return the sums ``octets`` and ``unmeasured``, of messages with ``size`` and ``bare_size``.
+
+    Octets are those of the bare message: what is stored of it grows from broker to broker. Where no
+    record says how many these are (journals of earlier releases), it is what was stored, or nothing
+    if that is not told either (exports), and the message counts as unmeasured.
+    """
+    octets = F.coalesce(F.sum(F.coalesce("bare_size", "size")), F.lit(0))
+    return octets.alias("octets"), F.count_if(F.col("bare_size").isNull()).alias("unmeasured")
 
 
 def reasons(runs: DataFrame) -> DataFrame:
@@ -150,7 +161,8 @@ def queues(entries: DataFrame) -> DataFrame:
         entries: `HOPS`.
 
     Returns:
-        `QUEUES`; ``oldest_us`` is when the first of those came that still wait.
+        `QUEUES`; ``octets`` are those that were stored, ``oldest_us`` is when the first of those
+        came that still wait.
     """
     waits = F.col("fate").isNull()
     counted = (

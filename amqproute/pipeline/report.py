@@ -220,11 +220,12 @@ def _time(microseconds: int | None) -> Cell | None:
 
 def _costs(said: Facts) -> Markup:
     shown = said.partners[:MOST_BARS]
+    question = "What did each partner cost us: messages, octets, and second attempts?"
     return section(
         "Partners",
-        "What did each partner cost us: messages, octets, and second attempts?",
+        f"{question} {said.unmeasured}".rstrip(),
         bars(
-            "Octets", "to and from each partner",
+            "Octets", "to and from each partner, of bare messages: both sides count the same",
             [f"{row.domain} {row.direction} {row.partner}" for row in shown],
             {"octets": [row.octets for row in shown]}, octets,
         ),

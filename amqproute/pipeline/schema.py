@@ -113,12 +113,12 @@ SEGMENTS: Final = _struct(
 HOPS: Final = _struct(
     stream="string", entry="long", parent="long", kind="string", broker="string", node="string",
     message_id="string", message_id_type="string", to="string", origin="string", sender="string",
-    size="long", durable="boolean", digest="string", from_stream="string", from_entry="long",
-    trail="string", began_us="long", commit_us="long", fate="string", ended_us="long",
-    queue="string", peer="string", attempt="int", condition="string", code="string",
-    words="string", queue_us="long", resolve_us="long", connect_us="long", wire_us="long",
-    settle_us="long", beginnings="int", endings="int", deferrals="int", duplicates="int",
-    day="date", domain="string",
+    size="long", bare_size="long", durable="boolean", digest="string", from_stream="string",
+    from_entry="long", trail="string", began_us="long", commit_us="long", fate="string",
+    ended_us="long", queue="string", peer="string", attempt="int", condition="string",
+    code="string", words="string", queue_us="long", resolve_us="long", connect_us="long",
+    wire_us="long", settle_us="long", beginnings="int", endings="int", deferrals="int",
+    duplicates="int", day="date", domain="string",
 )  # fmt: skip
 """Silver: one row for each entry, a message on its way through one broker."""
 
@@ -131,9 +131,10 @@ STAY: Final = _struct(
 
 MESSAGES: Final = _struct(
     trace_stream="string", trace_entry="long", message_id="string", message_id_type="string",
-    to="string", origin="string", size="long", digest="string", began_us="long", ended_us="long",
-    latency_us="long", fate="string", brokers="int", copies="int", duplicates="int",
-    deferrals="int", same_digest="boolean", hops=ArrayType(STAY), day="date", domain="string",
+    to="string", origin="string", size="long", bare_size="long", digest="string", began_us="long",
+    ended_us="long", latency_us="long", fate="string", brokers="int", copies="int",
+    duplicates="int", deferrals="int", same_digest="boolean", hops=ArrayType(STAY), day="date",
+    domain="string",
 )  # fmt: skip
 """Silver: one row for each message, over all brokers and organizations that saw it."""
 
@@ -159,7 +160,7 @@ LATENCIES: Final = _struct(
 
 VOLUMES: Final = _struct(
     hour="timestamp", partner="string", direction="string", messages="long", octets="long",
-    day="date", domain="string",
+    unmeasured="long", day="date", domain="string",
 )  # fmt: skip
 """Gold: messages and octets between a domain and each partner."""
 

@@ -44,15 +44,16 @@ LIVE: Final = (
     "within_second long, within_minute long, longest_us long"
 )
 """One row for each hour, organization, partner and kind: how many messages; the octets of those
-that were received; of those that were handed over, how many had waited and travelled less than a
-second, less than a minute, and the longest of all in microseconds."""
+that were received, bare as partners bill them (of journals of earlier releases: as stored); of
+those that were handed over, how many had waited and travelled less than a second, less than a
+minute, and the longest of all in microseconds."""
 
 OWN: Final = "own clients"
 """The partner of what comes from or goes to somebody who is not another organization."""
 
 _LINES: Final = "lines"
 _KINDS: Final = sorted({Kind.RECEIVED, Kind.DEFERRED, Kind.DUPLICATE, *ENDS})
-_FIELDS: Final = ("sender", "peer", "size", "count", "queue_us", "wire_us")
+_FIELDS: Final = ("sender", "peer", "size", "bare_size", "count", "queue_us", "wire_us")
 
 
 def timed(runs: DataFrame) -> DataFrame:
@@ -88,14 +89,14 @@ def _sums(records: DataFrame) -> DataFrame:
         .alias("partner"),
         "kind",
         F.coalesce("count", F.lit(1)).alias("number"),
-        F.when(F.col("kind") == Kind.RECEIVED, F.col("size")).alias("size"),
+        F.when(F.col("kind") == Kind.RECEIVED, F.coalesce("bare_size", "size")).alias("octets"),
         taken.alias("taken"),
     )
     return (
         figures.groupBy(F.window("at", "1 hour"), "domain", "partner", "kind")
         .agg(
             F.sum("number").alias("messages"),
-            F.coalesce(F.sum("size"), F.lit(0)).alias("octets"),
+            F.coalesce(F.sum("octets"), F.lit(0)).alias("octets"),
             _number_within(taken_us=1_000_000).alias("within_second"),
             _number_within(taken_us=60_000_000).alias("within_minute"),
             F.max("taken").alias("longest_us"),

@@ -30,8 +30,8 @@ _ROUNDS: Final = 16
 """Hops between a message and its root that are looked up, at most."""
 
 _AT_BEGIN: Final = (
-    "parent", "node", "message_id", "message_id_type", "to", "origin", "sender", "size", "durable",
-    "digest", "from_stream", "from_entry", "trail",
+    "parent", "node", "message_id", "message_id_type", "to", "origin", "sender", "size",
+    "bare_size", "durable", "digest", "from_stream", "from_entry", "trail",
 )  # fmt: skip
 _AT_END: Final = (
     "peer", "attempt", "condition", "code", "words", "queue_us", "resolve_us", "connect_us",
@@ -270,7 +270,9 @@ def messages(entries: DataFrame) -> DataFrame:
     return conform(_gathered(rooted), MESSAGES)
 
 
-_SAID: Final = ("message_id", "message_id_type", "to", "origin", "size", "digest", "domain", "day")
+_SAID: Final = (
+    "message_id", "message_id_type", "to", "origin", "size", "bare_size", "digest", "domain", "day",
+)  # fmt: skip
 
 
 def _gathered(entries: DataFrame) -> DataFrame:

@@ -34,10 +34,10 @@ class FigureTests(TraceCase):
     def test_volumes_queues_and_reasons(self) -> None:
         """Both directions are counted, each when it happened; what waits is told with its age."""
         for entry in (1, 2, 3):
-            self.publish(entry, size=100 * entry)
+            self.publish(entry, size=100 * entry, bare_size=90 * entry)
         self.alpha.at = 3600
-        handed_on(self.alpha, self.beta, 1, 11, size=100)
-        handed_on(self.alpha, self.beta, 2, 12, size=200)
+        handed_on(self.alpha, self.beta, 1, 11, size=150, bare_size=90)
+        handed_on(self.alpha, self.beta, 2, 12, size=250, bare_size=180)
         self.beta.write(Kind.DUPLICATE, {"sender": "peer:alpha.example", "node": "orders"}, 2,
                         from_entry=[1, 2])  # fmt: skip
         self.alpha.write(Kind.DEFERRED, {
@@ -47,12 +47,14 @@ class FigureTests(TraceCase):
         runs = self.runs()
         entries = hops(runs).persist()
         rows = {
-            (row.domain, row.partner, row.direction): (row.hour.hour, row.messages, row.octets)
+            (row.domain, row.partner, row.direction): (
+                row.hour.hour, row.messages, row.octets, row.unmeasured,
+            )
             for row in volumes(entries).collect()
-        }
+        }  # fmt: skip
         self.assertEqual(rows, {
-            ("alpha.example", "beta.example", "out"): (1, 2, 300),
-            ("beta.example", "alpha.example", "in"): (1, 2, 300),
+            ("alpha.example", "beta.example", "out"): (1, 2, 270, 0),
+            ("beta.example", "alpha.example", "in"): (1, 2, 270, 0),
         })  # fmt: skip
         lines = {row.queue: row for row in queues(entries).collect()}
         row = lines["amqp$out/beta.example"]
@@ -65,6 +67,20 @@ class FigureTests(TraceCase):
             ("duplicate", "alpha.example"): (2, None),
             ("deferred", "beta.example"): (5, "amqp:resource-limit-exceeded"),
         })  # fmt: skip
+
+    def test_unmeasured_volumes(self) -> None:
+        """Where the size of the bare message is not told, what was stored is taken, and that is
+        said; of an export neither is."""
+        self.publish(1, size=110, bare_size=90)
+        self.publish(2, size=210)
+        self.publish(3, size=None)
+        for entry in (1, 2, 3):
+            handed_on(self.alpha, self.beta, entry, 10 + entry, size=None)
+        rows = {
+            row.direction: (row.messages, row.octets, row.unmeasured)
+            for row in volumes(self.hops(self.alpha, self.beta)).collect()
+        }
+        self.assertEqual(rows, {"out": (3, 300, 2), "in": (3, 0, 3)})
 
     def alpha_midnight(self) -> int:
         return 1_795_305_600_000_000
@@ -87,6 +103,46 @@ class FigureTests(TraceCase):
         for name, place in (("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)):
             true = spans[-(-round(place * 1000) * len(spans) // 1000) - 1]
             self.assertLessEqual(abs(row[name] - true), 0.01 * true + 0.5)
+
+
+class EarlierTests(TraceCase):
+    """Tables that a release before this one has made are read on."""
+
+    def test_without_bare_sizes(self) -> None:
+        """What they do not say is not known; what comes now is said beside it."""
+        directory = Path(self.mktemp()).absolute()
+        warehouse = Warehouse(self.spark, directory / "tables")
+        journals = directory / "journals"
+        self.publish(1, size=110)
+        handed_on(self.alpha, self.beta, 1, 11, size=150)
+        for journal in (self.alpha, self.beta):
+            journal.segment(journals)
+        here = [journals / "alpha.example", journals / "beta.example"]
+        ingest(warehouse, here)
+        runs = warehouse.read("runs")
+        for name in ("all", "each"):
+            runs = runs.withColumn(name, F.col(name).dropFields("bare_size"))
+        self.put(warehouse, "runs", runs)
+        self.put(warehouse, "hops", hops(warehouse.read("runs")).drop("bare_size"))
+        self.assertEqual(self.octets(warehouse.read("hops")), {"out": (110, 1), "in": (150, 1)})
+        self.publish(2, size=110, bare_size=90)
+        handed_on(self.alpha, self.beta, 2, 12, size=150, bare_size=90)
+        for journal in (self.alpha, self.beta):
+            journal.segment(journals)
+        ingest(warehouse, here)
+        entries = hops(warehouse.read("runs"))
+        self.assertEqual(self.octets(entries), {"out": (200, 1), "in": (240, 1)})
+
+    def put(self, warehouse: Warehouse, table: str, rows: DataFrame) -> None:
+        """Let rows be the whole of a table, as they are."""
+        commit = warehouse.begin()
+        place = f"{warehouse.path(commit)}/table={table}"
+        rows.write.partitionBy("day", "domain").parquet(place)
+        base = warehouse.snapshot()
+        warehouse.publish(base, warehouse.staged(commit), base.of(table))
+
+    def octets(self, entries: DataFrame) -> dict[str, tuple[int, int]]:
+        return {row.direction: (row.octets, row.unmeasured) for row in volumes(entries).collect()}
 
 
 class OrderTests(TraceCase):

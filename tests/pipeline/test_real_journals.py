@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amqproute.journal.record import Kind, read_line
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -18,10 +18,14 @@ from amqproute.wire.amqp10 import events as ev
 from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until
 from tests.pipeline.support import MISSING, SparkCase
 
-if not MISSING:
+if TYPE_CHECKING or not MISSING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import functions as F
+
     from amqproute.pipeline.conservation import violations
     from amqproute.pipeline.coverage import holes
     from amqproute.pipeline.exchange import Source, between
+    from amqproute.pipeline.figures import volumes
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.reconcile import AGREED, reconcile
     from amqproute.pipeline.tables import Warehouse
@@ -75,10 +79,15 @@ class Gate:
         self.cut()
 
 
-def digest_of(payload: bytes) -> str:
-    """Return the digest of a bare message, as a client makes it of what it holds."""
+def bare(payload: bytes) -> bytes:
+    """Return the bare message, as a client finds it in what it holds."""
     at = sections.locate(payload)
-    return hashlib.sha256(payload[at.bare_start : at.bare_end]).hexdigest()
+    return payload[at.bare_start : at.bare_end]
+
+
+def digest_of(payload: bytes) -> str:
+    """Return its digest."""
+    return hashlib.sha256(bare(payload)).hexdigest()
 
 
 def short_lived(payload: bytes, milliseconds: int) -> bytes:
@@ -126,6 +135,7 @@ class RealJournalTests(SparkCase):
         self.zone.point("gamma.example", self.gamma.tls)
         self.zone.point("gone.example", nobody)
         self.sent: dict[str, str] = {}
+        self.octets: dict[str, int] = {}
         self.published_at: dict[str, tuple[int, int]] = {}
 
     def publish(self, to: str, *names: str, ttl: int = 0) -> None:
@@ -138,6 +148,7 @@ class RealJournalTests(SparkCase):
             wire.publish(to, payloads)
         for name, payload in zip(names, payloads, strict=True):
             self.sent[name] = digest_of(payload)
+            self.octets[name] = len(bare(payload))
             self.published_at[name] = begun, time.time_ns() // 1000
 
     def consume(self, node: str, *names: str) -> None:
@@ -251,3 +262,29 @@ class RealJournalTests(SparkCase):
             self.assertEqual(agreed.counts[one, AGREED], number, (one, other))
             self.assertEqual(agreed.listed.count(), 0, (one, other))
         self.assertEqual(violations(runs, entries).count(), 0)
+        self.check_bills(entries)
+
+    def check_bills(self, entries: DataFrame) -> None:
+        """Two partners count the same octets, those that the clients sent, whatever each stores."""
+        stored = {
+            domain: sizes
+            for domain, *sizes in entries.where("message_id LIKE 'far-%'")
+            .groupBy("domain").agg(F.min("size"), F.min("bare_size")).collect()
+        }  # fmt: skip
+        self.assertEqual({size for _, size in stored.values()}, {self.octets["far-0"]})
+        self.assertEqual(len({size for size, _ in stored.values()}), 3)
+        summed = volumes(entries).groupBy("domain", "partner", "direction").agg(
+            F.sum("messages"), F.sum("octets"), F.sum("unmeasured")
+        )  # fmt: skip
+        bills = {(row[0], row[1], row[2]): tuple(row)[3:] for row in summed.collect()}
+        near = [self.octets[name] for name in self.octets if name[:4] in ("down", "twic", "bad")]
+        far = [self.octets[name] for name in self.octets if name.startswith("far")]
+        expected = {}
+        for sender, receiver, octets in (
+            ("alpha.example", "beta.example", near),
+            ("alpha.example", "gamma.example", far),
+            ("gamma.example", "beta.example", far),
+        ):
+            bill = len(octets), sum(octets), 0
+            expected[sender, receiver, "out"] = expected[receiver, sender, "in"] = bill
+        self.assertEqual(bills, expected)

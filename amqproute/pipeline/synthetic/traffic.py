@@ -44,15 +44,28 @@ class _Batch:
     digests: list[str]
     sizes: list[int]
 
-    def columns(self, places: Sequence[int]) -> dict[str, Sequence[Any]]:
-        """Return what is known of the messages at some places of the batch."""
-        if len(places) == len(self.ids):
-            return {"message_id": self.ids, "size": self.sizes, "digest": self.digests}
+    def columns(self, places: Sequence[int], annotations: int) -> dict[str, Sequence[Any]]:
+        """Return what is known of the messages at some places of the batch.
+
+        Args:
+            places: which.
+            annotations: octets that are stored with each, besides the bare message.
+        """
+        ids, sizes, digests = self.ids, self.sizes, self.digests
+        if len(places) < len(ids):
+            ids = [ids[i] for i in places]
+            sizes = [sizes[i] for i in places]
+            digests = [digests[i] for i in places]
         return {
-            "message_id": [self.ids[i] for i in places],
-            "size": [self.sizes[i] for i in places],
-            "digest": [self.digests[i] for i in places],
+            "message_id": ids,
+            "size": [size + annotations for size in sizes],
+            "bare_size": sizes,
+            "digest": digests,
         }
+
+
+_ANNOTATIONS: Final = 60
+"""Octets that a broker stores with each bare message, besides its trail."""
 
 
 _ON_A_HOP: Final = ("lost", "duplicated", "changed", "unknown", "gap")
@@ -232,7 +245,8 @@ class Traffic:
             "settle_us": 800 + self._random.randrange(4000),
             **shared,
         }
-        each = {"entry": entries, **batch.columns(places), **columns}
+        annotations = _ANNOTATIONS + len(shared.get("trail", ""))
+        each = {"entry": entries, **batch.columns(places, annotations), **columns}
         broker.put(now, Kind.RECEIVED, node, len(places), every, each)
         return entries
 
