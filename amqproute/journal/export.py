@@ -3,18 +3,20 @@
 
 An export is a folder of segments like a journal's own, with the same names of records
 (`Record.event_id`), so that it is read by whoever reads journals. It says nothing of what happened
-before and behind the hop between the two: no addresses, nodes, clients, connections.
+before and behind the hop between the two: no addresses, nodes, clients, connections. Nor does it
+show sizes: where digests are equal the octets are, so each side knows those of what both have from
+its own journal; of what the partner never got, they would help to guess what it was.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
-from amqproute.journal.reader import open_segment, segments
+from amqproute.journal.reader import open_segment, partner_of, segments
 from amqproute.journal.record import (
     GENESIS,
     LONGEST_RUN,
@@ -27,8 +29,9 @@ from amqproute.journal.record import (
     encode,
     read_line,
 )
+from amqproute.journal.segments import OPEN, closed_name, day_of, read_head
 
-__all__ = ["FIELDS", "Exported", "export"]
+__all__ = ["FIELDS", "Exported", "WrongTarget", "export"]
 
 FIELDS: Final = (
     "entry",
@@ -42,6 +45,7 @@ FIELDS: Final = (
     "count",
 )
 """What is said of each record, besides its kind, its time and whose it is."""
+PEER: Final = "peer:"
 RELAY_PREFIX: Final = "amqp$out/"
 _OF_MESSAGES: Final = {
     Kind.RECEIVED,
@@ -61,14 +65,29 @@ _OF_ALL: Final = {Kind.START, Kind.STOP, Kind.GAP}
 
 @dataclass(slots=True)
 class Exported:
-    """How much it was."""
+    """What was done.
+
+    Attributes:
+        segments: files that were written.
+        records: in them.
+        messages: records among these that are about a message.
+        is_known: the journal has something of the partner, at whatever time.
+        partners: those that it has something of, as far as one was looked for.
+    """
 
     segments: int = 0
     records: int = 0
+    messages: int = 0
+    is_known: bool = False
+    partners: set[str] = field(default_factory=set)
+
+
+class WrongTarget(ValueError):
+    """A folder into which an export must not go; the words say why."""
 
 
 def export(directory: Path, target: Path, peer: str, since_us: int, until_us: int) -> Exported:
-    """Write the part of a journal that concerns a partner.
+    """Write the part of a journal that concerns a partner; nothing if it knows of none such.
 
     Args:
         directory: of the journal.
@@ -76,37 +95,87 @@ def export(directory: Path, target: Path, peer: str, since_us: int, until_us: in
         peer: the partner's domain.
         since_us: from this time on, microseconds since the epoch,
         until_us: and up to this one.
+
+    Raises:
+        WrongTarget: what is in the folder is a journal, or was exported for somebody else.
+        OSError: as the files have it.
     """
+    _check_target(target, peer)
     done = Exported()
+    held: list[tuple[Path, bytes]] = []
     for path in segments(directory):
         file = open_segment(path, directory)
         if file is None:
             continue
-        out: Path | None = None
-        octets: list[bytes] = []
-        last = GENESIS
         with file:
-            for each in file:
-                try:
-                    line = read_line(each) if each.endswith(b"\n") else None
-                except InvalidLine:
-                    line = None
-                if line is None:
-                    continue
-                if line.kind == Kind.SEGMENT:
-                    out = target / path.parent.name / path.name
-                    last, first = _written(line, [_only(line)], last, f"peer:{peer}")
-                    octets.append(first)
-                elif since_us <= line.time < until_us:
-                    for run in _runs(line, peer):
-                        last, written = _written(line, run, last)
-                        octets.append(written)
-                        done.records += len(run)
-        if out is not None and len(octets) > 1:
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_bytes(b"".join(octets))
-            done.segments += 1
+            name, octets = _part(file, path, peer, (since_us, until_us), done)
+        if octets:
+            held.append((target / name, octets))
+        if done.is_known:
+            _write(held, done)
     return done
+
+
+def _check_target(target: Path, peer: str) -> None:
+    """Refuse a folder where files would be lost, or somebody would get what is not for him."""
+    if read_head(target) is not None:
+        raise WrongTarget(f"{target} is a journal")
+    for path in segments(target):
+        whose = partner_of(path)
+        if whose is None:
+            raise WrongTarget(f"{target} has segments of a journal")
+        if whose != peer:
+            raise WrongTarget(f"{target} has an export for {whose}")
+
+
+def _write(held: list[tuple[Path, bytes]], done: Exported) -> None:
+    for path, octets in held:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(octets)
+        done.segments += 1
+    held.clear()
+
+
+def _part(
+    file: BinaryIO, path: Path, peer: str, span: tuple[int, int], done: Exported
+) -> tuple[Path, bytes]:
+    """Return where the part of a segment goes that goes out, and its octets, if there is any."""
+    name = Path(path.parent.name, path.name)
+    written: list[bytes] = []
+    last = GENESIS
+    for each in file:
+        try:
+            line = read_line(each) if each.endswith(b"\n") else None
+        except InvalidLine:
+            line = None
+        if line is None:
+            continue
+        if not done.is_known:
+            _look_for(peer, line, done)
+        if line.kind == Kind.SEGMENT:
+            if path.parent.name == OPEN:  # whoever reads journals leaves that alone
+                name = Path(day_of(line.time), closed_name(path, line.body["broker"]))
+            last, octets = _written(line, [_only(line)], last, PEER + peer)
+            written.append(octets)
+        elif span[0] <= line.time < span[1]:
+            for run in _runs(line, peer):
+                last, octets = _written(line, run, last)
+                written.append(octets)
+                done.records += len(run)
+                done.messages += len(run) if line.kind in _OF_MESSAGES else 0
+    return name, b"".join(written) if len(written) > 1 else b""
+
+
+def _look_for(peer: str, line: Line, done: Exported) -> None:
+    """See whether a line is about the partner, or whom else it is about."""
+    for record in line.records():
+        for who in (record.sender, record.peer):
+            if who is not None and who.startswith(PEER):
+                done.partners.add(who.removeprefix(PEER))
+        if (record.node or "").startswith(RELAY_PREFIX):
+            done.partners.add(str(record.node).removeprefix(RELAY_PREFIX))
+        is_theirs = line.kind not in _OF_ALL and _concerns(record, peer)
+        done.is_known = done.is_known or is_theirs or peer in done.partners
 
 
 def _only(line: Line) -> Record:
@@ -125,7 +194,7 @@ def _concerns(record: Record, peer: str) -> bool:
         return True
     if record.kind not in _OF_MESSAGES:
         return False
-    who = f"peer:{peer}"
+    who = PEER + peer
     node = record.node or ""
     is_leaving = node.startswith(RELAY_PREFIX) and (
         node == RELAY_PREFIX + peer or (record.to or "").endswith(f"@{peer}")
@@ -149,7 +218,7 @@ def _written(
         shared |= {"previous": previous, "peer": partner}
     for name in ("sender", "peer"):
         who = getattr(first, name)
-        if who is not None and who.startswith("peer:"):
+        if who is not None and who.startswith(PEER):
             shared[name] = who
     if (first.node or "").startswith(RELAY_PREFIX):
         shared["node"] = first.node

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Read a journal: everything in order, what concerns one message, and whether it is what was
-written. What comes is in `amqproute.journal.follow`.
+"""Read a journal, or an export of one: everything in order, what concerns one message, and whether
+it is what was written. What comes is in `amqproute.journal.follow`.
 
 It needs the files and no daemon, and takes no lock: a journal that is being written is read as far
 as it goes. A segment that is moved to its day meanwhile is found there.
@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -56,6 +56,28 @@ def open_segment(path: Path, directory: Path) -> BinaryIO | None:
             with suppress(FileNotFoundError):
                 return each.open("rb")
     return None  # removed for its age
+
+
+def is_journal(directory: Path) -> bool:
+    """Whether there is a journal, or an export of one, in a directory."""
+    return read_head(directory) is not None or bool(segments(directory))
+
+
+def exported_for(directory: Path) -> str | None:
+    """Return for whom what is in a directory was exported; None for a journal itself."""
+    paths = [] if read_head(directory) is not None else segments(directory)
+    return partner_of(paths[0]) if paths else None
+
+
+def partner_of(path: Path) -> str | None:
+    """Return for whom a segment was exported; None if it was not."""
+    try:
+        with path.open("rb") as file:
+            line = read_line(file.readline())
+    except (FileNotFoundError, InvalidLine):
+        return None
+    who = line.body["all"].get("peer") if line.kind == Kind.SEGMENT else None
+    return who.removeprefix("peer:") if isinstance(who, str) else None
 
 
 def octets_of(directory: Path) -> Iterator[bytes]:
@@ -133,6 +155,7 @@ class Verdict:
         first: sequence of the first record; 0 for none.
         last: of the last one.
         hash: of the last line: whoever has noted it elsewhere can compare.
+        partner: for whom it was exported; None for the journal itself.
         flaw: the first one; None if there is none.
         notes: what is no flaw: a torn end, segments removed for their age, records counted as lost.
     """
@@ -143,6 +166,7 @@ class Verdict:
     first: int = 0
     last: int = 0
     hash: str = GENESIS
+    partner: str | None = None
     flaw: Flaw | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -152,7 +176,8 @@ def verify(directory: Path) -> list[Verdict]:
 
     Returns:
         A verdict for each journal; there is more than one only where files of several were put
-        together.
+        together. Of an export, it is about each file by itself: what of the journal was left out of
+        it, and whether whole files or the last lines of one are missing, it does not show.
     """
     head = read_head(directory)  # first: what is written while we look is behind it
     paths: dict[str, list[Path]] = {}
@@ -162,10 +187,14 @@ def verify(directory: Path) -> list[Verdict]:
         paths.setdefault(parts[0], []).append(path)
     if head is not None and head.seq:
         paths.setdefault(head.journal, [])
-    return [
-        _Verifier(directory, journal, head if head and head.journal == journal else None).run(each)
-        for journal, each in sorted(paths.items())
-    ]
+    verdicts = []
+    for journal, each in sorted(paths.items()):
+        own = head if head is not None and head.journal == journal else None
+        verifier = _Verifier(directory, journal, own)
+        partner = partner_of(each[0]) if each and own is None else None
+        found = verifier.run(each) if partner is None else verifier.run_export(each, partner)
+        verdicts.append(found)
+    return verdicts
 
 
 class _Verifier:
@@ -183,6 +212,7 @@ class _Verifier:
         for path in paths:
             file = open_segment(path, self._directory)
             if file is None:
+                self._removed(path)
                 continue
             verdict.segments += 1
             with file:
@@ -192,6 +222,50 @@ class _Verifier:
                 return verdict
         verdict.flaw = self._end()
         return verdict
+
+    def _removed(self, path: Path) -> None:
+        """Begin anew behind what the daemon has removed since we looked, by its head's word."""
+        now, before, parts = read_head(self._directory), self._head, parts_of(path)
+        if now is None or before is None or parts is None or now.first_seq <= parts[1]:
+            return
+        self._head = replace(before, first_seq=now.first_seq, first_previous=now.first_previous)
+        self._previous = self._next = None
+
+    def run_export(self, paths: list[Path], partner: str) -> Verdict:
+        """Look at what was exported: the chain begins anew with each file, and has gaps."""
+        verdict = self._verdict
+        verdict.partner = partner
+        for path in paths:
+            file = open_segment(path, self._directory)
+            if file is None:
+                continue
+            verdict.segments += 1
+            self._previous = GENESIS
+            with file:
+                verdict.flaw = self._exported(path, file)
+            if verdict.flaw is not None:
+                return verdict
+        return verdict
+
+    def _exported(self, path: Path, file: BinaryIO) -> Flaw | None:
+        verdict = self._verdict
+        for number, octets in enumerate(file, 1):
+            expected = verdict.last + 1
+            try:
+                line = read_line(octets, self._previous)
+                if not octets.endswith(b"\n"):
+                    raise InvalidLine("torn")
+            except InvalidLine as error:
+                return Flaw(path, number, expected, expected, f"at or behind it: {error}")
+            last = line.seq + line.count - 1
+            if line.seq < expected:
+                words = f"out of order: the one before it is {expected - 1}"
+                return Flaw(path, number, line.seq, last, words)
+            verdict.first = verdict.first or line.seq
+            verdict.records += line.count
+            verdict.last = last
+            verdict.hash = self._previous = line.hash
+        return None
 
     def _segment(self, path: Path, file: BinaryIO, is_last: bool) -> Flaw | None:
         for number, octets in enumerate(file, 1):
@@ -281,7 +355,8 @@ class _Verifier:
                 words = "changed: it does not follow from what was before it"
                 return Flaw(path, number, line.seq, line.seq + line.count - 1, words)
             if first > 1:
-                self._verdict.notes.append(f"records before {first} were removed for their age")
+                words = f"records before {first} were removed: for their age, or the journal's size"
+                self._verdict.notes.append(words)
             return None
         if head is None:
             self._verdict.notes.append(
@@ -299,7 +374,7 @@ class _Verifier:
             verdict.notes.append(
                 "there is no head: nobody knows whether the last records are there"
             )
-        elif head.seq > verdict.last:
+        elif head.seq > verdict.last and head.first_seq <= head.seq:
             words = "missing: removed from the end; the journal's head knows of them"
             return Flaw(None, 0, verdict.last + 1, head.seq, words)
         return None

@@ -21,7 +21,6 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +32,7 @@ from amqproute.journal.segments import (
     Head,
     Place,
     closed,
+    day_of,
     move,
     opened,
     parts_of,
@@ -264,8 +264,7 @@ def _line(octets: bytes) -> Line | None:
 
 def _day_of(path: Path) -> str:
     first = next(whole_lines(path), None)
-    when = 0 if first is None else first.time
-    return datetime.fromtimestamp(when / 1e6, UTC).strftime("%Y-%m-%d")
+    return day_of(0 if first is None else first.time)
 
 
 def missing(carried: Sequence[tuple[int, Run]], found: Found) -> list[tuple[int, Run]]:

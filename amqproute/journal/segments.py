@@ -205,6 +205,16 @@ def safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]", "_", name)[:100].lstrip(".") or "_"
 
 
+def day_of(time_us: int) -> str:
+    """Return the name of the folder for a segment that begins at a time."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d")
+
+
+def closed_name(path: Path, broker: str) -> str:
+    """Return the name that a segment in ``open`` has once it is closed."""
+    return f"{safe(broker)}-{path.name}"
+
+
 class Segments:
     """Writes lines.
 
@@ -300,7 +310,7 @@ class Segments:
         path = folder / f"{names.journal}-{place.seq:020}{SUFFIX}"
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._file, self._path, self.size = file, path, 0
-        self._day = datetime.fromtimestamp(now_us / 1e6, UTC).strftime("%Y-%m-%d")
+        self._day = day_of(now_us)
         told: dict[str, Any] = {"previous": place.hash}
         if place.skipped:
             told |= {"count": place.skipped, "code": PUT_BACK}
@@ -395,8 +405,7 @@ class Segments:
         Returns:
             What was removed.
         """
-        oldest = datetime.fromtimestamp((self._now_us() - keep_us) / 1e6, UTC)
-        limit = oldest.strftime("%Y-%m-%d") if keep_us else ""
+        limit = day_of(self._now_us() - keep_us) if keep_us else ""
         all_ = [
             (path, path.stat().st_size) for path in closed(self._directory, self._names.journal)
         ]
@@ -434,7 +443,7 @@ class Segments:
 def move(path: Path, day: Path, broker: str) -> Path:
     """Move a segment that is complete to its day."""
     day.mkdir(mode=0o700, exist_ok=True)
-    target = day / f"{safe(broker)}-{path.name}"
+    target = day / closed_name(path, broker)
     if path.exists():  # else it was moved, and what follows failed
         path.rename(target)
     sync_directory(day)

@@ -17,7 +17,7 @@ from amqproute.journal.record import Kind, Record
 from amqproute.journal.segments import closed
 from amqproute.journal.words import said
 from amqproute.values import Origin, Principal
-from tests.journal.rig import ANN, NAMES, arrivals, entry
+from tests.journal.rig import ANN, NAMES, Wall, arrivals, entry
 from tests.journal.test_writer import JournalCase
 
 ALPHA = Principal("peer", "gamma.example")
@@ -179,14 +179,132 @@ class CommandTests(JournalCase):
         other = Path(self.mktemp())
         self.assertEqual(self.ask("export", str(other), "--peer", "gamma.example").exit_code, 0)
         self.assertEqual([each.entry for each in reader.records(other)], [None, 2])
-        args = ("export", str(other), "--peer", "beta.example", "--day")
+        args = ("export", str(other), "--peer", "gamma.example", "--day")
         self.assertEqual(self.ask(*args, "2026-11-23").exit_code, 1)
         self.assertEqual(self.ask(*args, "tomorrow").exit_code, 2)
 
+    def test_export_says_nothing_of_sizes(self) -> None:
+        """Neither what is stored nor what the partner has itself."""
+        self.export()
+        for each in reader.records(self.target):
+            self.assertEqual((each.size, each.bare_size), (None, None))
+
+    def export(self, peer: str = "beta.example", *more: str) -> Result:
+        self.target = Path(self.mktemp()).absolute()
+        return self.ask("export", str(self.target), "--peer", peer, *more)
+
+    def test_export_for_nobody(self) -> None:
+        """A domain of which the journal has nothing: said, with those that it knows."""
+        for wrong, meant in (("betta.example", "did you mean beta.example? it knows"),
+                             ("delta.org", "it knows beta.example, gamma.example"),
+                             ("peer", "it knows")):  # fmt: skip
+            result = self.export(wrong)
+            self.assertEqual(result.exit_code, 1, result.output)
+            self.assertIn(f"the journal has nothing of {wrong}", result.stderr)
+            self.assertIn(meant, result.stderr)
+            self.assertFalse(self.target.exists())
+        self.assertEqual(self.export("peer:beta.example").exit_code, 2)
+        self.assertEqual(self.export("Beta.Example.").exit_code, 0)
+
+    def test_export_of_a_quiet_day(self) -> None:
+        """Of a partner that is known, a day without messages is told; one without records is not
+        there."""
+        desk = self.opened(wall=Wall(1_795_345_200_000_000 + 86_400_000_000))
+        desk.journal.note(Told(Kind.STOP, desk.wall(), {}))
+        desk.close()
+        result = self.export("beta.example", "--day", "2026-11-23")
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("1 records, 0 of them about messages", result.stdout)
+        result = self.export("beta.example", "--day", "2026-11-25")
+        self.assertEqual(result.exit_code, 1, result.output)
+        self.assertIn("the journal has nothing of 2026-11-25", result.stderr)
+        self.assertFalse(self.target.exists())
+
+    def test_export_where_it_must_not_go(self) -> None:
+        """Not over the journal, and not to what another partner gets."""
+        before = {path: path.read_bytes() for path in self.directory.rglob("*.jsonl")}
+        result = self.ask("export", str(self.directory), "--peer", "beta.example")
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("is a journal", result.stderr)
+        self.assertEqual(before, {path: path.read_bytes() for path in before})
+        self.assertEqual(self.export().exit_code, 0)
+        again = self.ask("export", str(self.target), "--peer", "beta.example")
+        self.assertEqual(again.exit_code, 0)
+        result = self.ask("export", str(self.target), "--peer", "gamma.example")
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("has an export for beta.example", result.stderr)
+        more = Path(self.mktemp())
+        result = self.ask("export", str(more), "--peer", "beta.example", directory=self.target)
+        self.assertEqual(result.exit_code, 1)
+        self.assertIn("is an export", result.stderr)
+
+    def test_export_of_what_is_being_written(self) -> None:
+        """A segment that is not closed yet goes where it will be, and is replaced by the whole."""
+        desk = self.opened()
+        self.addCleanup(desk.close)
+        mine = entry(5, message_id="m-5")
+        desk.journal.outbox.committed([arrivals(desk, [mine], Origin(ALPHA, is_peer=True))], False)
+        desk.written()
+        self.assertEqual(self.export("gamma.example").exit_code, 0)
+        desk.close()
+        first = sorted(self.target.rglob("*.jsonl"))
+        closed_now = [path.relative_to(self.directory) for path in closed(self.directory)]
+        self.assertEqual([path.relative_to(self.target) for path in first], closed_now)
+        self.ask("export", str(self.target), "--peer", "gamma.example")
+        self.assertEqual(sorted(self.target.rglob("*.jsonl")), first)
+
+    def test_verify_an_export(self) -> None:
+        """It is told from a journal; what was changed or moved in it is found."""
+        desk = self.opened()
+        outbox = desk.journal.outbox
+        outbox.committed([arrivals(desk, [entry(7)], Origin(ALPHA, is_peer=True))], False)
+        desk.written()
+        outbox.committed([arrivals(desk, [entry(8)], Origin(ALPHA, is_peer=True))], False)
+        desk.close()
+        self.export("gamma.example")
+        result = self.ask("verify", directory=self.target)
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("an export for gamma.example: 5 records in 2 segments", result.stdout)
+        (told,) = json.loads(self.ask("verify", "--json", directory=self.target).output)
+        self.assertEqual((told["sound"], told["exported-for"]), (True, "gamma.example"))
+        self.assertEqual(self.ask("find", "m-2", directory=self.target).exit_code, 0)
+        self.assertNotIn("None", self.ask("find", "m-2", directory=self.target).output)
+        self.assertEqual(len(self.ask("tail", directory=self.target).output.splitlines()), 5)
+        _, path = sorted(self.target.rglob("*.jsonl"))
+        whole = path.read_bytes()
+        one, two, three = whole.splitlines(keepends=True)
+        for changed, line in (
+            (whole.replace(b'"entry":[8]', b'"entry":[9]'), 3),
+            (one + three, 2),
+            (one + three + two, 2),
+            (whole[:-1], 3),
+            (two + three, 1),
+        ):
+            self.assertNotEqual(changed, whole)
+            path.write_bytes(changed)
+            result = self.ask("verify", directory=self.target)
+            self.assertEqual(result.exit_code, 1, changed)
+            self.assertIn(f"{path}:{line}:", result.stdout)
+
     def test_none(self) -> None:
         """No journal: which one was meant, and what to do."""
-        result = self.ask("verify", directory=Path(self.mktemp()))
-        self.assertEqual(result.exit_code, 1)
+        somewhere = Path(self.mktemp()).absolute()
+        other = somewhere / "other"
+        journal = self.directory.absolute()
+        for directory, words in (
+            (somewhere, f"there is no journal in {somewhere}"),
+            (other, f"{other} is no journal"),
+            (journal.parent, f"give --directory {journal}"),
+            (next(journal.glob("2*")), f"give --directory {journal}"),
+        ):
+            if directory == other:
+                (other / "open").mkdir(parents=True)
+            for args in (("tail",), ("tail", "-f"), ("find", "m-1"), ("verify",),
+                         ("export", str(somewhere / "x"), "--peer", "beta.example")):  # fmt: skip
+                result = self.ask(*args, directory=directory)
+                self.assertEqual((result.exit_code, result.stdout), (1, ""), args)
+                self.assertIn(words, result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 2, result.stderr)
 
 
 class WordsTests(JournalCase):

@@ -60,6 +60,27 @@ class VerifyTests(JournalCase):
         self.assertEqual((flaw.line, flaw.first, flaw.last), (2, 6, 6))
         self.assertIn("changed", flaw.words)
 
+    def test_removed_for_its_age_meanwhile(self) -> None:
+        """What the daemon removes while somebody looks is no flaw, be it some of it or all."""
+        open_segment = reader.open_segment
+        for kept in (2, 1):
+            paths = list(closed(self.directory))
+            most = sum(path.stat().st_size for path in paths[-kept:]) + 100 if kept > 1 else 1
+
+            def opened(path: Path, directory: Path, most: int = most) -> object:
+                file = open_segment(path, directory)
+                self.patch(reader, "open_segment", open_segment)
+                desk = self.opened(terms=JournalTerms(max_bytes=most))
+                desk.note(100)
+                desk.close()
+                return file
+
+            self.patch(reader, "open_segment", opened)
+            (verdict,) = reader.verify(self.directory)
+            self.assertIsNone(verdict.flaw, str(verdict.flaw))
+            self.assertEqual(len(list(closed(self.directory))), kept)
+            self.verify()
+
     def test_written_anew(self) -> None:
         """A record that was changed together with its hash shows at the next one."""
 

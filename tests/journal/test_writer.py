@@ -157,7 +157,9 @@ class SegmentTests(JournalCase):
         )
         verdict = self.verify()
         self.assertEqual(verdict.first, 5)
-        self.assertIn("records before 5 were removed for their age", verdict.notes)
+        self.assertIn(
+            "records before 5 were removed: for their age, or the journal's size", verdict.notes
+        )
         desk = self.opened(wall=wall, terms=JournalTerms(max_bytes=1))
         desk.note(5)
         desk.close()

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 import datetime
+import difflib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
@@ -13,12 +14,15 @@ from typing import Any, Final
 
 import click
 
+from amqproute.address import normalize_domain
 from amqproute.cli import render
 from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 from amqproute.config.load import find as find_config
 from amqproute.config.load import load
+from amqproute.errors import AmqpError
 from amqproute.journal import reader
+from amqproute.journal.export import WrongTarget
 from amqproute.journal.export import export as write_export
 from amqproute.journal.follow import follow as follow_on
 from amqproute.journal.follow import last
@@ -28,6 +32,14 @@ from amqproute.journal.words import line_of, said, when
 __all__ = ["journal"]
 
 KINDS: Final = [str(kind) for kind in Kind]
+NONE: Final = "journal.none"
+NOTHING: Final = "journal.nothing"
+_NAME_IT: Final = (
+    "name its folder with --directory, or the configuration with --config; journal.enabled has to "
+    "be true"
+)
+FEW_NAMES: Final = 10
+"""So many journals, or partners, are named where one was not found."""
 FEW: Final = 2
 """Attempts that failed alike which are told rather than counted, besides the first and the last."""
 Selects = Callable[[Record], bool]
@@ -55,14 +67,23 @@ def _folder(directory: Path | None, config: Path | None) -> Path:
             USAGE, "journal.unreadable", str(error), "run this as root or as the daemon's user"
         ) from None
     if not is_there:
+        raise Refusal(NEGATIVE, NONE, f"there is no journal in {directory}", _NAME_IT)
+    if not reader.is_journal(directory):
         raise Refusal(
-            NEGATIVE,
-            "journal.none",
-            f"there is no journal in {directory}",
-            "name its folder with --directory, or the configuration with --config; journal.enabled "
-            "has to be true",
-        )
+            NEGATIVE, NONE, f"{directory} is no journal: it has neither head nor segments",
+            _where_else(directory),
+        )  # fmt: skip
     return directory
+
+
+def _where_else(directory: Path) -> str:
+    """Say which journals there are around a folder that is none."""
+    near = sorted(each for each in directory.iterdir() if each.is_dir())
+    around = (*near, directory.absolute().parent)
+    found = [render.printable(str(each)) for each in around if reader.is_journal(each)]
+    if not found:
+        return _NAME_IT
+    return f"give --directory {found[0]}" + "".join(f", or {each}" for each in found[1:FEW_NAMES])
 
 
 @journal.command("tail")
@@ -245,7 +266,8 @@ def _fate(story: Sequence[Record]) -> str:
     begun = {_key(each): each for each in story if each.kind in reader.COMES and each.entry}
     left = [each for entry, each in begun.items() if entry not in ends]
     if left:
-        places = ", ".join(f"{each.node} (entry {each.entry})" for each in left)
+        # An export does not say on which node.
+        places = ", ".join(f"{each.node or 'some node'} (entry {each.entry})" for each in left)
         return f"it is still here, on {places}; why: amqproute why {left[0].entry}"
     if ends:
         last = list(ends.values())[-1]
@@ -268,6 +290,9 @@ def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
     The first flaw is named with its file, its line and the records concerned, and the exit code is
     1. The hash of the last line is printed: kept elsewhere, it proves later that everything up to
     here was not written anew.
+
+    Of an export it is each file by itself that is looked at: what was changed in it, moved, or
+    removed from within, shows; what is missing from its end, or as a whole, does not.
     """
     verdicts = reader.verify(_folder(directory, config))
     if as_json:
@@ -278,6 +303,14 @@ def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
                 click.echo(render.printable(f"journal {each.journal}: note: {note}"))
             if each.flaw is not None:
                 click.echo(render.printable(f"journal {each.journal}: {each.flaw}"))
+            elif each.partner is not None:
+                words = (
+                    f"journal {each.journal}: an export for {each.partner}: {each.records} records "
+                    f"in {each.segments} segments are what was exported. What was left out, and "
+                    "whether a file or the end of one is missing, only the journal itself tells; "
+                    "whether it is true: amqproute pipeline reconcile"
+                )
+                click.echo(render.printable(words))
             else:
                 click.echo(
                     f"journal {each.journal}: records {each.first} to {each.last} in "
@@ -296,6 +329,7 @@ def _verdict(found: reader.Verdict) -> dict[str, Any]:
         "first": found.first,
         "last": found.last,
         "hash": found.hash,
+        "exported-for": found.partner,
         "notes": found.notes,
         "flaw": None
         if flaw is None
@@ -327,9 +361,22 @@ def export(
     """Write for a partner which messages passed between the two, by ids and digests only.
 
     DIR gets segments like the journal's own, which `amqproute pipeline reconcile` reads as either
-    side. Nothing is in them of addresses, nodes, clients and connections, nor of other partners.
+    side. Nothing is in them of sizes, addresses, nodes, clients and connections, nor of other
+    partners. Exits with 1, and writes nothing, if the journal knows of no such partner, or has
+    nothing of that day.
     """
+    try:
+        partner = normalize_domain(peer)
+    except AmqpError as error:
+        raise Refusal(
+            USAGE, "usage.domain", error.description, "as in --peer beta.example"
+        ) from None
     folder = _folder(directory, config)
+    if (whose := reader.exported_for(folder)) is not None:
+        raise Refusal(
+            NEGATIVE, "journal.exported", f"{folder} is an export, for {whose}",
+            "give the journal itself with --directory",
+        )  # fmt: skip
     since, until = 0, 1 << 62
     if day is not None:
         try:
@@ -340,9 +387,35 @@ def export(
             ) from None
         since = int(start.timestamp() * 1e6)
         until = since + 86_400_000_000
-    done = write_export(folder, target, peer.lower(), since, until)
+    try:
+        done = write_export(folder, target, partner, since, until)
+    except WrongTarget as error:
+        step = "name another folder: an export for each partner, and none in a journal"
+        raise Refusal(USAGE, "journal.target", str(error), step) from None
+    if not done.is_known:
+        raise _unknown(partner, done.partners)
+    if not done.segments:
+        words = f"the journal has nothing of {day}: nothing was written"
+        raise Refusal(NEGATIVE, NOTHING, words, "see what it has: amqproute journal tail")
     if as_json:
-        render.json_text({"segments": done.segments, "records": done.records})
+        render.json_text(
+            {"segments": done.segments, "records": done.records, "messages": done.messages}
+        )
     else:
-        click.echo(f"{done.records} records in {done.segments} segments written to {target}")
-    return DONE if done.segments else NEGATIVE
+        click.echo(
+            f"{done.records} records, {done.messages} of them about messages, in {done.segments} "
+            f"segments written to {target}"
+        )
+    return DONE
+
+
+def _unknown(partner: str, partners: Collection[str]) -> Refusal:
+    """Say that nothing of a partner is there, and who there is."""
+    words = f"the journal has nothing of {partner}: nothing was written"
+    if not partners:
+        return Refusal(NEGATIVE, NOTHING, words, "it has nothing of any other organization either")
+    guess = difflib.get_close_matches(partner, partners, 1)
+    meant = f"did you mean {render.printable(guess[0])}? " if guess else ""
+    names = ", ".join(sorted(partners)[:FEW_NAMES])
+    more = f" and {len(partners) - FEW_NAMES} more" if len(partners) > FEW_NAMES else ""
+    return Refusal(NEGATIVE, NOTHING, words, f"{meant}it knows {render.printable(names)}{more}")
