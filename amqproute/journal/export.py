@@ -73,6 +73,7 @@ class Exported:
         messages: records among these that are about a message.
         is_known: the journal has something of the partner, at whatever time.
         partners: those that it has something of, as far as one was looked for.
+        owner: whose journal it is.
     """
 
     segments: int = 0
@@ -80,6 +81,7 @@ class Exported:
     messages: int = 0
     is_known: bool = False
     partners: set[str] = field(default_factory=set)
+    owner: str = ""
 
 
 class WrongTarget(ValueError):
@@ -168,6 +170,7 @@ def _part(
 
 def _look_for(peer: str, line: Line, done: Exported) -> None:
     """See whether a line is about the partner, or whom else it is about."""
+    done.owner = str(line.body["domain"])
     for record in line.records():
         for who in (record.sender, record.peer):
             if who is not None and who.startswith(PEER):

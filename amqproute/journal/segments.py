@@ -159,7 +159,7 @@ def parts_of(path: Path) -> tuple[str, int] | None:
 
 def days(directory: Path) -> list[Path]:
     """Return the folders of the days, the oldest first."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(each for each in directory.iterdir() if _DAY.fullmatch(each.name))
     return []
 
@@ -173,7 +173,7 @@ def closed(directory: Path, journal: str | None = None) -> Iterator[Path]:
     """
     found = []
     for day in days(directory):
-        with suppress(FileNotFoundError):  # removed for its age just now
+        with suppress(FileNotFoundError, NotADirectoryError):  # removed for its age just now
             for path in day.iterdir():
                 parts = parts_of(path)
                 if parts is not None and journal in (None, parts[0]):
@@ -186,7 +186,7 @@ def closed(directory: Path, journal: str | None = None) -> Iterator[Path]:
 
 def opened(directory: Path) -> list[Path]:
     """Return what is being written; more than one only after a crash."""
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, NotADirectoryError):
         return sorted(each for each in (directory / OPEN).iterdir() if parts_of(each) is not None)
     return []
 
@@ -225,6 +225,13 @@ class Segments:
         head: what is known of its beginning.
         now_us: the wall clock.
         write: as `os.write`; tests put a full disk here.
+
+    Attributes:
+        place: where it stands.
+        size: octets of the segment that is being written.
+        written_bytes: octets that were written by this.
+        closed_bytes: of closed segments, as far as it is known: those closed since the start, and
+            from the first `retain` on all of them.
     """
 
     def __init__(
@@ -240,6 +247,7 @@ class Segments:
         self.place = place
         self.size = 0
         self.written_bytes = 0
+        self.closed_bytes = 0
         self._directory = directory
         self._names = names
         self._head = head
@@ -379,6 +387,7 @@ class Segments:
         if self._file < 0:
             return None
         os.fsync(self._file)
+        self.closed_bytes += self.size
         self._note_head(is_lasting=True)
         self._unsynced = False
         assert self._path is not None
@@ -421,6 +430,7 @@ class Segments:
         if removed:
             # First: what is left over by a crash does no harm, what is missing would be a flaw.
             self._begins_at(all_[len(removed)][0])
+        self.closed_bytes = excess + most_bytes
         for path in removed:
             path.unlink()
             with suppress(OSError):

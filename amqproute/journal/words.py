@@ -60,7 +60,8 @@ def _named(record: Record) -> str:
     if record.to is not None:
         parts.append(f"to {record.to}")
     if record.size is not None:
-        bare = "" if record.bare_size is None else f", {record.bare_size} of them bare"
+        is_more = record.bare_size is not None and record.bare_size != record.size
+        bare = f", {record.bare_size} of them bare" if is_more else ""
         parts.append(f"{record.size} octets{bare}")
     if record.durable is False:
         parts.append("not durable")
@@ -103,8 +104,10 @@ def _taken(record: Record) -> str:
         said += f", at {record.host}"
     if record.attempt and record.attempt > 1:
         said += f", attempt {record.attempt}"
-    said += f"; it waited {_took(record.queue_us)}, the answer came after {_took(record.wire_us)}"
-    return said
+    if record.queue_us is None and record.wire_us is None:
+        return said  # an export does not show it
+    waited, answered = _took(record.queue_us), _took(record.wire_us)
+    return f"{said}; it waited {waited}, the answer came after {answered}"
 
 
 def _deferred(record: Record) -> str:

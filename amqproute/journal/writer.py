@@ -39,7 +39,7 @@ SYNC_SECONDS: Final = 1.0
 SYNC_BYTES: Final = 4 * 1024 * 1024
 """What is written is on the disk after so long, or so much."""
 RETAIN_SECONDS: Final = 120.0
-"""How often segments are looked for that have to go."""
+"""How often segments are looked for that have to go, besides when there are too many."""
 RETRY_SECONDS: Final = 1.0
 YIELD_SECONDS: Final = 0.0002
 """Between some lines and the next the reactor's thread gets its turn: it would have to wait for up
@@ -484,7 +484,8 @@ class Journal:
         self._is_durable(segments)
         now = self._seconds()
         terms = self.terms
-        if now >= self._retained_at + RETAIN_SECONDS:
+        is_over = terms.max_bytes and segments.closed_bytes > terms.max_bytes
+        if is_over or now >= self._retained_at + RETAIN_SECONDS:
             self._retained_at = now
             removed = segments.retain(int(terms.keep_seconds * 1e6), terms.max_bytes)
             if removed:

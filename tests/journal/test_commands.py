@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,11 @@ class CommandTests(JournalCase):
         self.assertEqual(self.ask("find", "m-3").exit_code, 1)
         self.assertEqual(self.ask("find").exit_code, 2)
         self.assertEqual(self.ask("find", "m-1", "--entry", "1").exit_code, 2)
+        self.assertEqual(self.ask("find", "--digest", "12").exit_code, 2)
+        self.assertIn("knows nothing of ''", self.ask("find", "").output)
+        self.assertIn("knows nothing of entry 0", self.ask("find", "--entry", "0").output)
+        digest = one["digest"].upper()
+        self.assertEqual(self.ask("find", "--digest", digest).exit_code, 0)
 
     def test_find_what_waited_long(self) -> None:
         """Attempts that failed alike are counted; the command that says why takes the entry."""
@@ -195,12 +201,15 @@ class CommandTests(JournalCase):
 
     def test_export_for_nobody(self) -> None:
         """A domain of which the journal has nothing: said, with those that it knows."""
-        for wrong, meant in (("betta.example", "did you mean beta.example? it knows"),
-                             ("delta.org", "it knows beta.example, gamma.example"),
-                             ("peer", "it knows")):  # fmt: skip
+        none = "the journal has nothing of "
+        for wrong, words, meant in (
+            ("betta.example", f"{none}betta.example", "did you mean beta.example? it knows"),
+            ("delta.org", f"{none}delta.org", "next: it knows beta.example, gamma.example"),
+            ("alpha.example", "the journal of alpha.example itself", "next: it knows beta"),
+        ):
             result = self.export(wrong)
             self.assertEqual(result.exit_code, 1, result.output)
-            self.assertIn(f"the journal has nothing of {wrong}", result.stderr)
+            self.assertIn(words, result.stderr)
             self.assertIn(meant, result.stderr)
             self.assertFalse(self.target.exists())
         self.assertEqual(self.export("peer:beta.example").exit_code, 2)
@@ -286,19 +295,37 @@ class CommandTests(JournalCase):
             self.assertEqual(result.exit_code, 1, changed)
             self.assertIn(f"{path}:{line}:", result.stdout)
 
+    def test_unreadable(self) -> None:
+        """What this user may not read is no flaw of the journal, and it is said who may."""
+        (path,) = closed(self.directory)
+
+        def denied(self: Path, *_: object) -> object:
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+        self.patch(Path, "open", denied)
+        for args in (("tail",), ("find", "m-1"), ("verify",),
+                     ("export", self.mktemp(), "--peer", "beta.example")):  # fmt: skip
+            result = self.ask(*args)
+            self.assertEqual((result.exit_code, result.stdout), (2, ""), args)
+            self.assertIn(f"journal.unreadable: {path}: Permission denied", result.stderr)
+
     def test_none(self) -> None:
         """No journal: which one was meant, and what to do."""
         somewhere = Path(self.mktemp()).absolute()
         other = somewhere / "other"
         journal = self.directory.absolute()
         for directory, words in (
-            (somewhere, f"there is no journal in {somewhere}"),
+            (somewhere, f"there is no folder {somewhere}"),
             (other, f"{other} is no journal"),
             (journal.parent, f"give --directory {journal}"),
             (next(journal.glob("2*")), f"give --directory {journal}"),
+            (journal / "open", f"give --directory {journal}"),
+            (journal / "head", f"there is no folder {journal / 'head'}"),
         ):
             if directory == other:
                 (other / "open").mkdir(parents=True)
+                (other / "sub").mkdir()
+                (other / "sub" / "open").touch()
             for args in (("tail",), ("tail", "-f"), ("find", "m-1"), ("verify",),
                          ("export", str(somewhere / "x"), "--peer", "beta.example")):  # fmt: skip
                 result = self.ask(*args, directory=directory)

@@ -166,6 +166,20 @@ class SegmentTests(JournalCase):
         self.assertEqual([each.entry for each in desk.records() if each.entry is not None], [5])
         self.assertEqual(self.verify().first, 11)
 
+    def test_size_of_what_is_kept_while_it_grows(self) -> None:
+        """However fast segments follow each other, there are never more than there may be."""
+        desk = self.opened(terms=JournalTerms(segment_bytes=4096, max_bytes=20_000))
+        most = 0
+        for number in range(300):
+            desk.note(number)
+            desk.written()
+            most = max(most, sum(path.stat().st_size for path in closed(self.directory)))
+        desk.close()
+        self.assertGreater(most, 15_000)
+        # One has been closed before others are removed.
+        self.assertLess(most, 20_000 + 2 * 4096)
+        self.assertGreater(self.verify().first, 100)
+
     def test_killed_while_old_segments_go(self) -> None:
         """A kill between the removal of old segments and anything else is no flaw."""
         wall = Wall()

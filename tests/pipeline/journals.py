@@ -29,7 +29,7 @@ class Journal:
         self._hash = GENESIS
 
     def write(
-        self, kind: str, shared: Mapping[str, Any], count: int = 1, **columns: Sequence[Any]
+        self, kind: str, shared: Mapping[str, Any], count: int = 1, /, **columns: Sequence[Any]
     ) -> None:
         """Append a run."""
         tail = record.tail(

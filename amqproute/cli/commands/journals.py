@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import datetime
 import difflib
+import re
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +24,7 @@ from amqproute.config.load import find as find_config
 from amqproute.config.load import load
 from amqproute.errors import AmqpError
 from amqproute.journal import reader
-from amqproute.journal.export import WrongTarget
+from amqproute.journal.export import Exported, WrongTarget
 from amqproute.journal.export import export as write_export
 from amqproute.journal.follow import follow as follow_on
 from amqproute.journal.follow import last
@@ -42,6 +44,7 @@ FEW_NAMES: Final = 10
 """So many journals, or partners, are named where one was not found."""
 FEW: Final = 2
 """Attempts that failed alike which are told rather than counted, besides the first and the last."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 Selects = Callable[[Record], bool]
 
 directory_option = click.option(
@@ -60,27 +63,41 @@ def journal() -> None:
 def _folder(directory: Path | None, config: Path | None) -> Path:
     if directory is None:
         directory = load(find_config(config)).state_directory / "journal"
+    with _reading(directory):
+        is_there = directory.is_dir()
+        is_journal = is_there and reader.is_journal(directory)
+    if is_journal:
+        return directory
+    words = (
+        f"{directory} is no journal: it has neither head nor segments"
+        if is_there
+        else f"there is no folder {directory}"
+    )
+    raise Refusal(NEGATIVE, NONE, words, _where_else(directory))
+
+
+@contextmanager
+def _reading(directory: Path) -> Iterator[None]:
+    """Say who may read a journal, where this user may not."""
     try:
-        is_there = directory.is_dir() and bool(next(directory.iterdir(), None))
+        yield
     except PermissionError as error:
-        raise Refusal(
-            USAGE, "journal.unreadable", str(error), "run this as root or as the daemon's user"
-        ) from None
-    if not is_there:
-        raise Refusal(NEGATIVE, NONE, f"there is no journal in {directory}", _NAME_IT)
-    if not reader.is_journal(directory):
-        raise Refusal(
-            NEGATIVE, NONE, f"{directory} is no journal: it has neither head nor segments",
-            _where_else(directory),
-        )  # fmt: skip
-    return directory
+        path = str(error.filename)
+        if not path.startswith(str(directory)):
+            raise
+        step = "run this as root or as the daemon's user"
+        words = f"{path}: {error.strerror}"
+        raise Refusal(USAGE, "journal.unreadable", words, step) from None
 
 
 def _where_else(directory: Path) -> str:
     """Say which journals there are around a folder that is none."""
-    near = sorted(each for each in directory.iterdir() if each.is_dir())
-    around = (*near, directory.absolute().parent)
-    found = [render.printable(str(each)) for each in around if reader.is_journal(each)]
+    found: list[str] = []
+    with suppress(OSError):  # the folder is not there, or not to be read: no more to say
+        around = [*sorted(directory.iterdir())] if directory.is_dir() else []
+        for each in (*around, directory.absolute().parent):
+            if each.is_dir() and reader.is_journal(each):
+                found.append(render.printable(str(each)))
     if not found:
         return _NAME_IT
     return f"give --directory {found[0]}" + "".join(f", or {each}" for each in found[1:FEW_NAMES])
@@ -135,7 +152,8 @@ def tail(
     folder = _folder(directory, config)
     selects = _selects(kinds, node, to, wheres)
     show = _show_json if as_json else _show_line
-    records, end = last(folder, count, selects)
+    with _reading(folder):
+        records, end = last(folder, count, selects)
     for record in records:
         show(record)
     if follow:
@@ -218,14 +236,18 @@ def find(
             "give one of MESSAGE-ID, --entry and --digest",
             "as in: amqproute journal find 4711",
         )
+    if digest is not None and not _DIGEST.fullmatch(digest := digest.lower()):
+        words = f"{digest!r} is no SHA-256: 64 hexadecimal digits"
+        raise Refusal(USAGE, "usage.digest", words, "as `journal find MESSAGE-ID` prints it")
     folder = _folder(directory, config)
-    story = reader.find(folder, message_id=message_id, entry=entry, digest=digest)
+    with _reading(folder):
+        story = reader.find(folder, message_id=message_id, entry=entry, digest=digest)
     if as_json:
         render.json_text([reader.as_json(record) for record in story])
     elif story:
         _tell(story)
     else:
-        what = message_id or digest or f"entry {entry}"
+        what = digest or (repr(message_id) if entry is None else f"entry {entry}")
         click.echo(render.printable(f"the journal knows nothing of {what}"))
     return DONE if story else NEGATIVE
 
@@ -294,7 +316,9 @@ def verify(directory: Path | None, config: Path | None, as_json: bool) -> int:
     Of an export it is each file by itself that is looked at: what was changed in it, moved, or
     removed from within, shows; what is missing from its end, or as a whole, does not.
     """
-    verdicts = reader.verify(_folder(directory, config))
+    folder = _folder(directory, config)
+    with _reading(folder):
+        verdicts = reader.verify(folder)
     if as_json:
         render.json_text([_verdict(each) for each in verdicts])
     else:
@@ -344,7 +368,7 @@ def _verdict(found: reader.Verdict) -> dict[str, Any]:
 
 
 @journal.command("export")
-@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@click.argument("target", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--peer", required=True, metavar="DOMAIN", help="The partner it is for.")
 @click.option("--day", metavar="YYYY-MM-DD", help="Of one day only, UTC. [default: everything]")
 @directory_option
@@ -372,7 +396,9 @@ def export(
             USAGE, "usage.domain", error.description, "as in --peer beta.example"
         ) from None
     folder = _folder(directory, config)
-    if (whose := reader.exported_for(folder)) is not None:
+    with _reading(folder):
+        whose = reader.exported_for(folder)
+    if whose is not None:
         raise Refusal(
             NEGATIVE, "journal.exported", f"{folder} is an export, for {whose}",
             "give the journal itself with --directory",
@@ -388,12 +414,13 @@ def export(
         since = int(start.timestamp() * 1e6)
         until = since + 86_400_000_000
     try:
-        done = write_export(folder, target, partner, since, until)
+        with _reading(folder):
+            done = write_export(folder, target, partner, since, until)
     except WrongTarget as error:
         step = "name another folder: an export for each partner, and none in a journal"
         raise Refusal(USAGE, "journal.target", str(error), step) from None
     if not done.is_known:
-        raise _unknown(partner, done.partners)
+        raise _unknown(partner, done)
     if not done.segments:
         words = f"the journal has nothing of {day}: nothing was written"
         raise Refusal(NEGATIVE, NOTHING, words, "see what it has: amqproute journal tail")
@@ -409,13 +436,17 @@ def export(
     return DONE
 
 
-def _unknown(partner: str, partners: Collection[str]) -> Refusal:
+def _unknown(partner: str, done: Exported) -> Refusal:
     """Say that nothing of a partner is there, and who there is."""
     words = f"the journal has nothing of {partner}: nothing was written"
+    if partner == done.owner:
+        words = f"this is the journal of {partner} itself: nothing was written"
+    partners = sorted(done.partners)
     if not partners:
         return Refusal(NEGATIVE, NOTHING, words, "it has nothing of any other organization either")
-    guess = difflib.get_close_matches(partner, partners, 1)
-    meant = f"did you mean {render.printable(guess[0])}? " if guess else ""
-    names = ", ".join(sorted(partners)[:FEW_NAMES])
+    guess = difflib.get_close_matches(partner, partners, 1) if partner != done.owner else []
+    meant = f"did you mean {guess[0]}?" if guess else ""
     more = f" and {len(partners) - FEW_NAMES} more" if len(partners) > FEW_NAMES else ""
-    return Refusal(NEGATIVE, NOTHING, words, f"{meant}it knows {render.printable(names)}{more}")
+    known = f"it knows {', '.join(partners[:FEW_NAMES])}{more}"
+    step = meant if guess == partners else f"{meant} {known}".lstrip()
+    return Refusal(NEGATIVE, NOTHING, words, render.printable(step))
