@@ -43,6 +43,8 @@ class Draft:
         reports: the reports that are wanted there; none for the usual ones.
         secure_path: the level below which it must not travel, or None.
         properties: application-properties.
+        message_id: of each of them; None for one of its own each.
+        standard: further fields of `spec.Properties`, by their names there.
     """
 
     to: str
@@ -53,6 +55,8 @@ class Draft:
     reports: tuple[str, ...] = ()
     secure_path: str | None = None
     properties: Mapping[str, Any] = field(default_factory=dict)
+    message_id: str | None = None
+    standard: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self, body: str | bytes, now_ms: int) -> tuple[str, bytes]:
         """Encode one message: text as amqp-value, bytes as data.
@@ -71,7 +75,7 @@ class Draft:
         Returns:
             The message-id and the octets.
         """
-        message_id = str(uuid.uuid4())
+        message_id = self.message_id or str(uuid.uuid4())
         parts = [
             sections.encode_header(
                 spec.Header(
@@ -90,16 +94,12 @@ class Draft:
             annotations[SECURE_PATH] = Symbol(self.secure_path)
         if annotations:
             parts.append(sections.encode_annotations(spec.SECTION_MESSAGE_ANNOTATIONS, annotations))
-        parts.append(
-            codec.encode(
-                spec.Properties(
-                    message_id=message_id,
-                    to=self.to,
-                    content_type=None if is_text else Symbol("application/octet-stream"),
-                    creation_time=Timestamp(now_ms),
-                )
-            )
-        )
+        fields = {
+            "content_type": None if is_text else Symbol("application/octet-stream"),
+            "creation_time": Timestamp(now_ms),
+            **self.standard,
+        }
+        parts.append(codec.encode(spec.Properties(message_id=message_id, to=self.to, **fields)))
         if self.properties:
             section = spec.SECTION_APPLICATION_PROPERTIES
             parts.append(sections.encode_section(section, dict(self.properties)))

@@ -486,6 +486,15 @@ class ContentTests(SynchronousTestCase):
         self.assertEqual(facts["properties"]["creation-time"], "2023-11-14T22:13:20.123Z")
         self.assertEqual(content.shown(draft.encode("ü", 0)[1])["body"], "ü")
 
+    def test_draft_of_standard_properties(self) -> None:
+        """They are shown by the names of the standard; a content type given counts."""
+        standard = {"subject": "crates", "correlation_id": "q1", "content_type": Symbol("a/b")}
+        message_id, encoded = Draft("a", message_id="m1", standard=standard).encode(b"x", 0)
+        shown = content.shown(encoded)["properties"]
+        self.assertEqual((message_id, shown["message-id"]), ("m1", "m1"))
+        self.assertEqual((shown["subject"], shown["correlation-id"]), ("crates", "q1"))
+        self.assertEqual(shown["content-type"], "a/b")
+
     def test_bodies(self) -> None:
         """Several data sections are one body, sequences one list, no body is null."""
         data = sections.encode_section(spec.SECTION_DATA, b"ab")

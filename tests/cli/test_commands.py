@@ -16,8 +16,9 @@ from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import __main__
-from amqproute.cli import main, render, runner
+from amqproute.cli import content, main, render, runner
 from amqproute.cli.commands import lookup, messages
+from amqproute.cli.content import Draft
 from amqproute.cli.main import amqproute
 from amqproute.cli.refusal import Refusal
 from amqproute.errors import ResolveError
@@ -114,6 +115,7 @@ class ProgramTests(CommandTestCase):
             ["send", "orders", "--body", "x", "--file", "y"],
             ["send", "orders", "--count", "2"],
             ["send", "orders", "--body", "x", "--property", "novalue"],
+            ["send", "orders", "--body", "x", "--content-type", "tëxt/plain"],
             ["receive", "orders", "--timeout", "0"],
             ["receive", "--browse"],
         ):
@@ -128,12 +130,46 @@ class ProgramTests(CommandTestCase):
             (["send", "orders@", "--body", "x"], "amqp:invalid-field: ADDRESS"),
             (["send", "@b.example", "--body", "x"], "names no node"),
             (["send", "orders", "--body", "x", "--return-to", "@"], "--return-to"),
+            (["send", "orders", "--body", "x", "--reply-to", "@"], "--reply-to"),
             (["send", "orders", "--file", "/nowhere/at/all"], "usage.file"),
             (["send", "orders", "--body", "x", "--url", "http://a"], "usage.url"),
         ):
             with self.subTest(args=args):
                 self.patch(runner, "run", run_at_once)
                 self.assertRefused(self.amqproute(*args), 2, code, "next:")
+
+    def test_options_are_properties(self) -> None:
+        """Each option of `send` is the property of its name, as `receive --json` shows it."""
+        drafts: list[Draft] = []
+
+        class Client:
+            async def close(self) -> None:
+                """Nothing is open."""
+
+        async def open_client(*_: object) -> Client:
+            return Client()
+
+        async def publish(client: Client, draft: Draft, bodies: object, report: Any) -> None:
+            drafts.append(draft)
+            report.counts["accepted"] += 1
+
+        self.patch(messages, "open_client", open_client)
+        self.patch(messages, "publish", publish)
+        self.patch(runner, "run", run_at_once)
+        given = {
+            "message-id": "m1",
+            "subject": "crates",
+            "reply-to": "answers",
+            "correlation-id": "q1",
+            "content-type": "text/plain",
+            "group-id": "g1",
+        }
+        options = [word for name, value in given.items() for word in (f"--{name}", value)]
+        result = self.amqproute("send", "orders", "--body", "x", *options)
+        self.assertEqual(result.exit_code, 0, result.output)
+        shown = content.shown(drafts[0].encode("x", 0)[1])["properties"]
+        del shown["creation-time"]
+        self.assertEqual(shown, {**given, "to": "orders"})
 
     def test_without_configuration_a_client_needs_a_url(self) -> None:
         """Exit code 2, and the next step names --url."""

@@ -206,6 +206,9 @@ class VerbTests(OperatorCase):
         self.run_it("hold", "--to", "beta.example", "--until", "2001-01-01", code=2)
         self.daemon.wait_log(r"uid:\d+: hold h1 \(to beta.example\): audit")
         self.daemon.wait_log(r"uid:\d+: released h1")
+        self.daemon.stop()
+        self.daemon.start()
+        self.assertEqual(self.shown("hold", "--to", "beta.example")["name"], "h3")
 
     def test_rights(self) -> None:
         """Who may not manage is told which rights are missing, whichever is missed first."""
@@ -280,9 +283,12 @@ class VerbTests(OperatorCase):
             routes=[{"domain": "beta.example", "via": f"amqps://127.0.0.1:{partner.tls}",
                      "names": ["partner.example"]}],
         )  # fmt: skip
+        held = self.listed("--to", "beta.example")[0]["id"]
+        self.run_it("hold", str(held), "--reason", "not this one")
         facts = self.shown("reroute", "--to", "gamma.example", "--dry-run")
         self.assertEqual((facts["messages"], facts["samples"][0]["new-queue"]), (2, "inbox"), facts)
-        self.assertEqual(self.shown("reroute", "--all", "--yes")["messages"], 5)
+        facts = self.shown("reroute", "--all", "--yes")
+        self.assertEqual((facts["messages"], facts["held"]), (5, 1))
         with Wire(self.daemon.plain) as wire:
             got = wire.consume("inbox", 2)
             self.assertEqual([body_of(each) for each in got], [b"0", b"1"])
@@ -290,7 +296,13 @@ class VerbTests(OperatorCase):
         self.assertEqual([row["to"] for row in rows][:1] or ["orders@beta.example"],
                          ["orders@beta.example"])  # fmt: skip
         until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
-              ["rejected"] == 3, "tried at the gateway")  # fmt: skip
+              ["rejected"] == 2, "tried at the gateway")  # fmt: skip
+        (row,) = [row for row in self.listed() if row["state"] == "held"]
+        self.assertNotEqual(row["id"], held)
+        self.assertEqual(self.shown("holds")["holds"][0]["ids"], [row["id"]])
+        self.run_it("release", "h1")
+        until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
+              ["rejected"] == 3, "let go")  # fmt: skip
 
 
 class ReadmeTests(OperatorCase):

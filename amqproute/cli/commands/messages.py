@@ -30,11 +30,18 @@ from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 from amqproute.errors import DecodeError, InvalidField
 from amqproute.wire.amqp10.events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery
+from amqproute.wire.amqp10.types import Symbol
 
 __all__ = ["receive", "send"]
 
 TOLD_ONE_BY_ONE: Final = 20
 """Accepted messages whose outcome is printed, line for line; further ones are only counted."""
+
+SHOWN_ABOVE: Final = (
+    "message-id", "to", "subject", "reply-to", "correlation-id", "group-id", "content-type",
+    "creation-time",
+)  # fmt: skip
+"""Properties on the line above a message on a terminal."""
 
 MAX_TTL_SECONDS: Final = 4_294_967
 """header.ttl is a uint of milliseconds."""
@@ -77,6 +84,20 @@ _LOOK_SECONDS: Final = 0.2
     multiple=True,
     help="An application property; may be repeated. Values are text.",
 )
+@click.option("--subject", metavar="TEXT", help="What it is about.")
+@click.option("--reply-to", metavar="ADDRESS", help="Where an answer is wanted.")
+@click.option("--correlation-id", metavar="TEXT", help="The message-id of what this answers.")
+@click.option("--group-id", metavar="TEXT", help="The group that it belongs to.")
+@click.option(
+    "--content-type",
+    metavar="TYPE",
+    help="What the body is. [default of a file: application/octet-stream]",
+)
+@click.option(
+    "--message-id",
+    metavar="TEXT",
+    help="Instead of a new one for each; to see what drops repetitions.",
+)
 @click.option(
     "--ttl",
     metavar="SECONDS",
@@ -114,6 +135,12 @@ def send(
     path: Path | None,
     count: int,
     properties: tuple[str, ...],
+    subject: str | None,
+    reply_to: str | None,
+    correlation_id: str | None,
+    group_id: str | None,
+    content_type: str | None,
+    message_id: str | None,
     ttl: float | None,
     priority: int | None,
     transient: bool,
@@ -145,6 +172,14 @@ def send(
         reports=reports,
         secure_path=secure_path,
         properties=_pairs(properties),
+        message_id=message_id,
+        standard=_given(
+            subject=subject,
+            reply_to=None if reply_to is None else _checked(reply_to, "--reply-to"),
+            correlation_id=correlation_id,
+            group_id=group_id,
+            content_type=None if content_type is None else _symbol(content_type),
+        ),
     )
     access = Access(url, config, trust)
     repeated = _file_body(path) or _whole_body(body, path)
@@ -172,6 +207,16 @@ def _checked(address: str, what: str) -> str:
     except InvalidField as error:
         raise Refusal(USAGE, error.condition, f"{what}: {error.description}") from None
     return address
+
+
+def _given(**fields: str | None) -> dict[str, str]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _symbol(text: str) -> Symbol:
+    if not text.isascii():
+        raise click.BadParameter(f"{text!r} is not ASCII", param_hint="--content-type")
+    return Symbol(text)
 
 
 def _pairs(properties: Sequence[str]) -> dict[str, str]:
@@ -551,7 +596,7 @@ def _print_for_people(facts: dict[str, Any], number: int) -> None:
     properties = facts.get("properties", {})
     heading = " ".join(
         f"{key}={render.printable(str(properties[key]))}"
-        for key in ("message-id", "to", "subject", "creation-time")
+        for key in SHOWN_ABOVE
         if key in properties
     )
     click.secho(f"#{number} {heading}", bold=True)
