@@ -35,7 +35,7 @@ from amqproute.wire.amqp10.events import (
     SessionBegun,
 )
 from amqproute.wire.amqp10.link import Delivery, Link
-from amqproute.wire.amqp10.types import Int, Timestamp
+from amqproute.wire.amqp10.types import Int, Symbol, Timestamp
 from amqproute.wire.mechanisms import ScramSecret, ServerContext, server_mechanism
 
 SECRET = ScramSecret.derive("sesame", salt=b"0123456789ab", iterations=4096)
