@@ -19,6 +19,7 @@ LIMIT  ?= 1500
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input
 TRIAL   := $(BIN)/python -m twisted.trial
+SUITE   := $(BIN)/python -m tests -j$(JOBS) $(TESTS)
 SOURCES := $(shell find amqproute plugins -name '*.py' 2>/dev/null) $(wildcard amqproute/config/*.yaml)
 BASIS   := setup.cfg pyproject.toml
 
@@ -35,10 +36,10 @@ demo: $(VENV)/.package ## two daemons, two domains, messages from one to the oth
 	$(BIN)/amqproute demo --journals demo-journals $(DEMO)
 
 test: $(VENV)/.test ## the ordinary tests, in three processes
-	timeout --kill-after=20 $(LIMIT) $(TRIAL) -j$(JOBS) $(TESTS)
+	timeout --kill-after=20 $(LIMIT) $(SUITE)
 
 test-long: $(VENV)/.test ## the same with 50 times as many random examples; takes long
-	AMQPROUTE_HYPOTHESIS=long timeout --kill-after=20 21600 $(TRIAL) -j$(JOBS) $(TESTS)
+	AMQPROUTE_HYPOTHESIS=long timeout --kill-after=20 21600 $(SUITE)
 
 test-crash: $(VENV)/.test ## kill daemons at random while messages pass; count what arrives
 	AMQPROUTE_CRASH=long timeout --kill-after=20 7200 $(TRIAL) tests.integration

@@ -67,6 +67,7 @@ class BrokerCase(SynchronousTestCase):
     """A test with a broker and without Spark."""
 
     skip = MISSING
+    shares_process = True
 
     def setUp(self) -> None:
         self.alpha, self.beta = daemons()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One Spark session for all tests of a process.
 
-A JVM takes seconds to start, and trial deals out single tests to its processes: each process that
-gets a test of the pipeline starts one JVM, at the first use, and keeps it to its end. A test that
-hangs fails with all stacks (`tests.pipeline.deadline`), and the next one starts another JVM. A test
-module imports the pipeline only where it can be::
+A JVM takes seconds to start, and as many to get going. A process starts one at the first use, and
+keeps it to its end; of several processes one gets all the tests with ``shares_process``
+(`tests.__main__`). A test that hangs fails with all stacks (`tests.pipeline.deadline`), and the
+next one starts another JVM. A test module imports the pipeline only where it can be::
 
     from tests.pipeline.support import MISSING, SparkCase
 
@@ -110,11 +110,13 @@ class SparkCase(SynchronousTestCase):
     """A test with ``self.spark``; what it leaves behind is cleared.
 
     Attributes:
+        shares_process: it runs in one process with all others that say so.
         spark: the session.
         seconds: after which the test has failed, on the slowest machine there is.
     """
 
     skip = MISSING
+    shares_process = True
     spark: SparkSession
     seconds = 240.0
 
