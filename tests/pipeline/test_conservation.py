@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,13 @@ from tests.pipeline.support import MISSING
 from tests.pipeline.test_traces import TraceCase
 
 if TYPE_CHECKING or not MISSING:
+    from pyspark.sql import functions as F
+
     from amqproute.pipeline import ingest
     from amqproute.pipeline.conservation import balance, violations
     from amqproute.pipeline.coverage import RESTORED, holes
+    from amqproute.pipeline.exchange import Source, between
+    from amqproute.pipeline.reconcile import AGREED, VERDICTS, reconcile
     from amqproute.pipeline.schema import BALANCE, VIOLATIONS
     from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
     from amqproute.pipeline.traces import hops
@@ -168,16 +173,21 @@ class JudgmentTests(TraceCase):
 
 
 class PlantedTests(TraceCase):
-    """A day of three organizations."""
+    """A day of three organizations, and of three others that are healthy."""
 
+    healthy = ("delta.example", "epsilon.example", "zeta.example")
     rates = dict.fromkeys(("expired", "rejected", "dead_lettered", "delayed", "deferred"), 0.01)
 
     def test_exactly_what_was_planted(self) -> None:
-        """Each planted violation is listed once, and nothing else; every row of balance adds up."""
+        """Each planted violation is listed once, and nothing else; every row of balance adds up.
+        Of the healthy ones nothing is listed, and the first two agree about everything."""
         directory = Path(self.mktemp()).absolute()
         faults = Faults(vanished=3, unexplained=2, ended_twice=2, came_back=1, lost=2, duplicated=1)
         plan = Plan(1000, seconds=4 * 3600, rates=Rates(**self.rates), faults=faults)
         planted = generate(plan, directory)
+        well = generate(
+            replace(plan, organizations=self.healthy, faults=Faults(), seed=2), directory
+        )
         paths = [str(path) for path in directory.rglob("*.jsonl")]
         runs = ingest.parse(ingest._lines(self.spark, paths)).persist()
         entries = hops(runs).persist()
@@ -202,3 +212,15 @@ class PlantedTests(TraceCase):
             self.assertEqual(row.accepted, sum(row[name] for name in ends) + rest)
         self.assertEqual(sum(row.lost for row in hours), 3)
         self.assertGreater(sum(row.queued for row in hours), 0)
+
+        self.assertEqual(well.faults, [])
+        first = [row for row in hours if row.domain == self.healthy[0]]
+        self.assertGreater(sum(row.accepted for row in first), 200)
+        known = holes(runs)
+        result = reconcile(
+            *between(*(Source(directory, domain, entries.where(F.col("domain") == domain), known)
+                       for domain in self.healthy[:2]))
+        )  # fmt: skip
+        self.assertEqual(result.listed.collect(), [])
+        self.assertGreater(result.count(AGREED), 200)
+        self.assertEqual(result.count(*(verdict for verdict in VERDICTS if verdict != AGREED)), 0)

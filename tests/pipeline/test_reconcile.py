@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from datetime import date
@@ -22,6 +23,7 @@ if not MISSING:
 
 OURS, THEIRS = PAIR = ("alpha.example", "beta.example")
 DAY = date(2026, 11, 22)
+TRANSFERS = 100_000 if os.environ.get("AMQPROUTE_HYPOTHESIS") == "long" else 10_000
 
 
 class WordTests(SynchronousTestCase):
@@ -114,8 +116,8 @@ class ReconcileTests(SparkCase):
         return found
 
     def test_planted(self) -> None:
-        """3 lost, 2 twice, 5 in flight and 1 changed of 10,000: those, from both sides."""
-        planted = self.planted(10_000, lost=3, duplicated=2, in_flight=5, changed=1, unknown=1)
+        """3 lost, 2 twice, 5 in flight and 1 changed among all others: those, from both sides."""
+        planted = self.planted(TRANSFERS, lost=3, duplicated=2, in_flight=5, changed=1, unknown=1)
         words = {
             "lost": reconcile.LOST,
             "duplicated": reconcile.TWICE,
@@ -129,7 +131,7 @@ class ReconcileTests(SparkCase):
         result = self.compared(ours, theirs)
         self.assertEqual(self.found(result), expected)
         self.assertTrue(result.is_discrepant)
-        handed = 10_000 - planted.fates["expired"] - planted.fates["dead-lettered"]
+        handed = TRANSFERS - planted.fates["expired"] - planted.fates["dead-lettered"]
         # In the numbers of the generator a planted message is one of the transfers, but for what
         # the sender never had and what flies at the cut.
         self.assertEqual(result.count(reconcile.AGREED), handed - 6)
