@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -54,6 +55,8 @@ class Batch:
     __slots__ = (
         "_journal",
         "_receipts",
+        "_when_committed",
+        "_when_failed",
         "ahead",
         "arrivals",
         "came",
@@ -67,6 +70,8 @@ class Batch:
         "redo",
         "transaction",
     )
+
+    log = Logger()
 
     def __init__(
         self, transaction: Any, now_ms: int, gate: Floodgate, journal: Any = SILENCE
@@ -85,6 +90,8 @@ class Batch:
         self.leaving: Mapping[Queue, int] = _NOTHING
         self.redo: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self._receipts: dict[Stream, list[int]] = {}
+        self._when_committed: Sequence[Callable[[], None]] = ()
+        self._when_failed: Sequence[Callable[[], None]] = ()
 
     def mark(self, stream: Stream, entry_id: int) -> None:
         """Note the receipt of a peer's message; it becomes durable with the message."""
@@ -135,12 +142,13 @@ class Batch:
             ]
             came.append((node, message, origin, origin.tag, len(copies)))
 
-    def join(self, participant: Any) -> None:
-        """Have something else told what queues are told: `arrived` or `not_arrived`, with [].
+    def when_committed(self, tell: Callable[[], None]) -> None:
+        """Have ``tell()`` called when this is durable, before its messages arrive."""
+        self._when_committed = (*self._when_committed, tell)
 
-        Before the queues that are put to afterwards.
-        """
-        self.arrivals.setdefault(participant, [])
+    def when_failed(self, tell: Callable[[], None]) -> None:
+        """Have ``tell()`` called when it is certain that this will not be durable."""
+        self._when_failed = (*self._when_failed, tell)
 
     def commit(self, patient: bool = False) -> Deferred[None]:
         """Make it durable, then line the entries up on their queues.
@@ -163,8 +171,7 @@ class Batch:
         gate = self.gate
         if self.goes_ahead and gate.is_open and not (gate.has_failed or self.redo):
             for queue, entries in self.arrivals.items():
-                if entries:
-                    self.ahead += queue.go_ahead(entries, self)
+                self.ahead += queue.go_ahead(entries, self)
         return done
 
     @property
@@ -190,6 +197,8 @@ class Batch:
             self.gate.has_failed = False
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
+        for tell in self._when_committed:
+            tell()
         for queue, entries in self.arrivals.items():
             queue.arrived(entries)
 
@@ -205,6 +214,8 @@ class Batch:
         return failure
 
     def _undo(self) -> None:
+        for tell in self._when_failed:
+            tell()
         for queue, entries in self.arrivals.items():
             queue.not_arrived(entries)
         for stream, ids in self._receipts.items():

@@ -22,6 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -864,10 +865,9 @@ class Queue:
         """
         batch.ended(Kind.DELETED, self.name, entries, MOVED)
         self._removal.archive(entries, batch)
-        batch.join(_Moved(self, entries))
+        batch.when_failed(partial(self._not_moved, entries))
 
-    def not_moved(self, entries: Sequence[Entry]) -> None:
-        """Undo `moved_picked`: the store did not take it."""
+    def _not_moved(self, entries: Sequence[Entry]) -> None:
         if self._accounts:
             self._accounts.back(entries)
         if self._once is not None:
@@ -923,23 +923,6 @@ class Queue:
     def _in_memory(self) -> Iterator[Entry]:
         yield from self._levels.entries()
         yield from self._deferral.entries()
-
-
-class _Moved:
-    """Told by a batch that it was not committed: what was moved stays."""
-
-    __slots__ = ("_entries", "_queue")
-
-    def __init__(self, queue: Queue, entries: Sequence[Entry]) -> None:
-        self._queue = queue
-        self._entries = entries
-
-    def arrived(self, _: object) -> None:
-        """Nothing: they have gone."""
-
-    def not_arrived(self, _: object) -> None:
-        """They are here again."""
-        self._queue.not_moved(self._entries)
 
 
 def discard(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred
@@ -15,7 +16,6 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.consumers import Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
-from amqproute.broker.line import Line
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
 from amqproute.journal.record import Kind
@@ -100,9 +100,10 @@ class Removal:
             batch.transaction.dequeue(ids)
         for line in self._levels.lines:
             if line.plucked_ids and (plucked := line.plucked(entries)):
-                batch.join(_Departed(line, plucked))
+                batch.when_committed(partial(line.rows_gone, plucked))
         if self._consumers.feeds:
-            batch.join(_Forgotten(self._consumers, entries))
+            # Not before: whoever holds them may give them back if the store does not take it.
+            batch.when_committed(partial(self._consumers.gone, entries))
 
     def dead_letter(
         self,
@@ -198,37 +199,3 @@ class Removal:
         """Let go of everything: nobody is attached."""
         if self._levels.available or self._deferral:
             self.clear_out(self.let_go_unreachable).addErrback(self._failed)
-
-
-class _Departed:
-    """Told by a batch when the rows of plucked entries are gone from the store."""
-
-    __slots__ = ("_ids", "_line")
-
-    def __init__(self, line: Line, ids: Sequence[int]) -> None:
-        self._line = line
-        self._ids = ids
-
-    def arrived(self, _: object) -> None:
-        """The batch was committed."""
-        self._line.rows_gone(self._ids)
-
-    def not_arrived(self, _: object) -> None:
-        """It was not: they are still there."""
-
-
-class _Forgotten:
-    """Told by a batch when entries cannot come back any more: nobody has to know them."""
-
-    __slots__ = ("_consumers", "_entries")
-
-    def __init__(self, consumers: Consumers, entries: Sequence[Entry]) -> None:
-        self._consumers = consumers
-        self._entries = entries
-
-    def arrived(self, _: object) -> None:
-        """The batch was committed."""
-        self._consumers.gone(self._entries)
-
-    def not_arrived(self, _: object) -> None:
-        """It was not: who held them may give them back."""

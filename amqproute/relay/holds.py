@@ -13,8 +13,9 @@ to wait at that moment; and who looks at a hold weeks later wants to know who ma
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -229,7 +230,8 @@ class Holds:
             batch.transaction.note(HOLD_NOTES, hold.id, note)
             self._set_ids(hold, after.union(hold.ids))
         if concerned:
-            batch.join(_Followed(self, moved))
+            batch.when_committed(partial(self.forget, moved.keys()))
+            batch.when_failed(partial(self.forget, moved.values()))
             self.apply_all()
 
     def forget(self, ids: Collection[int]) -> None:
@@ -335,22 +337,6 @@ class Holds:
         if self._timer is not None and self._timer.active():
             self._timer.cancel()
         self._timer = None
-
-
-class _Followed:
-    """Takes part in the batch that moves messages which are held by their ids."""
-
-    def __init__(self, holds: Holds, moved: Mapping[int, int]) -> None:
-        self._holds = holds
-        self._moved = moved
-
-    def arrived(self, entries: Sequence[Entry]) -> None:
-        """They are elsewhere."""
-        self._holds.forget(self._moved.keys())
-
-    def not_arrived(self, entries: Sequence[Entry]) -> None:
-        """They are where they were."""
-        self._holds.forget(self._moved.values())
 
 
 def _number(name: str) -> int:

@@ -2,8 +2,8 @@
 """What is made at runtime, as it is noted in the store, and one batch of commands at work.
 
 `Changes` collects what the commands of one request did, how to undo it, and what has to wait until
-it is durable. It takes part in the batch of the request (`Batch.join`): the notes become durable
-with the reply, and before anybody reads that, what waited is done.
+it is durable. It takes part in the batch of the request: the notes become durable with the reply,
+and before anybody reads that, what waited is done.
 """
 
 from __future__ import annotations
@@ -183,24 +183,15 @@ class Changes:
         self._words.clear()
         self._notes.clear()
 
-    def join(self, batch: Batch) -> None:
-        """Become durable with a batch, if there is anything; `put` has to follow."""
-        if self._words:
-            batch.join(self)
-
     def put(self, batch: Batch) -> None:
-        """Write what is to be remembered."""
+        """Become durable with a batch, if there is anything."""
         for (kind, name), value in self._notes.items():
             batch.transaction.note(kind, name, value)
-
-    def leave(self, batch: Batch) -> None:
-        """Undo everything; the batch goes on without it."""
         if self._words:
-            self.roll_back()
-            batch.arrivals.pop(self)  # type: ignore[call-overload]
+            batch.when_committed(self._committed)
+            batch.when_failed(self._failed)
 
-    def arrived(self, _: object) -> None:
-        """It is durable (see `Batch.join`)."""
+    def _committed(self) -> None:
         for words in self._words:
             self.log.info("{who}: {what}", who=self.by, what=words)
         for done in self._done:
@@ -209,8 +200,7 @@ class Changes:
             except Exception:  # it is durable and answered; the batch's messages have to go on
                 self.log.failure("what {who} asked for is not done to its end", who=self.by)
 
-    def not_arrived(self, _: object) -> None:
-        """The store did not take it (see `Batch.join`)."""
+    def _failed(self) -> None:
         self.log.error(
             "the store did not take what {who} asked for; it is undone: {what}",
             who=self.by,

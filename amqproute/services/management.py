@@ -275,11 +275,10 @@ class ManagementService:
             reply.addErrback(self._not_told, request.operation)
             answering(self._broker, reply)
             return
-        changes.join(batch)  # before the reply: who reads it finds done what it says
         try:
             reply_to.put(reply, batch)
         except AmqpError:
-            changes.leave(batch)  # nothing is done of which nobody is told
+            changes.roll_back()  # nothing is done of which nobody is told
             raise
         changes.put(batch)
         self._noted(reply, request)
