@@ -44,7 +44,7 @@ class Batch:
         goes_ahead: its messages may be handed out while the commit is under way: whoever answers
             for them can leave their sender in doubt (`broker.ahead`). What would be put anew (see
             `redo`) is not: it would be there twice.
-        ahead: those that have been.
+        ahead: those that have been; the queues' `go_ahead` adds to it.
         came: what nodes have taken so far, for the journal (`amqproute.journal.events.Came`); None
             where nobody keeps one.
         redo: what is to be done anew, in another batch, if the store could not take this one (see
@@ -171,7 +171,7 @@ class Batch:
         gate = self.gate
         if self.goes_ahead and gate.is_open and not (gate.has_failed or self.redo):
             for queue, entries in self.arrivals.items():
-                self.ahead += queue.go_ahead(entries, self)
+                self._tell(queue.go_ahead, entries, self)
         return done
 
     @property
@@ -192,15 +192,26 @@ class Batch:
         """
         self._undo()
 
+    def _tell(self, tell: Callable[..., object], *what: object) -> None:
+        """Tell one of those concerned how far this has come.
+
+        If it breaks at that, it is a fault of this program, and no reason not to tell the others,
+        the senders of the messages among them.
+        """
+        try:
+            tell(*what)
+        except Exception:
+            self.log.failure("what follows from a commit is not done to its end: {tell}", tell=tell)
+
     def _committed(self, _: object) -> None:
         if self.gate.has_failed and self.transaction.begins():
             self.gate.has_failed = False
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
         for tell in self._when_committed:
-            tell()
+            self._tell(tell)
         for queue, entries in self.arrivals.items():
-            queue.arrived(entries)
+            self._tell(queue.arrived, entries)
 
     def _failed(self, failure: Failure) -> Failure:
         self.gate.has_failed = True
@@ -215,8 +226,8 @@ class Batch:
 
     def _undo(self) -> None:
         for tell in self._when_failed:
-            tell()
+            self._tell(tell)
         for queue, entries in self.arrivals.items():
-            queue.not_arrived(entries)
+            self._tell(queue.not_arrived, entries)
         for stream, ids in self._receipts.items():
             stream.unmark(ids)

@@ -76,6 +76,8 @@ Dropped = Callable[["Queue", Sequence[Entry], str, Batch], None]
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
 """Why entries have gone that nobody has taken, for reports about them."""
+BROKEN_SECONDS: Final = 60.0
+"""When entries are tried again at which a consumer has broken."""
 DUPLICATE: Final = {"code": "message.duplicate"}
 MOVED: Final = {"code": "message.moved"}
 
@@ -513,12 +515,8 @@ class Queue:
         except KeyError:
             batch.arrivals[self] = [entry]
 
-    def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> list[Entry]:
-        """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`).
-
-        Returns:
-            Those that are out of our hands now.
-        """
+    def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`)."""
         if (
             self._deleted
             or (self._once is not None and self._once.is_in_doubt)
@@ -527,8 +525,10 @@ class Queue:
             or (self.is_relay and not batch.is_plain)
             or self._options.archive_unreachable
         ):
-            return []
+            return
         dealt = self._ahead.deal(entries, batch.now_ms)
+        for _, share in dealt:
+            batch.ahead += share
         # What one gives back at once is for others when all have their shares.
         self._dispatching = True
         self._dispatch_again = False
@@ -538,7 +538,6 @@ class Queue:
             self._dispatching = False
         if self._dispatch_again:
             self.dispatch()
-        return [entry for _, share in dealt for entry in share]
 
     def is_ahead(self, entry: Entry) -> bool:
         """Tell whether an entry has been handed out whose commit is still under way."""
@@ -727,7 +726,24 @@ class Queue:
                 for entry in entries:
                     entry.sent_us = now_us
                     entry.tries += 1
-            consumer.deliver(entries)
+            acquired = self._consumers.acquired
+            try:
+                consumer.deliver(entries)
+            except Exception:  # a fault of this program; the others are to have their shares
+                self._log.failure(
+                    "{queue}: {consumer} could not take what it was handed",
+                    queue=self.name,
+                    consumer=consumer,
+                )
+                if self._consumers.acquired == acquired:  # it has settled nothing of it
+                    self._take_back(consumer, entries)
+
+    def _take_back(self, consumer: Any, entries: Sequence[Entry]) -> None:
+        """Try entries again later that a consumer was handed and does not hold."""
+        feed = self._consumers.feeds.get(consumer)
+        if feed is None or not feed.copies:
+            held = set(consumer.holds())
+            self.defer([each for each in entries if each not in held], BROKEN_SECONDS)
 
     def _loaded(self, entries: list[Entry]) -> None:
         """Note a page that is in memory now."""

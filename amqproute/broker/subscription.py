@@ -266,7 +266,14 @@ class Subscription:
             if entries:
                 self.delivered += len(entries)
                 self.topic.tally.delivered += len(entries)
-                consumer.deliver(entries)
+                try:
+                    consumer.deliver(entries)
+                except Exception:  # a fault of this program; the others are to have theirs
+                    self.log.failure(
+                        "topic {topic}: {consumer} could not take what it was handed",
+                        topic=self.topic.name,
+                        consumer=consumer,
+                    )
                 self._again = self._again or len(self._consumers) > 1
         if len(self._consumers) > 1:
             self._consumers.rotate(-1)

@@ -357,9 +357,8 @@ class Topic:
             self._last.store(keeps, sharing)
         sharing.close()
 
-    def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> Sequence[Entry]:
+    def go_ahead(self, arrivals: Sequence[Arrival], batch: Batch) -> None:
         """Do nothing: what subscribers have in memory they get when it is safe."""
-        return ()
 
     def arrived(self, arrivals: Sequence[Arrival]) -> None:
         """Give out what has been committed to subscribers in memory."""

@@ -63,8 +63,6 @@ TROUBLE = re.compile(r"Traceback|Unhandled|^\S+ (error|critical) ", re.MULTILINE
 
 T = TypeVar("T")
 
-T = TypeVar("T")
-
 
 def until(
     condition: Callable[[], T | None],
