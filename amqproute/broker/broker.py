@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The directory of local nodes, and the treatment of dead letters."""
+"""The directory of local nodes."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from amqproute.broker.accounts import Accounts
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
 from amqproute.broker.dynamic import DynamicTerms
+from amqproute.broker.fates import Fates
 from amqproute.broker.floodgate import Floodgate
 from amqproute.broker.levels import HIGHEST_PRIORITY, line_key, queue_of_key
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.newest import last_key
 from amqproute.broker.options import USUAL_OPTIONS, QueueOptions
-from amqproute.broker.queue import DeadLetter, Queue, discard
+from amqproute.broker.queue import Queue
+from amqproute.broker.removal import DISCARD, IFates
 from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.broker.withdrawal import Withdrawal
-from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
     ConfigError,
@@ -33,35 +34,10 @@ from amqproute.errors import (
     NotFound,
     ResourceLimitExceeded,
 )
-from amqproute.interfaces import IBroker, IReporter, ITarget
-from amqproute.journal.events import SILENCE, SOMEBODY, Taker, because
-from amqproute.journal.record import Kind
-from amqproute.message import Message
-from amqproute.routing.trail import TRACE
+from amqproute.interfaces import IBroker
+from amqproute.journal.events import SILENCE
 from amqproute.sparing import Sparing
-from amqproute.values import (
-    ANONYMOUS_PRINCIPAL,
-    ORIGIN,
-    RELAY_PREFIX,
-    REPORT,
-    REPORT_KIND,
-    RETURN_TO,
-    RETURNED,
-    DeadLetterReason,
-    Origin,
-)
-from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Symbol
 
-REASON = Symbol("x-opt-dead-letter-reason")
-SOURCE = Symbol("x-opt-dead-letter-source")
-WORDS = Symbol("x-opt-dead-letter-description")
-RETURN_TO_OCTETS = RETURN_TO.encode()
-REPORT_OCTETS = REPORT.encode()
-LONGEST_WORDS = 1200
-"""Letters of an error that a dead letter carries; a consumer may have written it."""
-LONGEST_LOGGED = 256
-"""Those of them that the log repeats."""
 MOST_DYNAMIC = 10_000
 """Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
 
@@ -100,7 +76,7 @@ class TopicDeclaration:
 
 @implementer(IBroker)
 class Broker:
-    """Names to nodes; batches; dead letters.
+    """Names to nodes; batches.
 
     Args:
         store: the `IStore`.
@@ -118,7 +94,7 @@ class Broker:
             bindings.
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
-        reporter: tells senders what became of their messages; None without reports.
+        fates: what becomes of entries that leave their queues.
         replies_due: requests to services that are being worked on, whose replies follow.
         sparing: keeps what happens with each message of a flood from filling the log.
     """
@@ -157,7 +133,7 @@ class Broker:
         self._holding: dict[str, Queue] = {}
         self._definitions: dict[str, Definition] = {}
         self.return_to: Callable[[str], Any] | None = None
-        self.reporter: IReporter | None = None
+        self.fates = Fates(self._node, lambda: self.return_to, self.sparing)
 
     def begin(self) -> Batch:
         """Return a new batch."""
@@ -300,7 +276,7 @@ class Broker:
             self.begin,
             self._now_ms,
             # What a subscriber has not taken is nobody's dead letter.
-            lambda name, limits: self._make(name, limits, dead_letter=discard),
+            lambda name, limits: self._make(name, limits, fates=DISCARD),
             limits=limits,
             log=self.log,
         )
@@ -311,7 +287,7 @@ class Broker:
         ended = {queue_of_key(key) for key in self._left} - set(self._definitions)
         for name in sorted(ended):
             if name.startswith(PREFIX) and topic is not None:
-                queue = self._make(name, QueueLimits(), dead_letter=discard)
+                queue = self._make(name, QueueLimits(), fates=DISCARD)
                 topic.empty(queue, lambda: None)
 
     def _retire(self, name: str) -> None:
@@ -393,7 +369,7 @@ class Broker:
 
     def empty_rows(self, rows: str) -> Withdrawal:
         """Return the withdrawal, to be finished, of a queue that a crash left half deleted."""
-        queue = self._make(rows, QueueLimits(), dead_letter=discard)
+        queue = self._make(rows, QueueLimits(), fates=DISCARD)
         queue.is_ending = True
         return Withdrawal(queue, {}, self._clock)
 
@@ -461,7 +437,7 @@ class Broker:
         *,
         options: QueueOptions | None = None,
         force_transient: bool = False,
-        dead_letter: DeadLetter | None = None,
+        fates: IFates | None = None,
         rows: str | None = None,
     ) -> Queue:
         queue = Queue(
@@ -474,15 +450,12 @@ class Broker:
             options=options,
             budget=self.budget,
             accounts=self.accounts,
-            dead_letter=dead_letter or self.dead_letter,
+            fates=fates or self.fates,
             force_transient=force_transient,
             rows=rows,
             journal=self.journal,
             log=self.log,
         )
-        if dead_letter is None:  # the queue of a subscription is not where a message was sent
-            queue.when_taken = self._taken
-            queue.when_dropped = self._dropped
         for level in range(HIGHEST_PRIORITY + 1):
             left = self._left.pop(line_key(queue.rows, level), None)
             if left is None:
@@ -632,208 +605,6 @@ class Broker:
             queue.stop()
         for topic in self.topics.values():
             topic.stop()
-
-    # -- dead letters (O-24, O-25, T-26) -------------------------------------------------------
-
-    def dead_letter(
-        self,
-        queue: Queue,
-        entries: list[Entry],
-        reason: DeadLetterReason,
-        error: spec.Error | None,
-        batch: Batch,
-    ) -> None:
-        """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
-        dropped = 0
-        reporter = self.reporter
-        lost = Kind.EXPIRED if reason is DeadLetterReason.EXPIRED else Kind.REJECTED
-        fates: dict[Kind, list[Entry]] = {}
-        for entry in entries:
-            told = returned = False
-            if reporter is None:
-                returned = self._return(queue, entry, reason, error, batch)
-            elif entry.message.mentions(RETURN_TO_OCTETS):
-                if reporter.returns(entry.message):
-                    returned = self._return(queue, entry, reason, error, batch)
-                told = reporter.failed(queue, entry, reason, error, batch)
-            buried = not returned and self._bury(queue, entry, reason, error, batch)
-            fate = Kind.RETURNED if returned else Kind.DEAD_LETTERED if buried else lost
-            fates.setdefault(fate, []).append(entry)
-            if not (returned or buried or told):
-                dropped += 1
-        for fate, those in fates.items():
-            batch.ended(fate, queue.name, those, because(error, reason.value))
-        if dropped:
-            # Not by the condition: whoever rejects writes there what he likes.
-            count = self.sparing.due(("dropped", queue.name, reason), dropped)
-            if count:
-                self.log.info(
-                    "{count} messages on {node} dropped: {reason}{words}",
-                    count=count,
-                    node=queue.name,
-                    reason=reason.value,
-                    words=f" ({_in_words(error)[:LONGEST_LOGGED]})" if error else "",
-                )
-
-    def _taken(
-        self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object
-    ) -> None:
-        if self.reporter is None or type(consumer) is Binding:
-            return  # what a binding moves is on its way still
-        asking = [entry for entry in entries if entry.message.mentions(REPORT_OCTETS)]
-        if asking:
-            self._report_taken(queue, asking, batch, getattr(consumer, "taker", SOMEBODY))
-
-    def _report_taken(
-        self, queue: Queue, entries: Sequence[Entry], batch: Batch, taker: Taker
-    ) -> None:
-        reporter = self.reporter
-        if reporter is None:
-            return
-        reported = [entry for entry in entries if reporter.taken(queue, entry, batch)]
-        if not reported:
-            return
-        ids = [entry.id for entry in reported if entry.stored]
-
-        def again(batch: Batch) -> None:
-            self._report_taken(queue, reported, batch, taker)
-            batch.ended(taker.kind, queue.name, reported, taker.facts)
-            batch.transaction.dequeue(ids)
-
-        batch.redo.append((ids, again))
-
-    def _dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
-        asking = [entry for entry in entries if entry.message.mentions(RETURN_TO_OCTETS)]
-        if self.reporter is not None and asking:
-            self._report_dropped(queue, asking, code, batch)
-
-    def _report_dropped(
-        self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch
-    ) -> None:
-        reporter = self.reporter
-        if reporter is None:
-            return
-        reported = [entry for entry in entries if reporter.dropped(queue, entry, code, batch)]
-        if not reported:
-            return
-        ids = [entry.id for entry in reported if entry.stored]
-
-        def again(batch: Batch) -> None:
-            self._report_dropped(queue, reported, code, batch)
-            batch.ended(Kind.DELETED, queue.name, reported, {"code": code})
-            batch.transaction.dequeue(ids)
-
-        batch.redo.append((ids, again))
-
-    def _return(
-        self,
-        queue: Queue,
-        entry: Entry,
-        reason: DeadLetterReason,
-        error: spec.Error | None,
-        batch: Batch,
-    ) -> bool:
-        address = entry.message.annotations.get(RETURN_TO)
-        if not isinstance(address, str) or self.return_to is None:
-            return False
-        # A returned message is never itself returned, so that it cannot go round: the annotation
-        # goes, and its way back may lead through the containers of its way here. Other brokers
-        # have it from this one, and from nobody else; here it is still not a client's of ours.
-        # The mark tells those others that it is sent back, and not said, by this one.
-        facts = {**_facts(queue, reason, error), REPORT_KIND: RETURNED}
-
-        def returned(target: ITarget) -> Any:
-            is_leaving = target.name.startswith(RELAY_PREFIX)
-            gone = (RETURN_TO, REPORT, TRACE, *((ORIGIN,) if is_leaving else ()))
-            return entry.message.with_annotations(facts, drop=gone)
-
-        return self._try(
-            lambda: self.return_to(address),  # type: ignore[misc]
-            returned,
-            batch,
-            queue,
-            entry,
-        )
-
-    def bury(self, name: str, message: Message, reason: DeadLetterReason, batch: Batch) -> bool:
-        """Put a message of this broker's own on a dead-letter node: a report nobody can be sent.
-
-        Returns:
-            Whether it was taken; if not, the log says why.
-        """
-        facts = {REASON: Symbol(reason.value)}
-        origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, event=Kind.REPORTED)
-        try:
-            self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
-        except AmqpError as error:
-            count = self.sparing.due(("report", name, error.condition))
-            if count:
-                self.log.warn(
-                    "{node} does not take {count} reports: {error}",
-                    node=name,
-                    count=count,
-                    error=error,
-                )
-            return False
-        return True
-
-    def _bury(
-        self,
-        queue: Queue,
-        entry: Entry,
-        reason: DeadLetterReason,
-        error: spec.Error | None,
-        batch: Batch,
-    ) -> bool:
-        name = queue.dead_letter_name
-        if name is None or name == queue.name:
-            return False
-        message = entry.message.with_annotations(_facts(queue, reason, error))
-        return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry)
-
-    def _try(
-        self,
-        find: Callable[[], ITarget],
-        message: Callable[[ITarget], Any],
-        batch: Batch,
-        queue: Queue,
-        entry: Entry,
-    ) -> bool:
-        try:
-            account = None if entry.charge is None else entry.charge[0]
-            origin = Origin(
-                ANONYMOUS_PRINCIPAL,
-                is_dead_letter=True,
-                account=account,
-                event=Kind.ROUTED,
-                parent=entry.id,
-            )
-            target = find()
-            target.put(message(target).without_expiry(), batch, origin)
-        except AmqpError as error:
-            count = self.sparing.due(("dead letter", queue.name, error.condition))
-            if count:
-                self.log.warn(
-                    "{count} dead letters of {node} could not be kept: {error}",
-                    count=count,
-                    node=queue.name,
-                    error=error,
-                )
-            return False
-        return True
-
-
-def _in_words(error: spec.Error) -> str:
-    return f"{error.condition}: {error.description or ''}"
-
-
-def _facts(
-    queue: Queue, reason: DeadLetterReason, error: spec.Error | None
-) -> dict[Symbol, object]:
-    facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
-    if error is not None:
-        facts[WORDS] = _in_words(error)[:LONGEST_WORDS]
-    return facts
 
 
 def _impossible(

@@ -52,7 +52,7 @@ from amqproute.broker.options import (
     QueueOptions,
 )
 from amqproute.broker.publishers import Publishers
-from amqproute.broker.removal import Removal
+from amqproute.broker.removal import DISCARD, NODE_DELETED, IFates, Removal
 from amqproute.broker.settlement import Settlement
 from amqproute.broker.soon import Soon
 from amqproute.broker.tally import Tally
@@ -63,19 +63,12 @@ from amqproute.entry import MOST_COUNTED as MOST_COUNTED
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
-from amqproute.journal.events import SILENCE, SOMEBODY, Taker, Told, because
+from amqproute.journal.events import SILENCE, SOMEBODY, Taker, Told
 from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
 
-DeadLetter = Callable[["Queue", list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
-Taken = Callable[["Queue", Sequence[Entry], Batch, object], None]
-Dropped = Callable[["Queue", Sequence[Entry], str, Batch], None]
-
-PURGED: Final = "operator.purged"
-NODE_DELETED: Final = "node.deleted"
-"""Why entries have gone that nobody has taken, for reports about them."""
 BROKEN_SECONDS: Final = 60.0
 """When entries are tried again at which a consumer has broken."""
 DUPLICATE: Final = {"code": "message.duplicate"}
@@ -97,8 +90,7 @@ class Queue:
         budget: the memory budget it shares with the other queues.
         accounts: who is charged for what entries occupy.
         journal: where it is noted what becomes of entries, an `IJournal`.
-        dead_letter: what becomes of entries that are rejected, expired or tried too often; it
-            has to archive them within the batch.
+        fates: what becomes of entries that leave.
         force_transient: nothing is written: every entry lives in memory only (dynamic queues,
             Q-18); such a queue never pages.
         rows: the name of its rows in the store, if that is not its own.
@@ -111,10 +103,6 @@ class Queue:
         owner: the session that a dynamic queue was made on; else None.
         is_relay: what it hands out goes to another broker.
         when_unused: called, once, when its lifetime is over.
-        when_taken: called with (queue, entries, batch, consumer) before entries that a consumer
-            has accepted are archived in that batch.
-        when_dropped: called with (queue, entries, code, batch) before entries are archived that
-            nobody has taken and that are no dead letters: purged, or gone with the queue.
     """
 
     def __init__(
@@ -129,7 +117,7 @@ class Queue:
         options: QueueOptions | None = None,
         budget: MemoryBudget | None = None,
         accounts: Accounts | None = None,
-        dead_letter: DeadLetter | None = None,
+        fates: IFates = DISCARD,
         force_transient: bool = False,
         rows: str | None = None,
         journal: Any = SILENCE,
@@ -170,16 +158,16 @@ class Queue:
             self.dispatch,
             self._load_failed,
         )
-        treat = dead_letter or discard
+        self._fates = fates
         self._removal = Removal(
-            lambda: self.name,
+            self,
             self._levels,
             self._consumers,
             self._deferral,
             self._backlog,
             self.tally,
             begin,
-            lambda *facts: treat(self, *facts),
+            fates,
             self._gone,
             self._commit_failed,
         )
@@ -215,8 +203,6 @@ class Queue:
         self.owner: object = None
         self.is_relay = False
         self.when_unused: Callable[[], None] | None = None
-        self.when_taken: Taken | None = None
-        self.when_dropped: Dropped | None = None
         self._creator_gone = False
         self._options = QueueOptions()
         self.options = options or self._options
@@ -386,7 +372,7 @@ class Queue:
         if self._accounts:
             # Nobody settles them any more; a browser may hold what is somebody else's.
             self._accounts.gone({each for each in self._consumers.held() if each.taken})
-        self._drop(self._removal.take_all(), NODE_DELETED, batch)
+        self._removal.drop(self._removal.take_all(), NODE_DELETED, batch)
         self._consumers.clear()
         self._backlog.end()
         self._expiry.end()
@@ -771,8 +757,7 @@ class Queue:
             self._settlement.settle_copies(feed, entries, outcome)
         elif type(outcome) is spec.Accepted:
             self._consumers.acquired -= len(entries)
-            if self.when_taken is not None:
-                self.when_taken(self, entries, batch, consumer)
+            self._fates.taken(self, entries, batch, consumer)
             taker = getattr(consumer, "taker", SOMEBODY)
             batch.ended(taker.kind, self.name, entries, taker.facts)
             self._removal.archive(entries, batch)
@@ -836,7 +821,7 @@ class Queue:
         Returns:
             A Deferred of how many, when that is durable.
         """
-        return self._removal.clear_out(self._purge)
+        return self._removal.clear_out(self._removal.purge)
 
     def expire(self, error: spec.Error) -> Deferred[int]:
         """End the life of every available and deferred entry now, as an operator wants it.
@@ -868,7 +853,7 @@ class Queue:
 
     def purge_picked(self, entries: list[Entry], batch: Batch) -> None:
         """Archive picked entries as `purge` does."""
-        self._purge(entries, batch)
+        self._removal.purge(entries, batch)
 
     def expire_picked(self, entries: list[Entry], error: spec.Error, batch: Batch) -> None:
         """End the life of picked entries as `expire` does."""
@@ -905,17 +890,6 @@ class Queue:
         """Iterate over the entries in consumers' hands, as far as these tell."""
         return self._consumers.held()
 
-    def _purge(self, entries: list[Entry], batch: Batch) -> None:
-        self.tally.purged += len(entries)
-        self._drop(entries, PURGED, batch)
-
-    def _drop(self, entries: list[Entry], code: str, batch: Batch) -> None:
-        """Archive entries that nobody has taken and that are no dead letters."""
-        if self.when_dropped is not None and entries:
-            self.when_dropped(self, entries, code, batch)
-        batch.ended(Kind.DELETED, self.name, entries, {"code": code})
-        self._removal.archive(entries, batch)
-
     # -- deferral and expiry -------------------------------------------------------------------
 
     def defer(self, entries: Sequence[Entry], seconds: float) -> None:
@@ -939,15 +913,3 @@ class Queue:
     def _in_memory(self) -> Iterator[Entry]:
         yield from self._levels.entries()
         yield from self._deferral.entries()
-
-
-def discard(
-    queue: Queue,
-    entries: list[Entry],
-    reason: DeadLetterReason,
-    error: spec.Error | None,
-    batch: Batch,
-) -> None:
-    """Let dead letters go (a queue without a broker around it)."""
-    kind = Kind.EXPIRED if reason is DeadLetterReason.EXPIRED else Kind.REJECTED
-    batch.ended(kind, queue.name, entries, because(error, reason.value))

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How entries leave a queue for good: archived, dead-lettered, expired, dropped, cleared out."""
+"""How entries leave a queue for good: archived, dead-lettered, expired, dropped, cleared out.
+
+Entries leave with somebody's batch. Before, an `IFates` is told, which may put something into the
+same batch: a report to the sender, the message itself where dead letters go.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -18,33 +22,86 @@ from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
+from amqproute.journal.events import because
 from amqproute.journal.record import Kind
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
+if TYPE_CHECKING:
+    from amqproute.broker.queue import Queue
+
+PURGED: Final = "operator.purged"
+NODE_DELETED: Final = "node.deleted"
+"""Why entries have gone that nobody has taken, for reports about them."""
 UNREACHABLE: Final = {"code": "node.unreachable"}
-NODE_GONE: Final = {"code": "node.deleted"}
+NODE_GONE: Final = {"code": NODE_DELETED}
 """Why entries have gone, for the journal."""
 
 LetGo = Callable[[list[Entry], Batch], None]
 MOST_RESTS: Final = 16
 """Pages that wait in memory for a full disk to have room before no more are read."""
 
-Treat = Callable[[list[Entry], DeadLetterReason, "spec.Error | None", Batch], None]
+
+class IFates(Protocol):
+    """What becomes of entries that leave their queues: who is told of it, and what is kept."""
+
+    def taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+        """Entries end with this batch since a consumer has accepted them."""
+
+    def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+        """Entries end with this batch which nobody has taken and which are no dead letters."""
+
+    def dead_letter(
+        self,
+        queue: Queue,
+        entries: list[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Entries end with this batch that are rejected, expired or tried too often.
+
+        The journal is told here how they end; the caller archives them.
+        """
+
+
+class Discard:
+    """Tells nobody and keeps nothing: for queues that are not where a message was sent."""
+
+    def taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+        """See `IFates.taken`."""
+
+    def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+        """See `IFates.dropped`."""
+
+    def dead_letter(
+        self,
+        queue: Queue,
+        entries: list[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """See `IFates.dead_letter`."""
+        kind = Kind.EXPIRED if reason is DeadLetterReason.EXPIRED else Kind.REJECTED
+        batch.ended(kind, queue.name, entries, because(error, reason.value))
+
+
+DISCARD: Final = Discard()
 
 
 class Removal:
     """What takes entries, which are off the lines already, out of one queue.
 
     Args:
-        name: returns the queue's name.
+        queue: it, as those know it who are told of what leaves.
         levels: the queue's lines.
         consumers: its consumers.
         deferral: its deferred entries.
         backlog: what stands in the store only.
         tally: counts.
         begin: makes a `Batch`, for what the queue does on its own account.
-        treat: what becomes of dead letters; it has to act within the batch.
+        fates: what becomes of what leaves.
         gone: called with entries that the queue does not hold any more.
         failed: called with a failure of the store.
     """
@@ -55,34 +112,34 @@ class Removal:
         "_consumers",
         "_deferral",
         "_failed",
+        "_fates",
         "_gone",
         "_levels",
-        "_name",
+        "_queue",
         "_tally",
-        "_treat",
     )
 
     def __init__(
         self,
-        name: Callable[[], str],
+        queue: Queue,
         levels: Levels,
         consumers: Consumers,
         deferral: Deferral,
         backlog: Backlog,
         tally: Tally,
         begin: Callable[[], Batch],
-        treat: Treat,
+        fates: IFates,
         gone: Callable[[Sequence[Entry]], None],
         failed: Callable[[Failure], None],
     ) -> None:
-        self._name = name
+        self._queue = queue
         self._levels = levels
         self._consumers = consumers
         self._deferral = deferral
         self._backlog = backlog
         self._tally = tally
         self._begin = begin
-        self._treat = treat
+        self._fates = fates
         self._gone = gone
         self._failed = failed
 
@@ -114,12 +171,12 @@ class Removal:
     ) -> None:
         """Have entries treated as dead letters, and let go of them."""
         self._tally.dead_lettered += len(entries)
-        self._treat(entries, reason, error, batch)
+        self._fates.dead_letter(self._queue, entries, reason, error, batch)
         self.archive(entries, batch)
         ids = [entry.id for entry in entries if entry.stored]
 
         def again(batch: Batch) -> None:
-            self._treat(entries, reason, error, batch)
+            self._fates.dead_letter(self._queue, entries, reason, error, batch)
             self.end_rows(entries, batch)
 
         batch.redo.append((ids, again))
@@ -129,10 +186,22 @@ class Removal:
         self._tally.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
 
+    def purge(self, entries: list[Entry], batch: Batch) -> None:
+        """Let go of entries that an operator does not want here."""
+        self._tally.purged += len(entries)
+        self.drop(entries, PURGED, batch)
+
+    def drop(self, entries: list[Entry], code: str, batch: Batch) -> None:
+        """Let go of entries that nobody has taken and that are no dead letters."""
+        if entries:
+            self._fates.dropped(self._queue, entries, code, batch)
+        batch.ended(Kind.DELETED, self._queue.name, entries, {"code": code})
+        self.archive(entries, batch)
+
     def let_go_unreachable(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Let go of what no attached link needs (Q-23)."""
         self._tally.unreachable += len(entries)
-        batch.ended(Kind.DELETED, self._name(), entries, UNREACHABLE)
+        batch.ended(Kind.DELETED, self._queue.name, entries, UNREACHABLE)
         self.archive(entries, batch)
 
     # -- on the queue's own account ------------------------------------------------------------
@@ -146,7 +215,7 @@ class Removal:
     def archive_now(self, entries: Sequence[Entry]) -> None:
         """Let go of entries that arrived when the queue was no more."""
         batch = self._begin()
-        batch.ended(Kind.DELETED, self._name(), entries, NODE_GONE)
+        batch.ended(Kind.DELETED, self._queue.name, entries, NODE_GONE)
         self.archive(entries, batch)
         self.commit(batch)
 

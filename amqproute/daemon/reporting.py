@@ -78,5 +78,5 @@ def make_reporter(
         return {**destination.row(), "offers": destination.offers}
 
     reporter = Reporter(broker, place, hop_row, terms)
-    broker.reporter = reporter
+    broker.fates.reporter = reporter
     return reporter

@@ -67,7 +67,8 @@ from zope.interface import implementer
 from amqproute.address import from_compatibility, parse
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
-from amqproute.broker.queue import NODE_DELETED, PURGED, Queue
+from amqproute.broker.queue import Queue
+from amqproute.broker.removal import NODE_DELETED, PURGED
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.interfaces import IReporter
@@ -319,7 +320,7 @@ class Reporter:
         self.tally.buried += 1
         name = self.terms.dead_letter or queue.dead_letter_name
         if name is not None:
-            return self._broker.bury(name, report, DeadLetterReason.UNDELIVERABLE, batch)
+            return self._broker.fates.bury(name, report, DeadLetterReason.UNDELIVERABLE, batch)
         count = self._broker.sparing.due(("report", error.condition))
         if count:
             self.log.warn(

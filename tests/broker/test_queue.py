@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
-from amqproute.broker.broker import REASON, SOURCE, WORDS, Broker
+from amqproute.broker.broker import Broker
+from amqproute.broker.fates import REASON, SOURCE, WORDS
 from amqproute.broker.floodgate import STORE
 from amqproute.broker.limits import MemoryBudget
 from amqproute.broker.queue import Queue

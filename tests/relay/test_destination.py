@@ -10,7 +10,7 @@ from typing import Any
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
-from amqproute.broker.broker import REASON, WORDS
+from amqproute.broker.fates import REASON, WORDS
 from amqproute.broker.floodgate import STORE
 from amqproute.errors import ResolveError, ResourceLimitExceeded, StoreUnavailable
 from amqproute.frontends.amqp10 import Frontend

@@ -169,7 +169,7 @@ class RelayMessagesTests(_House):
                 batch.redo.append((ids, report))
 
         self.broker.declare([node("back")], {})
-        queue.when_dropped = dropped
+        self.patch(self.broker.fates, "dropped", dropped)
         self.fail_commits()
         reply = self.part("DELETE-MESSAGES", all=True)
         self.assertEqual((reply.status, reply.body["messages"], reply.body["waiting"]), (200, 3, 1))
@@ -186,12 +186,11 @@ class RelayMessagesTests(_House):
         """What waits in memory for room is bounded: then the operator is asked to wait."""
         self.patch(relay_messages, "MOST_WAITING", 2)
         self.fill(3)
-        queue = self.relay.destinations["beta.example"].queue
 
         def dropped(of: Any, entries: Any, code: str, batch: Any) -> None:
             batch.redo.append(([entry.id for entry in entries], lambda batch: None))
 
-        queue.when_dropped = dropped
+        self.patch(self.broker.fates, "dropped", dropped)
         self.patch(self.store, "_apply", self.refuse)
         reply = self.part("DELETE-MESSAGES", all=True)
         self.assertEqual(reply.status, 409)

@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What becomes of entries that leave their queues: who is told, what is kept (O-24, O-25, T-26).
+
+What a consumer has accepted is reported to a sender who has asked for it. What cannot be delivered
+is returned to its sender if it asked for that, else buried on the queue's node for dead letters,
+else dropped; and it is reported. All of it happens in the batch in which the entry ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from twisted.logger import Logger
+
+from amqproute.broker.batch import Batch
+from amqproute.broker.binding import Binding
+from amqproute.broker.queue import Queue
+from amqproute.entry import Entry
+from amqproute.errors import AmqpError
+from amqproute.interfaces import IReporter, ITarget
+from amqproute.journal.events import SOMEBODY, Taker, because
+from amqproute.journal.record import Kind
+from amqproute.message import Message
+from amqproute.routing.trail import TRACE
+from amqproute.sparing import Sparing
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    ORIGIN,
+    RELAY_PREFIX,
+    REPORT,
+    REPORT_KIND,
+    RETURN_TO,
+    RETURNED,
+    DeadLetterReason,
+    Origin,
+)
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
+
+REASON = Symbol("x-opt-dead-letter-reason")
+SOURCE = Symbol("x-opt-dead-letter-source")
+WORDS = Symbol("x-opt-dead-letter-description")
+RETURN_TO_OCTETS = RETURN_TO.encode()
+REPORT_OCTETS = REPORT.encode()
+LONGEST_WORDS = 1200
+"""Letters of an error that a dead letter carries; a consumer may have written it."""
+LONGEST_LOGGED = 256
+"""Those of them that the log repeats."""
+
+WayBack = Callable[[str], ITarget]
+
+
+class Fates:
+    """The end of the entries of all queues to which messages are sent. See `IFates`.
+
+    Args:
+        node: finds a local node by its name.
+        way_back: returns what finds the target of an address ``node@domain``; or None, as long as
+            nobody knows the way.
+        sparing: keeps what happens with each message of a flood from filling the log.
+
+    Attributes:
+        reporter: tells senders what became of their messages; None without reports.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        node: Callable[[str], Any],
+        way_back: Callable[[], WayBack | None],
+        sparing: Sparing,
+    ) -> None:
+        self._node = node
+        self._way_back = way_back
+        self._sparing = sparing
+        self.reporter: IReporter | None = None
+
+    def dead_letter(
+        self,
+        queue: Queue,
+        entries: list[Entry],
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> None:
+        """Tell each entry's sender, as it asked for, and return, else bury, else drop the entry."""
+        dropped = 0
+        reporter = self.reporter
+        lost = Kind.EXPIRED if reason is DeadLetterReason.EXPIRED else Kind.REJECTED
+        fates: dict[Kind, list[Entry]] = {}
+        for entry in entries:
+            told = returned = False
+            if reporter is None:
+                returned = self._return(queue, entry, reason, error, batch)
+            elif entry.message.mentions(RETURN_TO_OCTETS):
+                if reporter.returns(entry.message):
+                    returned = self._return(queue, entry, reason, error, batch)
+                told = reporter.failed(queue, entry, reason, error, batch)
+            buried = not returned and self._bury(queue, entry, reason, error, batch)
+            fate = Kind.RETURNED if returned else Kind.DEAD_LETTERED if buried else lost
+            fates.setdefault(fate, []).append(entry)
+            if not (returned or buried or told):
+                dropped += 1
+        for fate, those in fates.items():
+            batch.ended(fate, queue.name, those, because(error, reason.value))
+        if dropped:
+            # Not by the condition: whoever rejects writes there what he likes.
+            count = self._sparing.due(("dropped", queue.name, reason), dropped)
+            if count:
+                self.log.info(
+                    "{count} messages on {node} dropped: {reason}{words}",
+                    count=count,
+                    node=queue.name,
+                    reason=reason.value,
+                    words=f" ({_in_words(error)[:LONGEST_LOGGED]})" if error else "",
+                )
+
+    def taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+        """Tell senders who have asked for it that a consumer has accepted their messages."""
+        reporter = self.reporter
+        if reporter is None or type(consumer) is Binding:
+            return  # what a binding moves is on its way still
+        asking = [entry for entry in entries if entry.message.mentions(REPORT_OCTETS)]
+        if asking:
+            taker: Taker = getattr(consumer, "taker", SOMEBODY)
+            _report(reporter.taken, queue, asking, batch, taker.kind, taker.facts)
+
+    def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+        """Tell senders who have asked for it that nobody will get their messages any more."""
+        reporter = self.reporter
+        if reporter is None:
+            return
+        asking = [entry for entry in entries if entry.message.mentions(RETURN_TO_OCTETS)]
+        if asking:
+
+            def tell(queue: Queue, entry: Entry, batch: Batch) -> bool:
+                return reporter.dropped(queue, entry, code, batch)
+
+            _report(tell, queue, asking, batch, Kind.DELETED, {"code": code})
+
+    def _return(
+        self,
+        queue: Queue,
+        entry: Entry,
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> bool:
+        address = entry.message.annotations.get(RETURN_TO)
+        find = self._way_back()
+        if not isinstance(address, str) or find is None:
+            return False
+        # A returned message is never itself returned, so that it cannot go round: the annotation
+        # goes, and its way back may lead through the containers of its way here. Other brokers
+        # have it from this one, and from nobody else; here it is still not a client's of ours.
+        # The mark tells those others that it is sent back, and not said, by this one.
+        facts = {**_facts(queue, reason, error), REPORT_KIND: RETURNED}
+
+        def returned(target: ITarget) -> Any:
+            is_leaving = target.name.startswith(RELAY_PREFIX)
+            gone = (RETURN_TO, REPORT, TRACE, *((ORIGIN,) if is_leaving else ()))
+            return entry.message.with_annotations(facts, drop=gone)
+
+        return self._try(lambda: find(address), returned, batch, queue, entry)
+
+    def bury(self, name: str, message: Message, reason: DeadLetterReason, batch: Batch) -> bool:
+        """Put a message of this broker's own on a dead-letter node: a report nobody can be sent.
+
+        Returns:
+            Whether it was taken; if not, the log says why.
+        """
+        facts = {REASON: Symbol(reason.value)}
+        origin = Origin(ANONYMOUS_PRINCIPAL, is_dead_letter=True, event=Kind.REPORTED)
+        try:
+            self._node(name).put(message.with_annotations(facts).without_expiry(), batch, origin)
+        except AmqpError as error:
+            count = self._sparing.due(("report", name, error.condition))
+            if count:
+                self.log.warn(
+                    "{node} does not take {count} reports: {error}",
+                    node=name,
+                    count=count,
+                    error=error,
+                )
+            return False
+        return True
+
+    def _bury(
+        self,
+        queue: Queue,
+        entry: Entry,
+        reason: DeadLetterReason,
+        error: spec.Error | None,
+        batch: Batch,
+    ) -> bool:
+        name = queue.dead_letter_name
+        if name is None or name == queue.name:
+            return False
+        message = entry.message.with_annotations(_facts(queue, reason, error))
+        return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry)
+
+    def _try(
+        self,
+        find: Callable[[], ITarget],
+        message: Callable[[ITarget], Any],
+        batch: Batch,
+        queue: Queue,
+        entry: Entry,
+    ) -> bool:
+        try:
+            account = None if entry.charge is None else entry.charge[0]
+            origin = Origin(
+                ANONYMOUS_PRINCIPAL,
+                is_dead_letter=True,
+                account=account,
+                event=Kind.ROUTED,
+                parent=entry.id,
+            )
+            target = find()
+            target.put(message(target).without_expiry(), batch, origin)
+        except AmqpError as error:
+            count = self._sparing.due(("dead letter", queue.name, error.condition))
+            if count:
+                self.log.warn(
+                    "{count} dead letters of {node} could not be kept: {error}",
+                    count=count,
+                    node=queue.name,
+                    error=error,
+                )
+            return False
+        return True
+
+
+def _report(
+    tell: Callable[[Queue, Entry, Batch], bool],
+    queue: Queue,
+    entries: Sequence[Entry],
+    batch: Batch,
+    kind: Kind,
+    facts: Mapping[str, Any],
+) -> None:
+    """Report how entries end with a batch; once more with another, if the store has no room."""
+    reported = [entry for entry in entries if tell(queue, entry, batch)]
+    if not reported:
+        return
+    ids = [entry.id for entry in reported if entry.stored]
+
+    def again(batch: Batch) -> None:
+        _report(tell, queue, reported, batch, kind, facts)
+        batch.ended(kind, queue.name, reported, facts)
+        batch.transaction.dequeue(ids)
+
+    batch.redo.append((ids, again))
+
+
+def _in_words(error: spec.Error) -> str:
+    return f"{error.condition}: {error.description or ''}"
+
+
+def _facts(
+    queue: Queue, reason: DeadLetterReason, error: spec.Error | None
+) -> dict[Symbol, object]:
+    facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
+    if error is not None:
+        facts[WORDS] = _in_words(error)[:LONGEST_WORDS]
+    return facts
