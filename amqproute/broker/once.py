@@ -70,6 +70,7 @@ class Once:
         self._bound = 0
         self._left: set[int] = set()
         self._is_full = False
+        self._runs = 0
         self._stopped = False
         self._retry: IDelayedCall | None = None
 
@@ -189,6 +190,8 @@ class Once:
     def index(self, lines: Iterable[Line], in_memory: Iterable[Entry] = ()) -> None:
         """Read the ids of what is held: of entries in memory, and of those in the store.
 
+        What is being read already is begun anew.
+
         Args:
             lines: those with entries in the store.
             in_memory: entries that are not in the store.
@@ -196,6 +199,8 @@ class Once:
         self._bound = self._store.next_id()
         self._lines = list(lines)
         self._cursor = 0
+        self._runs += 1
+        self._stop_retry()
         for entry in in_memory:
             if entry.identity == UNKNOWN:
                 continue
@@ -207,6 +212,9 @@ class Once:
     def stop(self) -> None:
         """Read nothing more."""
         self._stopped = True
+        self._stop_retry()
+
+    def _stop_retry(self) -> None:
         if self._retry is not None and self._retry.active():
             self._retry.cancel()
 
@@ -217,10 +225,10 @@ class Once:
             self._when_indexed()
             return
         page = self._store.load(self._lines[0].key, self._cursor, LOAD_MESSAGES, LOAD_BYTES)
-        page.addCallbacks(self._read, self._failed)
+        page.addCallbacks(self._read, self._failed, (self._runs,), errbackArgs=(self._runs,))
 
-    def _read(self, rows: Sequence[Any]) -> None:
-        if self._stopped:
+    def _read(self, rows: Sequence[Any], run: int) -> None:
+        if self._stopped or run != self._runs:
             return
         last = 0
         for row in rows:
@@ -240,7 +248,7 @@ class Once:
                 self._left.clear()
         self._next()
 
-    def _failed(self, failure: Failure) -> None:
+    def _failed(self, failure: Failure, run: int) -> None:
         self._log.failure("{queue} could not read its message-ids", failure, queue=self._name)
-        if not self._stopped:
+        if not self._stopped and run == self._runs:
             self._retry = self._clock.callLater(RETRY_SECONDS, self._next)

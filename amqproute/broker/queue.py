@@ -264,6 +264,7 @@ class Queue:
             self._once.stop()
             self._once = None
         if policy is Duplicates.OFF:
+            self._indexed()  # nothing is waited for any more
             return
         with_numbers = policy is Duplicates.ALL
         self._once = Once(

@@ -39,10 +39,12 @@ ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
 
 
-def identified(message_id: Any, body: bytes = b"x", durable: bool = True) -> Message:
+def identified(
+    message_id: Any, body: bytes = b"x", durable: bool = True, priority: int = 4
+) -> Message:
     """Return a message with an id."""
     parts = [
-        sections.encode_header(spec.Header(durable=durable)),
+        sections.encode_header(spec.Header(durable=durable, priority=priority)),
         codec.encode(spec.Properties(message_id=message_id)),
         sections.encode_section(spec.SECTION_DATA, body),
     ]
@@ -229,6 +231,40 @@ class DuplicateTests(OptionCase):
         self.assertEqual((self.queue.depth, len(self.queue._once or ())), (0, 0))
         self.put(identified("id 1"))
         self.assertEqual(self.queue.depth, 1)
+
+    def test_restarted_with_priorities(self) -> None:
+        """Q-09: however many lines the backlog has, all of it is read."""
+        self.patch(once_module, "LOAD_MESSAGES", 2)
+        everything = [
+            identified(f"{priority} {number}", priority=priority)
+            for priority in (1, 4, 6, 9)
+            for number in range(7)
+        ]
+        for _ in range(2):
+            self.boot(duplicates=Duplicates.GLOBAL_IDS)
+            self.put(*everything)
+            self.assertEqual(self.queue.depth, 28)
+        self.assertEqual(self.queue.tally.duplicates, 28)
+
+    def test_not_wanted_any_more(self) -> None:
+        """Whoever waits for the backlog to be read waits no longer when that is given up."""
+        told = []
+
+        class Sender:
+            def tell(self) -> None:
+                told.append(True)
+
+        self.boot(duplicates=Duplicates.GLOBAL_IDS)
+        self.put(identified("a"))
+        node = NodeDeclaration("q", QueueLimits(), None, QueueOptions(duplicates=Duplicates.ALL))
+        broker = make_broker(self.clock, self.store, node)
+        queue = broker.nodes["q"]
+        self.assertEqual(queue.space(), 0)
+        sender = Sender()
+        queue.when_space(sender.tell)
+        queue.options = QueueOptions()
+        self.assertGreater(queue.space(), 0)
+        self.assertEqual(told, [True])
 
     def test_while_the_backlog_is_read(self) -> None:
         """No credit is given meanwhile, and what leaves then is forgotten as well."""
