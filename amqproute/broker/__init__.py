@@ -54,9 +54,9 @@ priority, `line` is one of them; `consumers` deals them out, with a `feed` for e
 selects or browses; `backlog` is what stands in the store only; `expiry`, `deferral` and
 `unreachable` take entries off the lines, `settlement` puts them back, and `removal` takes them
 off the queue for good; `once` keeps repetitions off, `admission` what its options forbid;
-`ahead` hands out what is being committed; `publishers` and `waiters` share out free space,
-`floodgate` is the brake for all publishers,
-`outgoing` the one for all receivers;
+`ahead` hands out what is being committed; `space` counts places, `publishers` and `waiters` share
+out the free ones; `floodgate` is the brake for all publishers, `outgoing` the one for all
+receivers; `fates` tells senders what became of their messages and buries dead letters;
 `anew` settles once more what a full disk did not take; `accounts` count what each sender's messages
 occupy, on whatever queue.
 

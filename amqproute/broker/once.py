@@ -78,11 +78,6 @@ class Once:
         return len(self._held)
 
     @property
-    def is_indexing(self) -> bool:
-        """The backlog is being read."""
-        return bool(self._lines)
-
-    @property
     def is_in_doubt(self) -> bool:
         """An entry has been put which will go when it arrives, if another one is held by then."""
         return bool(self._doubtful)

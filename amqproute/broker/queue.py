@@ -14,7 +14,8 @@
     unreachable  entries that no attached link needs
     once         message-ids, so that nothing is held twice
     admission    whom it lets attach and what it takes, by its options
-    publishers   who sends, and how free space is shared; waiters: who waits for some
+    space        how many more it takes; publishers: who sends, and how what is free is shared;
+                 waiters: who waits for some
     walk         shows all of them to an operator, a page at a time
     branch_holds what prepared branches of distributed transactions keep of it
 """
@@ -51,13 +52,12 @@ from amqproute.broker.options import (
     NonTransactional,
     QueueOptions,
 )
-from amqproute.broker.publishers import Publishers
 from amqproute.broker.removal import DISCARD, NODE_DELETED, IFates, Removal
 from amqproute.broker.settlement import Settlement
 from amqproute.broker.soon import Soon
+from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
-from amqproute.broker.waiters import Waiters
 from amqproute.broker.walk import Walk
 from amqproute.entry import MOST_COUNTED as MOST_COUNTED
 from amqproute.entry import TRANSIENT, Entry
@@ -188,16 +188,19 @@ class Queue:
             self.dispatch,
         )
         self.holds = BranchHolds(
-            self._levels, self._consumers, store, lambda: self._call_soon(self._look_at_space)
+            self._levels, self._consumers, store, lambda: self._call_soon(self._space.look)
         )
+        self._space = Space(
+            self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
+        )
+        self._space.resize(self._limits.capacity)
+        self.publishers = self._space.publishers
         self._dispatching = False
         self._dispatch_again = False
         self._deleted = False
         self._is_ending = False
-        self._waiters = Waiters()
         self._once: Once | None = None
         self._soon = Soon(clock)
-        self.publishers = Publishers(self.space, lambda: self._limits.capacity > 0)
         self.lifetime: Lifetime | None = None
         self.is_exclusive = False
         self.owner: object = None
@@ -216,10 +219,8 @@ class Queue:
 
     @limits.setter
     def limits(self, limits: QueueLimits) -> None:
-        before, self._limits = self._limits, limits
-        if limits.capacity != before.capacity:
-            self._tell_space()
-            self.publishers.changed()
+        self._limits = limits
+        self._space.resize(limits.capacity)
 
     @property
     def options(self) -> QueueOptions:
@@ -264,19 +265,18 @@ class Queue:
             self._once.stop()
             self._once = None
         if policy is Duplicates.OFF:
-            self._indexed()  # nothing is waited for any more
+            self._space.open()  # nothing is waited for any more
             return
         with_numbers = policy is Duplicates.ALL
         self._once = Once(
-            self.name, self._store, self._clock, with_numbers, self._indexed, self._log
+            self.name, self._store, self._clock, with_numbers, self._space.open, self._log
         )
         here = (*self._in_memory(), *self._consumers.held())
-        if self._holds_any:
+        if self._space.is_used:
+            self._space.close()
             self._once.index(self._levels.lines, [entry for entry in here if not entry.stored])
-
-    def _indexed(self) -> None:
-        self._tell_space()
-        self.publishers.changed()
+        else:
+            self._space.open()
 
     # -- what an operator sees -----------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class Queue:
     @property
     def depth(self) -> int:
         """Messages held: available, acquired and deferred (Q-15)."""
-        return self._levels.available + self._consumers.acquired + len(self._deferral)
+        return self._space.depth
 
     @property
     def resident(self) -> int:
@@ -362,6 +362,7 @@ class Queue:
             return
         self._expiry.watch(0)
         if self._once is not None:
+            self._space.close()
             self._once.index([each for each in self._levels.lines if each.paged])
         if self._options.archive_unreachable:
             self._call_soon(self._unreachable.look)
@@ -398,41 +399,11 @@ class Queue:
 
     def space(self) -> int:
         """Return how many more messages fit (Q-15)."""
-        if self._once is not None and self._once.is_indexing:
-            return 0
-        if not self._limits.capacity:
-            return UNBOUNDED
-        return max(0, self._limits.capacity - self._places_taken)
-
-    @property
-    def _places_taken(self) -> int:
-        # What has gone ahead of its commit is in a consumer's hands already, or has left.
-        on_their_way = self._levels.pending - len(self._ahead.entries)
-        return self.depth + on_their_way + self.holds.places
+        return self._space.left()
 
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
-        self._waiters.add(tell)
-
-    @property
-    def _is_full(self) -> bool:
-        """Senders may still have credit, where what took the room came without.
-
-        It came in a transaction or from a node, or it will come: it is promised to a branch.
-        """
-        return self._limits.capacity > 0 and self.space() <= 0
-
-    def _look_at_space(self) -> None:
-        if self._is_full:
-            self.publishers.filled()
-        else:
-            self._tell_space()
-
-    def _tell_space(self) -> None:
-        if self._waiters and self.space() > 0:
-            with self.publishers.round():
-                for tell in self._waiters.leave():
-                    tell()
+        self._space.when_left(tell)
 
     def put(self, message: Message, batch: Batch, origin: Origin) -> None:
         """Take a message into the batch. See `ITarget.put`."""
@@ -452,7 +423,7 @@ class Queue:
             admission.check_message(
                 self.name, self._options, message, batch.is_transactional, self._keeps_nothing
             )
-        if limits.capacity and self._places_taken - batch.leaving.get(self, 0) >= limits.capacity:
+        if limits.capacity and self._space.taken - batch.leaving.get(self, 0) >= limits.capacity:
             raise ResourceLimitExceeded(
                 f"queue {self.name} is full: {limits.capacity} messages",
                 info={"limiter": "capacity"},
@@ -563,8 +534,7 @@ class Queue:
             self._expiry.let_go(fleeting)
         if self._options.archive_unreachable:
             self._unreachable.look_at(entries)
-        if self._is_full:
-            self.publishers.filled()
+        self._space.filled()
 
     def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:
         """Take out what is held already: its other copy was on its way when it was put."""
@@ -598,8 +568,7 @@ class Queue:
             self._accounts.gone(entries)
         for entry in entries:
             entry.line.not_arrived(entry, len(entry.message.encoded))
-        if self._waiters:
-            self._clock.callLater(0, self._tell_space)
+        self._space.freed()
 
     # -- deliver -------------------------------------------------------------------------------
 
@@ -662,17 +631,13 @@ class Queue:
         is_over = {
             Lifetime.CLOSE: self._creator_gone,
             Lifetime.NO_LINKS: not is_linked,
-            Lifetime.NO_MESSAGES: self._creator_gone and not self._holds_any,
-            Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not self._holds_any,
+            Lifetime.NO_MESSAGES: self._creator_gone and not self._space.is_used,
+            Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not self._space.is_used,
             Lifetime.SESSION: False,  # its session's end is not seen from here
         }[lifetime]
         if is_over:
             tell, self.when_unused = self.when_unused, None
             tell()
-
-    @property
-    def _holds_any(self) -> bool:
-        return bool(self.depth or self._levels.pending)
 
     def dispatch(self) -> None:
         """Hand out what is available to those who have room, in fair shares (Q-29, Q-30)."""
@@ -808,8 +773,7 @@ class Queue:
             self._accounts.gone(entries)
         if self.lifetime is not None:
             self._call_soon(self.look_at_life)
-        if self._waiters:
-            self._clock.callLater(0, self._tell_space)
+        self._space.freed()
 
     def _commit_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not write to the store", failure, queue=self.name)

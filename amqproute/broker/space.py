@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many more messages a queue takes, and who is told when that changes (Q-15)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.interfaces import IReactorTime
+
+from amqproute.broker.ahead import Ahead
+from amqproute.broker.branch_holds import BranchHolds
+from amqproute.broker.consumers import UNBOUNDED, Consumers
+from amqproute.broker.deferral import Deferral
+from amqproute.broker.levels import Levels
+from amqproute.broker.publishers import Publishers
+from amqproute.broker.waiters import Waiters
+
+
+class Space:
+    """The places of one queue, taken and free.
+
+    Args:
+        levels: the queue's lines.
+        consumers: what they hold takes places as well.
+        deferral: so does what is deferred.
+        ahead: what has gone ahead of its commit takes none but those of consumers.
+        holds: what prepared branches keep of the queue.
+        clock: for what is told when what is going on now is over.
+
+    Attributes:
+        publishers: the links that send to the queue, which share what is free.
+    """
+
+    __slots__ = (
+        "_ahead",
+        "_capacity",
+        "_clock",
+        "_consumers",
+        "_deferral",
+        "_holds",
+        "_is_closed",
+        "_levels",
+        "_waiters",
+        "publishers",
+    )
+
+    def __init__(
+        self,
+        levels: Levels,
+        consumers: Consumers,
+        deferral: Deferral,
+        ahead: Ahead,
+        holds: BranchHolds,
+        clock: IReactorTime,
+    ) -> None:
+        self._levels = levels
+        self._consumers = consumers
+        self._deferral = deferral
+        self._ahead = ahead
+        self._holds = holds
+        self._clock = clock
+        self._capacity = 0
+        self._is_closed = False
+        self._waiters = Waiters()
+        self.publishers = Publishers(self.left, lambda: self._capacity > 0)
+
+    # -- how many ------------------------------------------------------------------------------
+
+    @property
+    def depth(self) -> int:
+        """Messages held: available, acquired and deferred (Q-15)."""
+        return self._levels.available + self._consumers.acquired + len(self._deferral)
+
+    @property
+    def taken(self) -> int:
+        """Places that are not free: by what is held, what is on its way, and what is promised."""
+        # What has gone ahead of its commit is in a consumer's hands already, or has left.
+        on_their_way = self._levels.pending - len(self._ahead.entries)
+        return self.depth + on_their_way + self._holds.places
+
+    @property
+    def is_used(self) -> bool:
+        """Something is held, or on its way."""
+        return bool(self.depth or self._levels.pending)
+
+    def left(self) -> int:
+        """Return how many more messages fit."""
+        if self._is_closed:
+            return 0
+        if not self._capacity:
+            return UNBOUNDED
+        return max(0, self._capacity - self.taken)
+
+    @property
+    def _is_full(self) -> bool:
+        """Senders may still have credit, where what took the room came without.
+
+        It came in a transaction or from a node, or it will come: it is promised to a branch.
+        """
+        return self._capacity > 0 and self.left() <= 0
+
+    # -- who is told ---------------------------------------------------------------------------
+
+    def when_left(self, tell: Callable[[], None]) -> None:
+        """Have ``tell``, a method, called once when there is space again; it is held weakly."""
+        self._waiters.add(tell)
+
+    def resize(self, capacity: int) -> None:
+        """Hold so many messages from now on, 0 for any number; what is there stays."""
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self._changed()
+
+    def close(self) -> None:
+        """Have no space until `open`, whatever the capacity."""
+        self._is_closed = True
+
+    def open(self) -> None:
+        """Have as much as there is."""
+        self._is_closed = False
+        self._changed()
+
+    def _changed(self) -> None:
+        self._tell()
+        self.publishers.changed()
+
+    def filled(self) -> None:
+        """Messages have come: take back what credit there is for which nothing is left."""
+        if self._is_full:
+            self.publishers.filled()
+
+    def freed(self) -> None:
+        """Messages have gone: tell those who wait, when what is going on now is over."""
+        if self._waiters:
+            self._clock.callLater(0, self._tell)
+
+    def look(self) -> None:
+        """Prepared branches keep more places, or fewer."""
+        if self._is_full:
+            self.publishers.filled()
+        else:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._waiters and self.left() > 0:
+            with self.publishers.round():
+                for tell in self._waiters.leave():
+                    tell()
