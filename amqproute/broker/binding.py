@@ -26,7 +26,8 @@ from zope.interface import implementer
 
 from amqproute.broker.anew import Anew
 from amqproute.broker.batch import Batch
-from amqproute.broker.queue import MOVED, Queue
+from amqproute.broker.queue import Queue
+from amqproute.broker.removal import MOVED
 from amqproute.broker.topic import Topic
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreUnavailable

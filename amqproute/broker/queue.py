@@ -4,27 +4,26 @@
 `Queue` is what arrives and what is settled. Its parts have modules of their own:
 
     levels       the lines of entries, one for each priority in use
-    consumers    who takes, and how entries are dealt to them
+    consumers    who takes, and how entries are dealt to them; dispatch: hands them over
     ahead        what is handed out while its commit is under way
     backlog      what stands in the store only: refilled, scanned, purged
     expiry       entries whose time is over
     deferral     entries that wait for their next attempt
     removal      how entries leave for good
-    settlement   what outcomes other than accepted do
+    settlement   what outcomes do
     unreachable  entries that no attached link needs
     once         message-ids, so that nothing is held twice
     admission    whom it lets attach and what it takes, by its options
     space        how many more it takes; publishers: who sends, and how what is free is shared;
                  waiters: who waits for some
-    walk         shows all of them to an operator, a page at a time
+    walk         shows all of them to an operator, a page at a time; picked: what he picks
     branch_holds what prepared branches of distributed transactions keep of it
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
@@ -40,6 +39,7 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.branch_holds import BranchHolds
 from amqproute.broker.consumers import UNBOUNDED, Consumers
 from amqproute.broker.deferral import Deferral
+from amqproute.broker.dispatch import Dispatch
 from amqproute.broker.expiry import FLEETING_MS, Expiry
 from amqproute.broker.feed import Selects
 from amqproute.broker.levels import USUAL_PRIORITY, Levels, level_of
@@ -52,6 +52,7 @@ from amqproute.broker.options import (
     NonTransactional,
     QueueOptions,
 )
+from amqproute.broker.picked import Picked
 from amqproute.broker.removal import DISCARD, NODE_DELETED, IFates, Removal
 from amqproute.broker.settlement import Settlement
 from amqproute.broker.soon import Soon
@@ -59,20 +60,13 @@ from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.broker.walk import Walk
-from amqproute.entry import MOST_COUNTED as MOST_COUNTED
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.interfaces import IConsumer, ISource, ITarget
-from amqproute.journal.events import SILENCE, SOMEBODY, Taker, Told
-from amqproute.journal.record import Kind
+from amqproute.journal.events import SILENCE
 from amqproute.message import Message
 from amqproute.values import DeadLetterReason, Origin
 from amqproute.wire.amqp10 import spec
-
-BROKEN_SECONDS: Final = 60.0
-"""When entries are tried again at which a consumer has broken."""
-DUPLICATE: Final = {"code": "message.duplicate"}
-MOVED: Final = {"code": "message.moved"}
 
 
 @implementer(ITarget, ISource)
@@ -97,6 +91,7 @@ class Queue:
 
     Attributes:
         publishers: the links that send to it, which share its free space.
+        picked: what an operator picks out of it.
         holds: what prepared branches keep of it.
         lifetime: when it goes, if it is dynamic; None for ever.
         is_exclusive: links of its owner only may be attached to it (N-17).
@@ -125,7 +120,6 @@ class Queue:
     ) -> None:
         self.name = name
         self.rows = rows or name
-        self._limits = limits or QueueLimits()
         self.tally = Tally()
         self.dead_letter_name: str | None = None
         self._store = store
@@ -134,7 +128,6 @@ class Queue:
         self._now_ms = now_ms
         self._budget = budget or MemoryBudget()
         self._in_memory_only = force_transient
-        self._journal = journal
         self._log = log or Logger()
         self._accounts = Accounts() if accounts is None else accounts
         self._levels = Levels(self.rows, store, self._budget, self._accounts)
@@ -158,7 +151,6 @@ class Queue:
             self.dispatch,
             self._load_failed,
         )
-        self._fates = fates
         self._removal = Removal(
             self,
             self._levels,
@@ -179,13 +171,31 @@ class Queue:
             self._removal.clear_out_unreachable,
         )
         self._settlement = Settlement(
+            self,
             self._consumers,
             self._deferral,
             self._expiry,
             self._removal,
             self._unreachable,
             self.tally,
+            journal,
             self.dispatch,
+        )
+        self._dispatch = Dispatch(
+            self._levels,
+            self._consumers,
+            self._ahead,
+            self._backlog,
+            self._settlement,
+            journal,
+            self._log,
+        )
+        self.picked = Picked(
+            self._consumers,
+            self._deferral,
+            self._removal,
+            self._settlement,
+            self._held_after_all,
         )
         self.holds = BranchHolds(
             self._levels, self._consumers, store, lambda: self._call_soon(self._space.look)
@@ -193,10 +203,7 @@ class Queue:
         self._space = Space(
             self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
         )
-        self._space.resize(self._limits.capacity)
         self.publishers = self._space.publishers
-        self._dispatching = False
-        self._dispatch_again = False
         self._deleted = False
         self._is_ending = False
         self._once: Once | None = None
@@ -207,6 +214,7 @@ class Queue:
         self.is_relay = False
         self.when_unused: Callable[[], None] | None = None
         self._creator_gone = False
+        self.limits = limits or QueueLimits()
         self._options = QueueOptions()
         self.options = options or self._options
 
@@ -221,6 +229,8 @@ class Queue:
     def limits(self, limits: QueueLimits) -> None:
         self._limits = limits
         self._space.resize(limits.capacity)
+        self._settlement.most_deliveries = limits.max_deliveries
+        self._dispatch.limits = limits
 
     @property
     def options(self) -> QueueOptions:
@@ -475,27 +485,13 @@ class Queue:
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`)."""
-        if (
+        if not (
             self._deleted
             or (self._once is not None and self._once.is_in_doubt)
-            or self._dispatching
-            or not self._consumers.active
             or (self.is_relay and not batch.is_plain)
             or self._options.archive_unreachable
         ):
-            return
-        dealt = self._ahead.deal(entries, batch.now_ms)
-        for _, share in dealt:
-            batch.ahead += share
-        # What one gives back at once is for others when all have their shares.
-        self._dispatching = True
-        self._dispatch_again = False
-        try:
-            self._hand_out(dealt)
-        finally:
-            self._dispatching = False
-        if self._dispatch_again:
-            self.dispatch()
+            self._dispatch.run_ahead(entries, batch)
 
     def is_ahead(self, entry: Entry) -> bool:
         """Tell whether an entry has been handed out whose commit is still under way."""
@@ -545,10 +541,7 @@ class Queue:
         for entry in twice:
             entry.line.not_wanted(entry, len(entry.message.encoded))
         self._accounts.gone(twice)
-        batch = self._begin()
-        batch.ended(Kind.DELETED, self.name, twice, DUPLICATE)
-        self._removal.end_rows(twice, batch)
-        batch.commit().addErrback(self._commit_failed)
+        self._removal.end_now(twice)
         gone = set(twice)
         return [entry for entry in entries if entry not in gone]
 
@@ -640,62 +633,8 @@ class Queue:
             tell()
 
     def dispatch(self) -> None:
-        """Hand out what is available to those who have room, in fair shares (Q-29, Q-30)."""
-        if self._dispatching:
-            self._dispatch_again = True
-            return
-        self._dispatching = True
-        try:
-            self._dispatch_again = True
-            while self._dispatch_again:
-                self._dispatch_again = False
-                self._dispatch_once()
-        finally:
-            self._dispatching = False
-
-    def _dispatch_once(self) -> None:
-        consumers = self._consumers
-        consumers.tell_standby()
-        if not consumers.active:
-            return
-        if not self._levels.available:
-            consumers.tell_exhausted()
-            return
-        self._hand_out(consumers.deal())
-        is_loading = self._backlog.refill(self._limits)
-        if consumers.feeds:
-            is_loading = self._backlog.scan() or is_loading
-        if not is_loading:
-            # What is left, if anything is, is not for those who still have room: they are barred
-            # from it, or it is not what they select.
-            consumers.tell_exhausted(with_room_only=self._levels.in_memory > 0)
-
-    def _hand_out(self, dealt: Sequence[tuple[Any, list[Entry]]]) -> None:
-        """Give consumers what was dealt to them, and note when that was."""
-        now_us = self._journal.now_us()
-        for consumer, entries in dealt:
-            if now_us:
-                for entry in entries:
-                    entry.sent_us = now_us
-                    entry.tries += 1
-            acquired = self._consumers.acquired
-            try:
-                consumer.deliver(entries)
-            except Exception:  # a fault of this program; the others are to have their shares
-                self._log.failure(
-                    "{queue}: {consumer} could not take what it was handed",
-                    queue=self.name,
-                    consumer=consumer,
-                )
-                if self._consumers.acquired == acquired:  # it has settled nothing of it
-                    self._take_back(consumer, entries)
-
-    def _take_back(self, consumer: Any, entries: Sequence[Entry]) -> None:
-        """Try entries again later that a consumer was handed and does not hold."""
-        feed = self._consumers.feeds.get(consumer)
-        if feed is None or not feed.copies:
-            held = set(consumer.holds())
-            self.defer([each for each in entries if each not in held], BROKEN_SECONDS)
+        """Hand out what is available. See `ISource.dispatch`."""
+        self._dispatch.run()
 
     def _loaded(self, entries: list[Entry]) -> None:
         """Note a page that is in memory now."""
@@ -715,36 +654,16 @@ class Queue:
         self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object = None
     ) -> None:
         """Act on an outcome (O-10 to O-13). See `ISource.settle`."""
-        if self._deleted:
-            return
-        feeds = self._consumers.feeds
-        feed = feeds.get(consumer) if feeds else None
-        if feed is not None and feed.copies:
-            self._settlement.settle_copies(feed, entries, outcome)
-        elif type(outcome) is spec.Accepted:
-            self._consumers.acquired -= len(entries)
-            self._fates.taken(self, entries, batch, consumer)
-            taker = getattr(consumer, "taker", SOMEBODY)
-            batch.ended(taker.kind, self.name, entries, taker.facts)
-            self._removal.archive(entries, batch)
-            self.tally.dequeued += len(entries)
-        else:
-            self._settlement.settle(entries, outcome, batch, consumer, self._limits)
-            if self._journal.is_kept and type(outcome) is not spec.Rejected:
-                self._note_released(entries, outcome, getattr(consumer, "taker", SOMEBODY))
-
-    def _note_released(self, entries: Sequence[Entry], outcome: Any, taker: Taker) -> None:
-        """A consumer has given back what it was handed."""
-        code = None
-        if type(outcome) is spec.Modified:
-            code = "modified.failed" if outcome.delivery_failed else "modified"
-        facts = {"node": self.name, "code": code, **taker.facts}
-        columns = {"entry": [entry.id for entry in entries]}
-        self._journal.note(Told(Kind.RELEASED, self._journal.now_us(), facts, columns))
+        if not self._deleted:
+            self._settlement.settle(entries, outcome, batch, consumer)
 
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
         self._consumers.acquired += len(entries)
+        self._held_after_all(entries)
+
+    def _held_after_all(self, entries: Sequence[Entry]) -> None:
+        """Undo `_gone`: the store has not let go of them."""
         if self._accounts:
             self._accounts.back(entries)
         if self._once is not None:
@@ -801,51 +720,13 @@ class Queue:
             lambda entries, batch: self._removal.expire(entries, batch, error)
         )
 
-    # -- an operator picks (`broker.walk`) -------------------------------------------------------
+    # -- what an operator looks at ---------------------------------------------------------------
 
     def walk(self) -> Walk:
         """Return what goes through all entries that are here now, a page at a time."""
         return Walk(
-            self._levels, self._deferral, self._clock, self.dispatch, int(self._store.next_id())
+            self._levels, self._deferral, self._clock, self.dispatch, self._levels.newest_id()
         )
-
-    def pick(self, entries: Sequence[Entry]) -> None:
-        """Take entries that a walk shows off the lines, for one of the following to be done."""
-        deferred = self._deferral.take(entries)
-        for entry in entries:
-            if entry not in deferred:
-                self._consumers.pluck(entry)
-
-    def purge_picked(self, entries: list[Entry], batch: Batch) -> None:
-        """Archive picked entries as `purge` does."""
-        self._removal.purge(entries, batch)
-
-    def expire_picked(self, entries: list[Entry], error: spec.Error, batch: Batch) -> None:
-        """End the life of picked entries as `expire` does."""
-        self._removal.expire(entries, batch, error)
-
-    def moved_picked(self, entries: Sequence[Entry], batch: Batch) -> None:
-        """Archive picked entries that stand on another node within the same batch.
-
-        If the store does not take it, they are available again.
-        """
-        batch.ended(Kind.DELETED, self.name, entries, MOVED)
-        self._removal.archive(entries, batch)
-        batch.when_failed(partial(self._not_moved, entries))
-
-    def _not_moved(self, entries: Sequence[Entry]) -> None:
-        if self._accounts:
-            self._accounts.back(entries)
-        if self._once is not None:
-            self._once.back(entries)
-        self._settlement.back(entries)
-
-    def recall(self, entries: Sequence[Entry]) -> int:
-        """Make those of these entries available that are deferred; return how many."""
-        recalled = sorted(self._deferral.take(entries))
-        if recalled:
-            self._settlement.back(recalled)
-        return len(recalled)
 
     def wait_of(self, entry: Entry) -> float | None:
         """Return the seconds until a deferred entry is available; None for any other."""

@@ -22,7 +22,7 @@ from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
-from amqproute.journal.events import because
+from amqproute.journal.events import SOMEBODY, Taker, because
 from amqproute.journal.record import Kind
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
@@ -35,6 +35,8 @@ NODE_DELETED: Final = "node.deleted"
 """Why entries have gone that nobody has taken, for reports about them."""
 UNREACHABLE: Final = {"code": "node.unreachable"}
 NODE_GONE: Final = {"code": NODE_DELETED}
+DUPLICATE: Final = {"code": "message.duplicate"}
+MOVED: Final = {"code": "message.moved"}
 """Why entries have gone, for the journal."""
 
 LetGo = Callable[[list[Entry], Batch], None]
@@ -186,6 +188,19 @@ class Removal:
         self._tally.expired += len(entries)
         self.dead_letter(entries, DeadLetterReason.EXPIRED, error, batch)
 
+    def taken(self, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+        """Let go of entries that a consumer has accepted."""
+        self._fates.taken(self._queue, entries, batch, consumer)
+        taker: Taker = getattr(consumer, "taker", SOMEBODY)
+        batch.ended(taker.kind, self._queue.name, entries, taker.facts)
+        self.archive(entries, batch)
+        self._tally.dequeued += len(entries)
+
+    def moved(self, entries: Sequence[Entry], batch: Batch) -> None:
+        """Let go of entries that stand on another node within the same batch."""
+        batch.ended(Kind.DELETED, self._queue.name, entries, MOVED)
+        self.archive(entries, batch)
+
     def purge(self, entries: list[Entry], batch: Batch) -> None:
         """Let go of entries that an operator does not want here."""
         self._tally.purged += len(entries)
@@ -218,6 +233,13 @@ class Removal:
         batch.ended(Kind.DELETED, self._queue.name, entries, NODE_GONE)
         self.archive(entries, batch)
         self.commit(batch)
+
+    def end_now(self, entries: Sequence[Entry]) -> None:
+        """End entries which the queue held already when they arrived: they never were on it."""
+        batch = self._begin()
+        batch.ended(Kind.DELETED, self._queue.name, entries, DUPLICATE)
+        self.end_rows(entries, batch)
+        batch.commit().addErrback(self._failed)
 
     def unreachable_now(self, entries: Sequence[Entry]) -> None:
         """Let go of what no attached link needs."""

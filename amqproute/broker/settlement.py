@@ -1,36 +1,45 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What outcomes other than `accepted` do to the entries of a queue (O-10 to O-13)."""
+"""What outcomes do to the entries of a queue (O-10 to O-13)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.consumers import Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.expiry import Expiry
 from amqproute.broker.feed import Feed
-from amqproute.broker.limits import QueueLimits
 from amqproute.broker.removal import Removal
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.entry import MOST_COUNTED, Entry
+from amqproute.journal.events import SOMEBODY, Taker, Told
+from amqproute.journal.record import Kind
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
+
+if TYPE_CHECKING:
+    from amqproute.broker.queue import Queue
 
 
 class Settlement:
     """The way back onto one queue, and off it.
 
     Args:
+        queue: it, for the journal.
         consumers: of the queue.
         deferral: its deferred entries.
         expiry: watches over the lives of what comes back.
         removal: takes entries off for good.
         unreachable: looks for what nobody needs any more.
         tally: counts.
+        journal: where it is noted what is given back, an `IJournal`.
         dispatch: called when there may be something to hand out.
+
+    Attributes:
+        most_deliveries: failed attempts after which an entry is a dead letter; 0 for no bound.
     """
 
     __slots__ = (
@@ -38,47 +47,69 @@ class Settlement:
         "_deferral",
         "_dispatch",
         "_expiry",
+        "_journal",
+        "_queue",
         "_removal",
         "_tally",
         "_unreachable",
+        "most_deliveries",
     )
 
     def __init__(
         self,
+        queue: Queue,
         consumers: Consumers,
         deferral: Deferral,
         expiry: Expiry,
         removal: Removal,
         unreachable: Unreachable,
         tally: Tally,
+        journal: Any,
         dispatch: Callable[[], None],
     ) -> None:
+        self._queue = queue
         self._consumers = consumers
         self._deferral = deferral
         self._expiry = expiry
         self._removal = removal
         self._unreachable = unreachable
         self._tally = tally
+        self._journal = journal
         self._dispatch = dispatch
+        self.most_deliveries = 0
 
     def settle(
-        self,
-        entries: Sequence[Entry],
-        outcome: Any,
-        batch: Batch,
-        consumer: object,
-        limits: QueueLimits,
+        self, entries: Sequence[Entry], outcome: Any, batch: Batch, consumer: object
     ) -> None:
-        """Act on an outcome for entries that a consumer took away."""
-        if type(outcome) is spec.Rejected:
+        """Act on an outcome. See `ISource.settle`."""
+        feeds = self._consumers.feeds
+        feed = feeds.get(consumer) if feeds else None
+        if feed is not None and feed.copies:
+            self._settle_copies(feed, entries, outcome)
+        elif type(outcome) is spec.Accepted:
+            self._consumers.acquired -= len(entries)
+            self._removal.taken(entries, batch, consumer)
+        elif type(outcome) is spec.Rejected:
             self._tally.rejected += len(entries)
             self.give_up(entries, DeadLetterReason.REJECTED, outcome.error, batch)
-        elif type(outcome) is spec.Modified:
-            self._modify(entries, outcome, batch, consumer, limits.max_deliveries)
         else:
-            self.release(entries)
+            if type(outcome) is spec.Modified:
+                self._modify(entries, outcome, batch, consumer)
+            else:
+                self.release(entries)
+            if self._journal.is_kept:
+                self._note_released(entries, outcome, getattr(consumer, "taker", SOMEBODY))
 
-    def settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
+    def _note_released(self, entries: Sequence[Entry], outcome: Any, taker: Taker) -> None:
+        """A consumer has given back what it was handed."""
+        code = None
+        if type(outcome) is spec.Modified:
+            code = "modified.failed" if outcome.delivery_failed else "modified"
+        facts = {"node": self._queue.name, "code": code, **taker.facts}
+        columns = {"entry": [entry.id for entry in entries]}
+        self._journal.note(Told(Kind.RELEASED, self._journal.now_us(), facts, columns))
+
+    def _settle_copies(self, feed: Feed, entries: Sequence[Entry], outcome: Any) -> None:
         """Act on a browser's outcome, which concerns its own link only (S-04, L-24 to L-28)."""
         again = type(outcome) is spec.Released or (
             type(outcome) is spec.Modified and not outcome.undeliverable_here
@@ -141,8 +172,8 @@ class Settlement:
         outcome: spec.Modified,
         batch: Batch,
         consumer: object,
-        most: int,
     ) -> None:
+        most = self.most_deliveries
         back: list[Entry] = []
         spent: list[Entry] = []
         for entry in entries:

@@ -20,8 +20,8 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.anew import settle_anew
 from amqproute.broker.batch import Batch
-from amqproute.broker.queue import MOST_COUNTED, Queue
-from amqproute.entry import Entry
+from amqproute.broker.queue import Queue
+from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import AmqpError
 from amqproute.journal.events import SILENCE, Told
 from amqproute.journal.record import Kind

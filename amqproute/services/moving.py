@@ -245,8 +245,8 @@ class _Job:
             batch.abandon()
             return is_full
         if self.moves:
-            self.source.pick(taken)
-            self.source.moved_picked(taken, batch)
+            self.source.picked.take(taken)
+            self.source.picked.moved(taken, batch)
         await batch.commit()
         self.count += len(taken)
         return is_full

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from amqproute.broker.batch import Batch
-from amqproute.broker.queue import BROKEN_SECONDS
+from amqproute.broker.dispatch import BROKEN_SECONDS
 from amqproute.broker.subscription import Subscription
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
