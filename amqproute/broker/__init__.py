@@ -49,16 +49,19 @@ it, and never look at its body; `pour.Pour` sends it to a link, a part at a time
 Parts of a queue
 ================
 
-`queue` is what arrives and what is settled; `levels` are its lines of entries, one for each
-priority, `line` is one of them; `consumers` deals them out, with a `feed` for each consumer that
-selects or browses; `backlog` is what stands in the store only; `expiry`, `deferral` and
-`unreachable` take entries off the lines, `settlement` puts them back, and `removal` takes them
-off the queue for good; `once` keeps repetitions off, `admission` what its options forbid;
-`ahead` hands out what is being committed; `space` counts places, `publishers` and `waiters` share
-out the free ones; `floodgate` is the brake for all publishers, `outgoing` the one for all
-receivers; `fates` tells senders what became of their messages and buries dead letters;
-`anew` settles once more what a full disk did not take; `accounts` count what each sender's messages
-occupy, on whatever queue.
+`queue` is its parts put together. What comes in: `intake` takes messages until they stand on a
+line, `once` keeps repetitions off, `admission` what the options forbid; `space` counts places,
+`publishers` and `waiters` share out the free ones. What is there: `levels` are the lines of
+entries, one for each priority, `line` is one of them; `backlog` is what stands in the store only.
+What goes out: `consumers` deals entries out, with a `feed` for each consumer that selects or
+browses, `dispatch` hands them over, and `ahead` those that are still being committed; `settlement`
+is what outcomes do; `expiry`, `deferral` and `unreachable` take entries off the lines, `picked` what
+an operator picks of those that `walk` shows him, and `removal` takes them off the queue for good.
+
+Beside the queues: `fates` tells senders what became of their messages, and buries dead letters;
+`floodgate` is the brake for all publishers, `outgoing` the one for all receivers; `anew` settles
+once more what a full disk did not take; `accounts` count what each sender's messages occupy, on
+whatever queue.
 
 Topics
 ======

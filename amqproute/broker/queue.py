@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A queue: each message to one consumer, in order of priority and arrival (topics Q and D).
 
-`Queue` is what arrives and what is settled. Its parts have modules of their own:
+`Queue` is its parts put together, and what others see of them. The parts:
 
+    intake       what is taken, and what is known of it until it stands on a line
     levels       the lines of entries, one for each priority in use
     consumers    who takes, and how entries are dealt to them; dispatch: hands them over
     ahead        what is handed out while its commit is under way
@@ -42,16 +43,10 @@ from amqproute.broker.deferral import Deferral
 from amqproute.broker.dispatch import Dispatch
 from amqproute.broker.expiry import FLEETING_MS, Expiry
 from amqproute.broker.feed import Selects
-from amqproute.broker.levels import USUAL_PRIORITY, Levels, level_of
+from amqproute.broker.intake import Intake
+from amqproute.broker.levels import USUAL_PRIORITY, Levels
 from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.broker.once import Once
-from amqproute.broker.options import (
-    Duplicates,
-    Durability,
-    Lifetime,
-    NonTransactional,
-    QueueOptions,
-)
+from amqproute.broker.options import Lifetime, QueueOptions
 from amqproute.broker.picked import Picked
 from amqproute.broker.removal import DISCARD, NODE_DELETED, IFates, Removal
 from amqproute.broker.settlement import Settlement
@@ -60,12 +55,10 @@ from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.broker.walk import Walk
-from amqproute.entry import TRANSIENT, Entry
-from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
+from amqproute.entry import Entry
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.journal.events import SILENCE
-from amqproute.message import Message
-from amqproute.values import DeadLetterReason, Origin
+from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
 
@@ -90,6 +83,7 @@ class Queue:
         rows: the name of its rows in the store, if that is not its own.
 
     Attributes:
+        put: takes a message into a batch; see `ITarget.put`.
         publishers: the links that send to it, which share its free space.
         picked: what an operator picks out of it.
         holds: what prepared branches keep of it.
@@ -122,15 +116,11 @@ class Queue:
         self.rows = rows or name
         self.tally = Tally()
         self.dead_letter_name: str | None = None
-        self._store = store
         self._clock = clock
         self._begin = begin
-        self._now_ms = now_ms
-        self._budget = budget or MemoryBudget()
-        self._in_memory_only = force_transient
         self._log = log or Logger()
         self._accounts = Accounts() if accounts is None else accounts
-        self._levels = Levels(self.rows, store, self._budget, self._accounts)
+        self._levels = Levels(self.rows, store, budget or MemoryBudget(), self._accounts)
         self._deferral = Deferral(clock, lambda entries: self._settlement.back(entries))
         self._expiry = Expiry(
             clock,
@@ -190,23 +180,37 @@ class Queue:
             journal,
             self._log,
         )
-        self.picked = Picked(
-            self._consumers,
-            self._deferral,
-            self._removal,
-            self._settlement,
-            self._held_after_all,
-        )
         self.holds = BranchHolds(
             self._levels, self._consumers, store, lambda: self._call_soon(self._space.look)
         )
         self._space = Space(
             self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
         )
+        self._intake = Intake(
+            self,
+            self._levels,
+            self._space,
+            self._ahead,
+            self._removal,
+            self._accounts,
+            self.tally,
+            store,
+            clock,
+            self._log,
+            force_transient,
+            self._look_at_life_soon,
+        )
+        self.picked = Picked(
+            self._consumers,
+            self._deferral,
+            self._removal,
+            self._settlement,
+            self._intake.back,
+        )
+        self.put = self._intake.put  # as it is: not by another call for each message
         self.publishers = self._space.publishers
         self._deleted = False
         self._is_ending = False
-        self._once: Once | None = None
         self._soon = Soon(clock)
         self.lifetime: Lifetime | None = None
         self.is_exclusive = False
@@ -228,6 +232,7 @@ class Queue:
     @limits.setter
     def limits(self, limits: QueueLimits) -> None:
         self._limits = limits
+        self._intake.limits = limits
         self._space.resize(limits.capacity)
         self._settlement.most_deliveries = limits.max_deliveries
         self._dispatch.limits = limits
@@ -239,18 +244,8 @@ class Queue:
 
     @options.setter
     def options(self, options: QueueOptions) -> None:
-        before = self._options.duplicates
         self._options = options
-        keeps_nothing = options.durability is Durability.TRANSIENT or self._in_memory_only
-        self._keeps_nothing = keeps_nothing
-        self._keeps_all = options.durability is Durability.FORCED and not keeps_nothing
-        self._is_choosy = (
-            self._is_ending
-            or options.non_transactional is not NonTransactional.ALL
-            or (keeps_nothing and not options.takes_durable)
-        )
-        if options.duplicates is not before:
-            self._watch_duplicates(options.duplicates)
+        self._intake.adopt(options, self._is_ending)
         consumers = self._consumers
         consumers.notes_needs = options.archive_unreachable
         for feed in consumers.feeds.values():
@@ -268,25 +263,7 @@ class Queue:
     @is_ending.setter
     def is_ending(self, is_ending: bool) -> None:
         self._is_ending = is_ending
-        self.options = self._options  # a queue that is not choosy looks at nothing
-
-    def _watch_duplicates(self, policy: Duplicates) -> None:
-        if self._once is not None:
-            self._once.stop()
-            self._once = None
-        if policy is Duplicates.OFF:
-            self._space.open()  # nothing is waited for any more
-            return
-        with_numbers = policy is Duplicates.ALL
-        self._once = Once(
-            self.name, self._store, self._clock, with_numbers, self._space.open, self._log
-        )
-        here = (*self._in_memory(), *self._consumers.held())
-        if self._space.is_used:
-            self._space.close()
-            self._once.index(self._levels.lines, [entry for entry in here if not entry.stored])
-        else:
-            self._space.open()
+        self._intake.adopt(self._options, is_ending)
 
     # -- what an operator sees -----------------------------------------------------------------
 
@@ -371,15 +348,14 @@ class Queue:
         if not count:
             return
         self._expiry.watch(0)
-        if self._once is not None:
-            self._space.close()
-            self._once.index([each for each in self._levels.lines if each.paged])
+        self._intake.recovered()
         if self._options.archive_unreachable:
             self._call_soon(self._unreachable.look)
 
     def delete(self) -> None:
         """End the queue (lifetime policies): entries go, timers stop."""
         self._deleted = True
+        self._intake.end()
         batch = self._begin()
         if self._accounts:
             # Nobody settles them any more; a browser may hold what is somebody else's.
@@ -394,8 +370,7 @@ class Queue:
     def stop(self) -> None:
         """Cancel the timers; the entries stay where they are."""
         self._soon.stop()
-        if self._once is not None:
-            self._once.stop()
+        self._intake.stop()
         self._expiry.stop()
         self._deferral.stop()
         self._backlog.stop()
@@ -415,79 +390,11 @@ class Queue:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
         self._space.when_left(tell)
 
-    def put(self, message: Message, batch: Batch, origin: Origin) -> None:
-        """Take a message into the batch. See `ITarget.put`."""
-        limits = self._limits
-        if self._deleted:
-            raise ResourceDeleted(f"node {self.name} does not exist any more")
-        identity = 0
-        if self._once is not None:
-            identity = self._once.identity(message)
-            if identity and self._once.holds(identity):
-                self.tally.duplicates += not batch.is_rehearsal
-                batch.repeated(self.name, message, origin)
-                return
-        if self._is_choosy:
-            if self._is_ending:
-                raise ResourceDeleted(f"node {self.name} does not exist any more")
-            admission.check_message(
-                self.name, self._options, message, batch.is_transactional, self._keeps_nothing
-            )
-        if limits.capacity and self._space.taken - batch.leaving.get(self, 0) >= limits.capacity:
-            raise ResourceLimitExceeded(
-                f"queue {self.name} is full: {limits.capacity} messages",
-                info={"limiter": "capacity"},
-            )
-        now_ms = batch.now_ms
-        lasts = origin.is_dead_letter or not self._options.archive_expired
-        expires_ms = 0 if lasts else message.expires_ms(now_ms)
-        if limits.ttl_ms:
-            latest = now_ms + limits.ttl_ms
-            expires_ms = min(expires_ms, latest) if expires_ms else latest
-        header = message.header
-        durable = (header.durable or self._keeps_all) and not self._keeps_nothing
-        line = self._levels.usual
-        if header.priority != USUAL_PRIORITY and limits.priorities > 1:
-            line = self._levels.line(level_of(header.priority, limits.priorities))
-        size = len(message.encoded)
-        pages = line.must_page(size, limits)
-        if pages and self._in_memory_only:
-            raise ResourceLimitExceeded(
-                f"queue {self.name} is full: it lives in memory only", info={"limiter": "memory"}
-            )
-        store_id = self._store.next_id()
-        stored = durable or pages
-        entry = Entry(store_id, message, durable, stored, now_ms, expires_ms, header.delivery_count)
-        entry.line = line
-        entry.origin = origin.container_id
-        if stored:
-            flags = 0 if durable else TRANSIENT
-            if origin.account is not None:
-                flags |= origin.account.flags
-            batch.transaction.enqueue(
-                line.key, store_id, message.encoded, now_ms, expires_ms, flags, message.rest
-            )
-        if expires_ms and header.ttl == 0 and not pages:
-            entry.expires_ms = FLEETING_MS
-        line.put(entry, size, pages)
-        if origin.account is not None:
-            self._accounts.put(entry, origin.account)
-        if identity and self._once is not None:
-            self._once.put(entry, identity)
-        came = batch.came
-        if came is not None:
-            came.append((self.name, entry, origin, origin.tag, None))
-        batch.last_id = store_id
-        try:
-            batch.arrivals[self].append(entry)
-        except KeyError:
-            batch.arrivals[self] = [entry]
-
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`)."""
         if not (
             self._deleted
-            or (self._once is not None and self._once.is_in_doubt)
+            or self._intake.is_in_doubt
             or (self.is_relay and not batch.is_plain)
             or self._options.archive_unreachable
         ):
@@ -502,13 +409,7 @@ class Queue:
         if self._deleted:
             self._removal.archive_now(self._ahead.arrived(entries))
             return
-        if self._once is not None:
-            entries = self._without_duplicates(entries, self._once)
-        self.tally.enqueued += len(entries)
-        if self._ahead.entries:
-            entries = self._ahead.arrived(entries)
-            if self.lifetime is not None:
-                self._call_soon(self.look_at_life)  # all of them may have left before
+        entries = self._intake.arrived(entries)
         earliest = 0
         feeds = self._consumers.feeds
         fleeting: list[Entry] = []
@@ -525,43 +426,16 @@ class Queue:
                 self._consumers.arrived(line, entry)
         if earliest:
             self._expiry.watch(earliest)
-        self.dispatch()
+        self._dispatch.run()
         if fleeting:
             self._expiry.let_go(fleeting)
         if self._options.archive_unreachable:
             self._unreachable.look_at(entries)
         self._space.filled()
 
-    def _without_duplicates(self, entries: list[Entry], once: Once) -> list[Entry]:
-        """Take out what is held already: its other copy was on its way when it was put."""
-        twice = once.arrived(entries)
-        if not twice:
-            return entries
-        self.tally.duplicates += len(twice)
-        for entry in twice:
-            entry.line.not_wanted(entry, len(entry.message.encoded))
-        self._accounts.gone(twice)
-        self._removal.end_now(twice)
-        gone = set(twice)
-        return [entry for entry in entries if entry not in gone]
-
     def not_arrived(self, entries: list[Entry]) -> None:
         """Forget entries whose batch could not be committed."""
-        if self._ahead.entries:
-            if self._once is not None:
-                out = [entry for entry in entries if entry in self._ahead.entries]
-                self._once.arrived([entry for entry in out if not entry.durable])
-                self._once.not_safe([entry for entry in out if entry.durable])
-            entries = self._ahead.not_arrived(entries)
-            if self.lifetime is not None:
-                self._call_soon(self.look_at_life)
-        if self._once is not None:
-            self._once.not_arrived(entries)
-        if self._accounts:
-            self._accounts.gone(entries)
-        for entry in entries:
-            entry.line.not_arrived(entry, len(entry.message.encoded))
-        self._space.freed()
+        self._intake.not_arrived(entries)
 
     # -- deliver -------------------------------------------------------------------------------
 
@@ -615,6 +489,10 @@ class Queue:
         self._creator_gone = True
         self.look_at_life()
 
+    def _look_at_life_soon(self) -> None:
+        if self.lifetime is not None:
+            self._call_soon(self.look_at_life)
+
     def look_at_life(self) -> None:
         """Tell, once, if the queue's lifetime is over."""
         lifetime = self.lifetime
@@ -660,14 +538,7 @@ class Queue:
     def retake(self, entries: Sequence[Entry]) -> None:
         """Undo `settle` with an outcome that archives. See `ISource.retake`."""
         self._consumers.acquired += len(entries)
-        self._held_after_all(entries)
-
-    def _held_after_all(self, entries: Sequence[Entry]) -> None:
-        """Undo `_gone`: the store has not let go of them."""
-        if self._accounts:
-            self._accounts.back(entries)
-        if self._once is not None:
-            self._once.back(entries)
+        self._intake.back(entries)
 
     def release(self, entries: Sequence[Entry]) -> None:
         """Put entries back into their old places, unchanged (O-11)."""
@@ -686,12 +557,9 @@ class Queue:
 
     def _gone(self, entries: Sequence[Entry]) -> None:
         """Draw the conclusions from entries' having left."""
-        if self._once is not None:
-            self._once.gone(entries)
-        if self._accounts:
-            self._accounts.gone(entries)
+        self._intake.gone(entries)
         if self.lifetime is not None:
-            self._call_soon(self.look_at_life)
+            self._look_at_life_soon()
         self._space.freed()
 
     def _commit_failed(self, failure: Failure) -> None:

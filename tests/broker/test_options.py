@@ -228,7 +228,7 @@ class DuplicateTests(OptionCase):
         taker = self.taker(20)
         turn(self.clock)
         self.settle(taker, taker.held, ACCEPTED)
-        self.assertEqual((self.queue.depth, len(self.queue._once or ())), (0, 0))
+        self.assertEqual((self.queue.depth, len(self.queue._intake._once or ())), (0, 0))
         self.put(identified("id 1"))
         self.assertEqual(self.queue.depth, 1)
 
@@ -318,7 +318,7 @@ class DuplicateTests(OptionCase):
         self.put(*[identified(f"id {number}") for number in range(9)])
         self.queue.purge()
         turn(self.clock)
-        self.assertEqual((self.queue.depth, len(self.queue._once or ())), (0, 0))
+        self.assertEqual((self.queue.depth, len(self.queue._intake._once or ())), (0, 0))
 
     def test_full(self) -> None:
         """A repetition is accepted even where there is no room."""
