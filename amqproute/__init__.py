@@ -40,10 +40,10 @@ same movement; a client's consumer and a remote organization are the same kind o
                         v              services.transfer: AliasTarget for "orders@beta.example"
                         |                routing.table: Router.route -> NextHop("beta.example")
                         v              relay: Relay.target(hop) -> queue "amqp$out/beta.example"
-                      broker.queue     Queue.put: Entry, id; store transaction
+                      broker.intake    Queue.put: Entry, id; store transaction
                         v              store.sqlite: group commit, one fsync for many batches
     client <--accepted--+              one disposition for a run of deliveries (T-20)
-                        v              broker.queue: arrived, dispatch
+                        v              broker.queue: arrived; broker.dispatch
                       relay.destination   consumer of its queue; window = credit
                         v              relay.agent: resolver.srv, net.connector, TLS, SASL, attach
                       relay.peer       PeerSession.send: trace added, bare message untouched

@@ -55,8 +55,9 @@ line, `once` keeps repetitions off, `admission` what the options forbid; `space`
 entries, one for each priority, `line` is one of them; `backlog` is what stands in the store only.
 What goes out: `consumers` deals entries out, with a `feed` for each consumer that selects or
 browses, `dispatch` hands them over, and `ahead` those that are still being committed; `settlement`
-is what outcomes do; `expiry`, `deferral` and `unreachable` take entries off the lines, `picked` what
-an operator picks of those that `walk` shows him, and `removal` takes them off the queue for good.
+is what outcomes do; `expiry`, `deferral` and `unreachable` take entries off the lines, `picked`
+what an operator picks of those that `walk` shows him, and `removal` takes them off the queue for
+good.
 
 Beside the queues: `fates` tells senders what became of their messages, and buries dead letters;
 `floodgate` is the brake for all publishers, `outgoing` the one for all receivers; `anew` settles
