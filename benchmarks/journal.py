@@ -23,7 +23,8 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from amqproute.broker.broker import Broker, NodeDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry

@@ -59,10 +59,11 @@ is what outcomes do; `expiry`, `deferral` and `unreachable` take entries off the
 what an operator picks of those that `walk` shows him, and `removal` takes them off the queue for
 good.
 
-Beside the queues: `fates` tells senders what became of their messages, and buries dead letters;
-`floodgate` is the brake for all publishers, `outgoing` the one for all receivers; `anew` settles
-once more what a full disk did not take; `accounts` count what each sender's messages occupy, on
-whatever queue.
+Beside the queues: `declaration` is what the configuration says of nodes, `unclaimed` what the store
+held at the start until its node is made; `fates` tells senders what became of their messages, and
+buries dead letters; `floodgate` is the brake for all publishers, `outgoing` the one for all
+receivers; `anew` settles once more what a full disk did not take; `accounts` count what each
+sender's messages occupy, on whatever queue.
 
 Topics
 ======

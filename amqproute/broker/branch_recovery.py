@@ -115,7 +115,7 @@ class Leftover:
     def forget(self, broker: Broker) -> None:
         """The branch is resolved: nothing of this is held any more."""
         for line, ids in self.strayed.items():
-            broker.forget_held(line, ids)
+            broker.unclaimed.forget_held(line, ids)
         for queue, count in self.missing.items():
             queue.holds.forget(count)
 
@@ -154,7 +154,7 @@ async def revive(
     leftover = Leftover()
     for line, outcomes in held.items():
         try:
-            queue = broker.queue_of_line(line)
+            queue = broker.unclaimed.holder(line)
         except NotFound:
             if not is_lenient:
                 raise

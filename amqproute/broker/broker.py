@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -15,22 +14,20 @@ from amqproute.address import is_reserved
 from amqproute.broker.accounts import Accounts
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding, BindingDeclaration
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration, circles, impossible
 from amqproute.broker.dynamic import DynamicTerms
 from amqproute.broker.fates import Fates
 from amqproute.broker.floodgate import Floodgate
-from amqproute.broker.levels import HIGHEST_PRIORITY, line_key, queue_of_key
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
-from amqproute.broker.newest import last_key
-from amqproute.broker.options import USUAL_OPTIONS, QueueOptions
+from amqproute.broker.options import QueueOptions
 from amqproute.broker.queue import Queue
 from amqproute.broker.removal import DISCARD, IFates
-from amqproute.broker.subscription import PREFIX, Definition, DurableSubscription
+from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
+from amqproute.broker.unclaimed import Unclaimed
 from amqproute.broker.withdrawal import Withdrawal
 from amqproute.errors import (
-    AmqpError,
     ConfigError,
-    DecodeError,
     NotFound,
     ResourceLimitExceeded,
 )
@@ -40,38 +37,6 @@ from amqproute.sparing import Sparing
 
 MOST_DYNAMIC = 10_000
 """Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeDeclaration:
-    """A node as the configuration declares it.
-
-    Attributes:
-        name: the node's name.
-        limits: its bounds.
-        dead_letter: the node that rejected, expired and spent entries move to, or None.
-        options: its habits.
-        rows: the name of its rows in the store, if that is not its own.
-    """
-
-    name: str
-    limits: QueueLimits
-    dead_letter: str | None = None
-    options: QueueOptions = USUAL_OPTIONS
-    rows: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TopicDeclaration:
-    """A topic as the configuration declares it.
-
-    Attributes:
-        name: the node's name.
-        limits: its bounds and habits.
-    """
-
-    name: str
-    limits: TopicLimits = field(default_factory=TopicLimits)
 
 
 @implementer(IBroker)
@@ -95,6 +60,7 @@ class Broker:
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
         fates: what becomes of entries that leave their queues.
+        unclaimed: what the store held at the start, and no node has claimed yet.
         replies_due: requests to services that are being worked on, whose replies follow.
         sparing: keeps what happens with each message of a flood from filling the log.
     """
@@ -128,10 +94,7 @@ class Broker:
         self.aliases: dict[str, str] = {}
         self.services: dict[str, Any] = {}
         self.dynamic: set[str] = set()
-        self._left: dict[str, Any] = {}
-        self._held: dict[str, list[tuple[int, int]]] = {}
-        self._holding: dict[str, Queue] = {}
-        self._definitions: dict[str, Definition] = {}
+        self.unclaimed = Unclaimed()
         self.return_to: Callable[[str], Any] | None = None
         self.fates = Fates(self._node, lambda: self.return_to, self.sparing)
 
@@ -144,29 +107,6 @@ class Broker:
         return self._store.draft(written, before)
 
     # -- set-up --------------------------------------------------------------------------------
-
-    def recovered(
-        self,
-        queues: Mapping[str, Any],
-        subscriptions: Mapping[str, bytes] | None = None,
-        held: Mapping[str, list[tuple[int, int]]] | None = None,
-    ) -> None:
-        """Take note of what the store holds; declared nodes claim their part of it.
-
-        Args:
-            queues: name to summary.
-            subscriptions: the store's notes of the kind `subscription.NOTES`.
-            held: by line, what prepared branches hold: see `branch_record.holds_of`.
-        """
-        self._left = dict(queues)
-        self._held = dict(held or {})
-        for name, encoded in (subscriptions or {}).items():
-            try:
-                self._definitions[name] = Definition.decode(encoded)
-            except DecodeError as error:
-                self.log.error(
-                    "the definition of {name} cannot be read: {error}", name=name, error=error
-                )
 
     def declare(
         self,
@@ -187,16 +127,8 @@ class Broker:
         """
         declared = {node.name: node for node in nodes}
         wanted = list(bindings)
-        problems = [
-            f"aliases: {alias}: is the name of a node" for alias in aliases if alias in declared
-        ]
-        problems += [
-            f"aliases: {alias}: leads to {name}, which is not a node"
-            for alias, name in aliases.items()
-            if name not in declared
-        ]
+        problems = impossible(declared, aliases, wanted)
         problems += self._changed_types(declared.values())
-        problems += _impossible(wanted, declared, aliases)
         if problems:
             raise ConfigError(problems)
         for each in [each for each in self.bindings if each not in wanted]:
@@ -256,17 +188,7 @@ class Broker:
             topic.limits = node.limits
             return
         topic = self.topics[node.name] = self._make_topic(node.name, node.limits)
-        if self._left.pop(last_key(node.name), None) is not None:
-            topic.recover_last()
-        for name, definition in list(self._definitions.items()):
-            if definition.topic != node.name:
-                continue
-            del self._definitions[name]
-            try:
-                topic.recovered(definition)
-            except AmqpError as error:
-                self._definitions[name] = definition
-                self.log.error("subscription {name} cannot go on: {error}", name=name, error=error)
+        self.unclaimed.claim_topic(topic)
 
     def _make_topic(self, name: str, limits: TopicLimits) -> Topic:
         return Topic(
@@ -284,9 +206,8 @@ class Broker:
     def _remove_ended(self) -> None:
         """Take what is left of subscriptions that were ended, and not emptied before a crash."""
         topic = next(iter(self.topics.values()), None)
-        ended = {queue_of_key(key) for key in self._left} - set(self._definitions)
-        for name in sorted(ended):
-            if name.startswith(PREFIX) and topic is not None:
+        for name in self.unclaimed.ended_subscriptions():
+            if topic is not None:
                 queue = self._make(name, QueueLimits(), fates=DISCARD)
                 topic.empty(queue, lambda: None)
 
@@ -386,7 +307,7 @@ class Broker:
             AmqpError: one of the nodes is not there, or cannot have such a binding.
             ConfigError: messages would go in a circle.
         """
-        problems = _circles([*self.bindings, declaration], self.aliases)
+        problems = circles([*self.bindings, declaration], self.aliases)
         if problems:
             raise ConfigError(problems)
         known = self.bindings.get(declaration)
@@ -456,18 +377,7 @@ class Broker:
             journal=self.journal,
             log=self.log,
         )
-        for level in range(HIGHEST_PRIORITY + 1):
-            left = self._left.pop(line_key(queue.rows, level), None)
-            if left is None:
-                continue
-            queue.recovered(left.count, left.bytes, level, left.first_arrived_ms)
-            held = self._held.pop(line_key(queue.rows, level), None)
-            if held:
-                queue.holds.hold(held, level)
-                self._holding[queue.rows] = queue
-            self.log.info(
-                "{node} recovered {count} messages", node=name, count=left.count, bytes=left.bytes
-            )
+        self.unclaimed.claim_queue(queue)
         return queue
 
     def make_internal(self, name: str, limits: QueueLimits) -> Queue:
@@ -477,47 +387,16 @@ class Broker:
             queue = self.internal[name] = self._make(name, limits)
         return queue
 
-    # -- what prepared branches hold -------------------------------------------------------------
-
-    def queue_of_line(self, key: str) -> Queue:
-        """Return the queue with a line of which a prepared branch holds recovered entries.
-
-        Raises:
-            NotFound: the configuration does not name it any more.
-        """
-        rows = queue_of_key(key)
-        queue = self._holding.get(rows)
-        if queue is None:
-            raise NotFound(f"node {rows} is not in the configuration: declare it, then try again")
-        return queue
-
     def queue_of_rows(self, rows: str) -> Queue | None:
         """Return the queue whose entries the store keeps under that name, whatever its own."""
         kept = (each.queue for topic in self.topics.values() for each in topic.durable.values())
         return next((queue for queue in (*self.nodes.values(), *kept) if queue.rows == rows), None)
-
-    def forget_held(self, key: str, ids: Container[int]) -> None:
-        """These entries of a node that is not there are held no more."""
-        kept = [each for each in self._held.get(key, ()) if each[0] not in ids]
-        if kept:
-            self._held[key] = kept
-        else:
-            self._held.pop(key, None)
 
     def forget_internal(self, name: str) -> None:
         """Drop an internal queue that is empty."""
         queue = self.internal.pop(name, None)
         if queue is not None:
             queue.delete()
-
-    @property
-    def unclaimed(self) -> dict[str, int]:
-        """Queues in the store that nothing has claimed: name to messages."""
-        counts: dict[str, int] = {}
-        for key, summary in self._left.items():
-            name = queue_of_key(key)
-            counts[name] = counts.get(name, 0) + summary.count
-        return counts
 
     # -- directory -----------------------------------------------------------------------------
 
@@ -605,50 +484,3 @@ class Broker:
             queue.stop()
         for topic in self.topics.values():
             topic.stop()
-
-
-def _impossible(
-    bindings: Sequence[BindingDeclaration],
-    declared: Mapping[str, NodeDeclaration | TopicDeclaration],
-    aliases: Mapping[str, str],
-) -> list[str]:
-    problems = _circles(bindings, aliases)
-    for each in bindings:
-        source = declared.get(aliases.get(each.source, each.source))
-        target = aliases.get(each.target, each.target)
-        if source is None:
-            problems.append(f"bindings: {each.name}: there is no node {each.source!r}")
-        elif each.mode == ("move" if isinstance(source, TopicDeclaration) else "copy"):
-            problems.append(f"bindings: {each.name}: topics copy, queues move")
-        if "@" not in target and target not in declared:
-            problems.append(f"bindings: {each.name}: there is no node {each.target!r}")
-        try:
-            each.filters(lambda: 0)
-        except AmqpError as error:
-            problems.append(f"bindings: {each.name}: {error.description}")
-    return problems
-
-
-def _circles(bindings: Iterable[BindingDeclaration], aliases: Mapping[str, str]) -> list[str]:
-    """Name the bindings along which a message would come back to where it was."""
-    graph: dict[str, list[BindingDeclaration]] = {}
-    for each in bindings:
-        graph.setdefault(aliases.get(each.source, each.source), []).append(each)
-
-    def leads_to(start: str, wanted: str) -> bool:
-        seen, open_ = set(), [start]
-        while open_:
-            name = open_.pop()
-            if name == wanted:
-                return True
-            if name not in seen:
-                seen.add(name)
-                open_ += [aliases.get(each.target, each.target) for each in graph.get(name, ())]
-        return False
-
-    return [
-        f"bindings: {each.name}: messages would go in a circle"
-        for source, line in graph.items()
-        for each in line
-        if leads_to(aliases.get(each.target, each.target), source)
-    ]

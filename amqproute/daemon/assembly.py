@@ -274,7 +274,9 @@ class House:
         self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
-        self.broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches))
+        self.broker.unclaimed.recovered(
+            recovery.queues, recovery.notes.get(NOTES, {}), holds_of(branches)
+        )
         self.inventory.recovered(recovery.notes)
         self._recover_accounts(recovery.notes.get(ACCOUNT_NOTES, {}), recovery.accounts)
         self.receipts.recovered(recovery.received)
@@ -516,7 +518,7 @@ class House:
             )
 
     def _warn_of_unclaimed(self) -> None:
-        for name, count in self.broker.unclaimed.items():
+        for name, count in self.broker.unclaimed.messages.items():
             log.warn(
                 "the store holds {count} messages for node {node}, which the configuration does "
                 "not name: they are kept; declare the node to get at them",

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import NodeDeclaration, TopicDeclaration
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits, TopicLimits
 from amqproute.broker.options import (
     Duplicates,

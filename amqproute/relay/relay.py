@@ -112,7 +112,8 @@ class Relay:
             holds: those of an earlier run.
             last_hold: of the id of its last.
         """
-        for name in [name for name in self._broker.unclaimed if name.startswith(RELAY_PREFIX)]:
+        unclaimed = self._broker.unclaimed.messages
+        for name in [each for each in unclaimed if each.startswith(RELAY_PREFIX)]:
             key = name[len(RELAY_PREFIX) :]
             destination = self._make(self._hop_of_key(key))
             noted = notes.get(key)

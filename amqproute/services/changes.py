@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import NodeDeclaration, TopicDeclaration
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
 
 __all__ = [

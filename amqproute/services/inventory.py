@@ -35,7 +35,8 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, ConfigError
@@ -222,7 +223,7 @@ class Inventory:
         return "messages would go in a circle" if leads_back(link, bindings, aliases) else ""
 
     def _go_on_deleting(self) -> None:
-        unclaimed = self.broker.unclaimed
+        unclaimed = self.broker.unclaimed.messages
         for rows in sorted(self._ended):
             if rows in unclaimed:
                 self.broker.empty_rows(rows).finish(partial(self._forget_rows, rows))
@@ -283,8 +284,8 @@ class Inventory:
             raise Refused(CONFLICT, f"there is a node {name!r} already{self.where(name)}")
         if name in self.nodes or name in self.aliases:
             raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
-        if name in broker.unclaimed:
-            count = broker.unclaimed[name]
+        if name in broker.unclaimed.messages:
+            count = broker.unclaimed.messages[name]
             raise Refused(
                 CONFLICT,
                 f"the store holds {count} messages of an earlier node {name!r}: declare it in the "
@@ -484,7 +485,7 @@ class Inventory:
             self.nodes[name] = made
 
         def done() -> None:
-            if made.rows in self.broker.unclaimed:
+            if made.rows in self.broker.unclaimed.messages:
                 self.broker.empty_rows(made.rows).finish(lambda: self._forget_rows(made.rows))
 
         if made.rows:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from amqproute import address
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import TopicDeclaration
+from amqproute.broker.declaration import TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError

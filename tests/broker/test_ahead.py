@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from amqproute.broker.anew import settle_anew
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.dynamic import DynamicTerms
 from amqproute.broker.floodgate import DISK, STORE
 from amqproute.broker.limits import QueueLimits

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 
 from amqproute.broker.branch import State, Xa, XaError, Xid
 from amqproute.broker.branch_record import NOTES, Record
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Duplicates, QueueOptions
 from amqproute.broker.subscription import Definition

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker import line as line_module
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Duplicates, QueueOptions
 from amqproute.wire.amqp10 import spec

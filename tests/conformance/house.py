@@ -24,7 +24,8 @@ from twisted.python.failure import Failure
 from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
 from amqproute.auth.realm import Authenticator, Throttle
-from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts

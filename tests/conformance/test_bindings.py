@@ -8,7 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import TopicDeclaration
+from amqproute.broker.declaration import TopicDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.errors import ConfigError

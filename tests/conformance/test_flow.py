@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.wire.amqp10 import spec
 from tests.conformance.house import World, condition, frame, message

@@ -8,7 +8,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import Broker, TopicDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.declaration import TopicDeclaration
 from amqproute.broker.limits import TopicLimits
 from amqproute.broker.subscription import NOTES
 from amqproute.wire.amqp10 import spec
@@ -138,7 +139,7 @@ class ExampleTests(SynchronousTestCase):
         old = house.broker
         old.stop()
         broker = Broker(store, self.world.clock, self.world.now_ms, old._new_name)
-        broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
+        broker.unclaimed.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
         broker.declare([TopicDeclaration("t")], {})
         broker.services.update(old.services)
         house.broker = house.shared.broker = broker

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from amqproute import conditions
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Excess, QueueOptions, Visibility
 from amqproute.errors import InvalidField, NotImplementedHere

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.transaction import TransactionLimits
 from amqproute.errors import StoreError, Unresolved

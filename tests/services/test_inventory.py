@@ -106,7 +106,7 @@ class InventoryCase(SynchronousTestCase):
         recovery = self.store.recovery()
         numbers = itertools.count(1)
         self.broker = Broker(self.store, self.clock, lambda: 5000, lambda: f"dyn-{next(numbers)}")
-        self.broker.recovered(recovery.queues, recovery.notes.get("subscription", {}))
+        self.broker.unclaimed.recovered(recovery.queues, recovery.notes.get("subscription", {}))
         self.inventory = Inventory(self.broker, describe, self.store.next_id, most_nodes=20)
         self.inventory.when_gone = self.gone.append
         self.inventory.recovered(recovery.notes)

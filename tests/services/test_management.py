@@ -14,7 +14,8 @@ from zope.interface.verify import verifyObject
 from amqproute import conditions
 from amqproute.auth.policy import Verb
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.subscription import Definition
 from amqproute.errors import AmqpError, PreconditionFailed

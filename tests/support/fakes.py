@@ -11,7 +11,8 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from amqproute.broker.binding import BindingDeclaration
-from amqproute.broker.broker import Broker, NodeDeclaration, TopicDeclaration
+from amqproute.broker.broker import Broker
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import NOTES
@@ -121,7 +122,7 @@ def make_broker(
         journal=audit,
     )
     recovery = store.recovery()
-    broker.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
+    broker.unclaimed.recovered(recovery.queues, recovery.notes.get(NOTES, {}))
     broker.declare(nodes, {}, bindings)
     return broker
 

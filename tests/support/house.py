@@ -19,7 +19,7 @@ from twisted.python.failure import Failure
 
 from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
-from amqproute.broker.broker import NodeDeclaration
+from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
