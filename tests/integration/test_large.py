@@ -10,8 +10,6 @@ import hashlib
 import os
 import random
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,13 +18,14 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.load import Connected, Management
-from amqproute.cli.pair import QUEUE, Pair, child_environment
+from amqproute.cli.pair import QUEUE, Pair
 from amqproute.journal import reader
 from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 from tests.integration.support import Daemon, Wire, message
+from tests.support.program import run
 
 MIB = 1024 * 1024
 LARGE = int(os.environ.get("AMQPROUTE_LARGE_MIB", "64")) * MIB
@@ -149,33 +148,23 @@ class LargeTests(SynchronousTestCase):
         pair = Pair()
         with pair:
             pair.start()
-            sent = self.run_command(
+            sent = run(
                 "send", f"{QUEUE}@{pair.beta.domain}", f"--file={given}", f"--url={pair.alpha.url}"
             )
             self.assertEqual((sent.returncode, sent.stderr), (0, ""))
             self.assertIn("accepted", sent.stdout)
-            received = self.run_command(
+            received = run(
                 "receive", QUEUE, f"--output={got}", f"--url={pair.beta.url}", "--timeout=20"
             )
             self.assertEqual(received.returncode, 0, received.stderr)
             self.assertEqual(got.read_bytes(), given.read_bytes())
             self.assertEqual(sorted(each.name for each in directory.iterdir()), ["given", "got"])
             # It is gone from the queue; a small one can be had in the same way.
-            self.run_command("send", QUEUE, "--body=text", f"--url={pair.beta.url}")
+            run("send", QUEUE, "--body=text", f"--url={pair.beta.url}")
             small = ("receive", QUEUE, f"--output={got}", f"--url={pair.beta.url}", "--timeout=20")
-            refused = self.run_command(*small)
+            refused = run(*small)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("not binary data", refused.stderr)
-
-    def run_command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "amqproute", *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=child_environment(),
-        )
 
     def warm_up(self, aside: Connected, taking: Connected, address: str) -> None:
         """Have everything loaded and connected before the memory is looked at."""

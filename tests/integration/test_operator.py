@@ -7,7 +7,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from tests.integration.support import (
     until,
 )
 from tests.integration.test_federation import annotated
-from tests.support.program import run
+from tests.support.program import installed, run
 
 ROOT = Path(amqproute.__file__).parent.parent
 
@@ -318,13 +317,10 @@ class ReadmeTests(OperatorCase):
             self.publish("orders@beta.example", 1, subject=subject)
         self.waiting()
         directory = new_directory("readme")
-        script = directory / "amqproute"
-        script.write_text(f'#!/bin/sh\nexec {sys.executable} -m amqproute "$@"\n')
-        script.chmod(0o755)
+        self.enterContext(installed(directory))
         environment = {
             **os.environ,
             "PATH": f"{directory}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
             "AMQPROUTE_CONFIG": str(self.daemon.file),
         }
         for block in blocks:

@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
@@ -166,6 +166,56 @@ def run(
         return subprocess.CompletedProcess(arguments, code, _text(out), _text(err))
 
 
+@contextlib.contextmanager
+def installed(directory: Path) -> Iterator[None]:
+    """Put a program ``amqproute`` into a directory, for scripts: each use of it is such a process.
+
+    Args:
+        directory: for its file and a socket.
+    """
+    place = directory / "amqproute.socket"
+    script = directory / "amqproute"
+    script.write_text(_SCRIPT.format(python=sys.executable, place=str(place)))
+    script.chmod(0o755)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as door:
+        door.bind(str(place))
+        door.listen()
+        thread = threading.Thread(target=_pass_on, args=(door,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            door.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+_SCRIPT = """#!{python} -IS
+import json, os, socket, sys
+asked = {{"arguments": sys.argv[1:], "environ": dict(os.environ), "directory": os.getcwd()}}
+door = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+door.connect({place!r})
+socket.send_fds(door, [json.dumps(asked).encode()], [0, 1, 2])
+said = [door.recv(64) for _ in ("its id", "how it ended")]
+sys.exit(int(said[1]))
+"""
+
+
+def _pass_on(door: socket.socket) -> None:
+    """Give the template what comes; it answers to whoever has asked."""
+    while True:
+        try:
+            asking, _ = door.accept()
+        except OSError:  # shut down
+            return
+        with asking:
+            data, files, _, _ = socket.recv_fds(asking, _REQUEST_OCTETS, 3)
+            try:
+                socket.send_fds(_template(), [data], [*files, asking.fileno()])
+            finally:
+                for each in files:
+                    os.close(each)
+
+
 def _text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode()
@@ -285,4 +335,4 @@ if __name__ == "__main__":
     main()
 
 
-__all__ = ["Process", "run"]
+__all__ = ["Process", "installed", "run"]
