@@ -278,6 +278,17 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
                 "messages": total,
                 "fates": fates,
                 "latency-us": {"p50": p50, "p99": p99},
+                "partners": [
+                    {
+                        "organization": row.domain,
+                        "direction": row.direction,
+                        "partner": row.partner,
+                        "messages": row.messages,
+                        "octets": row.octets,
+                        "unmeasured": row.unmeasured,
+                    }
+                    for row in said.partners
+                ],
                 "not-accounted-for": said.unaccounted,
                 "page": str(page),
             }

@@ -239,7 +239,7 @@ def _costs(said: Facts) -> Markup:
             [
                 (
                     row.domain, row.direction, row.partner, row.messages,
-                    Cell(octets(row.octets), row.octets), row.deferrals, _time(row.p99),
+                    row.octets, row.deferrals, _time(row.p99),  # to the octet: it is a bill
                 )
                 for row in said.partners
             ],

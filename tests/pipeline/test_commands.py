@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
@@ -18,10 +20,10 @@ from tests.pipeline import chromium
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
 
-if not MISSING:
+if TYPE_CHECKING or not MISSING:
     from amqproute.cli import analysis
     from amqproute.pipeline import nightly
-    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
+    from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
     from amqproute.pipeline.tables import Snapshot, Warehouse
 
 PAIR = ("alpha.example", "beta.example")
@@ -161,6 +163,7 @@ class CommandTests(SparkCase):
         self.assertEqual(said["fates"]["delivered"], arrived)
         self.assertEqual(said["fates"]["expired"], planted.fates["expired"])
         self.assertEqual((said["fates"]["lost"], said["fates"]["waiting"]), (1, 0))
+        self.check_bills(said["partners"], page.read_text(), planted)
         traced = invoked("trace", vanished.message_id, "--warehouse", self.warehouse, "--json")
         told = json.loads(traced.stdout)
         self.assertEqual((told["fate"], told["hops"][-1]["fate"]), ("lost", None))
@@ -195,6 +198,22 @@ class CommandTests(SparkCase):
                     self.assertEqual(browser.complaints, [])
                     own = (each.as_uri(), "data:,")
                     self.assertEqual([url for url in browser.requests if url not in own], [])
+
+    def check_bills(self, partners: Sequence[Any], text: str, planted: Planted) -> None:
+        """Both sides of each hop count the same, but for what was lost on it."""
+        bills = {(row["organization"], row["direction"], row["partner"]): row for row in partners}
+        self.assertEqual({row["unmeasured"] for row in partners}, {0})
+        [lost] = planted.of("lost")
+        same = 0
+        for (sender, direction, receiver), bill in bills.items():
+            if direction == "to":
+                other = bills[receiver, "from", sender]
+                missing = int((sender, receiver) == (lost.sender, lost.receiver))
+                self.assertEqual(bill["messages"] - other["messages"], missing)
+                self.assertEqual(bill["octets"] > other["octets"], bool(missing))
+                same += not missing
+            self.assertIn(f"{bill['octets']:,}", text)
+        self.assertEqual(same, 1)
 
     def test_refusals(self) -> None:
         """What cannot be done is said in words, with what to do instead."""
