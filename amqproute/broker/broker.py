@@ -28,12 +28,14 @@ from amqproute.broker.unclaimed import Unclaimed
 from amqproute.broker.withdrawal import Withdrawal
 from amqproute.errors import (
     ConfigError,
+    NotAllowed,
     NotFound,
     ResourceLimitExceeded,
 )
 from amqproute.interfaces import IBroker
 from amqproute.journal.events import SILENCE
 from amqproute.sparing import Sparing
+from amqproute.values import RELAY_PREFIX
 
 MOST_DYNAMIC = 10_000
 """Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
@@ -421,6 +423,10 @@ class Broker:
     def _node(self, name: str) -> Any:
         name = self.resolve(name)
         node = self.nodes.get(name) or self.topics.get(name)
+        if name.startswith(RELAY_PREFIX):
+            raise NotAllowed(
+                f"{name!r} is a relay queue: messages get there by their address, NODE@DOMAIN"
+            )
         if node is None and is_reserved(name):
             raise NotFound(f"{name!r} is not offered here: its operator would have to enable it")
         if node is None:

@@ -45,7 +45,7 @@ from amqproute.errors import (
 )
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.message import Message
-from amqproute.values import SEEN_AS, Local, Origin, Principal
+from amqproute.values import RELAY_PREFIX, SEEN_AS, Local, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 
@@ -513,6 +513,11 @@ class Termini:
         return {FIRST_DATE: Timestamp(since_ms)}, since_ms
 
     def _source_node(self, text: str, principal: Principal, copies: bool) -> Any:
+        if text.startswith(RELAY_PREFIX):
+            raise NotAllowed(
+                f"{text!r} is a relay queue: only its peer gets what is there; what waits there is "
+                "shown, held and moved by management"
+            )
         if is_reserved(text):
             raise NotAllowed(f"{text!r} is a service: it has nothing to receive")
         route = self._route(text)

@@ -17,7 +17,9 @@ REROUTE-MESSAGES    moves those whose address leads elsewhere by the routes of n
                     it held and that are held no more
 WHY                 says why the message with the id ``name`` has not gone (`explaining`)
 HOLD-MESSAGES       makes a hold (`amqproute.relay.holds`); ``until-ms`` ends it; a dry run
-                    counts what it would hold now
+                    counts what it would hold now. Of ``ids`` those are held that are on their
+                    way; ``in-flight`` are those of them that are held only if they come back.
+                    ``queues`` are those on which it holds something, or could
 RELEASE-HOLD        ends the hold with the id ``name``
 ==================  ===========================================================================
 
@@ -252,15 +254,21 @@ class RelayMessages:
             _Refused: it does not say, or the asker may not.
         """
         aim = self._aim(request)
+        found = self._meant(aim)
+        for queue, _, _ in found:
+            self._require(request, queue.name)
+        if aim.to and not found:
+            raise _Refused(NOT_FOUND, f"nothing waits for {aim.to!r}: there is no relay queue")
+        return _Scope(aim, found, request.body.get("dry-run") is True)
+
+    def _meant(self, aim: Aim) -> list[tuple[Queue, Picks, Any]]:
+        """Return the relay queues that are meant, or some messages of which are."""
         found = []
         for key, destination in sorted(self._relay.destinations.items()):
             picks = aim.of(key, destination.hop.domain, self._way)
             if picks is not NOTHING:
-                self._require(request, destination.queue.name)
                 found.append((destination.queue, picks, destination))
-        if aim.to and not found:
-            raise _Refused(NOT_FOUND, f"nothing waits for {aim.to!r}: there is no relay queue")
-        return _Scope(aim, found, request.body.get("dry-run") is True)
+        return found
 
     def _way(self, domain: str) -> str:
         return self._router().hop(domain).key
@@ -472,6 +480,7 @@ class RelayMessages:
             holding = [hold for hold, picks in held if picks(entry)]
             still: list[Any] = []
             target: Any = None
+            new_id: int | None = None
             if isinstance(route, Local):
                 target = self._broker.target(route.node)
                 if is_reserved(target.name):
@@ -496,13 +505,15 @@ class RelayMessages:
                     event=Kind.ROUTED,
                     parent=entry.id,
                 )
+                before = batch.last_id
                 target.put(entry.message, batch, origin)
+                new_id = batch.last_id if batch.last_id != before else None
         except AmqpError as error:
             page.count.refuse(error)
             return False
         page.count.held += bool(still)
         page.count.freed += bool(holding) and not still
-        page.tell([entry], lambda *of: {**self._row(*of), "new-queue": name})
+        page.tell([entry], lambda *of: {**self._row(*of), **_row_there(name, new_id, still)})
         return True
 
     # -- showing ---------------------------------------------------------------------------------
@@ -597,13 +608,18 @@ class RelayMessages:
             self._require(request, RELAY_PREFIX + self._way_of(aim.to))
         else:
             self._require(request, RELAY_PREFIX + "*")
+        ids, in_flight = await self._on_their_way(aim)
+        missing = sorted(aim.ids - ids)
+        if aim.ids and not ids:  # the number may be given to a message of tomorrow
+            named = ", ".join(map(str, missing))
+            raise _Refused(NOT_FOUND, f"no message on its way has the id {named}: none is held")
         try:
             made = self._relay.holds.add(
                 reason,
                 str(request.principal),
                 to=aim.to,
                 where=aim.where,
-                ids=aim.ids,
+                ids=ids,
                 until_ms=int(until_ms),
             )
         except AmqpError as error:
@@ -615,7 +631,20 @@ class RelayMessages:
             aim=str(aim),
             reason=made.reason,
         )
-        return Reply.of(OK, f"hold {made.id}", made.row())
+        queues = [queue.name for queue, _, _ in self._meant(aim)]
+        facts = {"missing": missing, "in-flight": in_flight, "queues": queues}
+        return Reply.of(OK, f"hold {made.id}", {**made.row(), **facts})
+
+    async def _on_their_way(self, aim: Aim) -> tuple[set[int], list[int]]:
+        """Return those of the ids that wait or are in flight, and the latter alone."""
+        ids: set[int] = set()
+        in_flight: list[int] = []
+        for queue, picks, destination in self._meant(aim) if aim.ids else ():
+            found: list[Entry] = []
+            await queue.walk().find(aim.ids, found.extend)
+            ids.update([entry.id for entry in found if picks(entry)])
+            in_flight += [entry.id for entry in destination.holds() if picks(entry)]
+        return ids.union(in_flight), sorted(in_flight)
 
     def _way_of(self, to: str) -> str:
         return to if ":" in to or "/" in to else self._way(to)
@@ -636,6 +665,16 @@ class RelayMessages:
         return Reply.of(OK, f"{name} is released", found.row())
 
 
+def _row_there(name: str, new_id: int | None, still: list[Any]) -> dict[str, Any]:
+    """Return what is otherwise of a message that is moved."""
+    return {
+        "new-queue": name,
+        "new-id": new_id,
+        "state": "held" if still else "waiting",
+        "holds": [hold.id for hold in still],
+    }
+
+
 def _check_held(holding: list[Any], still: list[Any], here: str, there: str) -> None:
     """Let no message out of a hold of messages by moving it.
 
@@ -651,12 +690,10 @@ def _check_held(holding: list[Any], still: list[Any], here: str, there: str) -> 
     lost = [hold.id for hold in holding if hold.is_of_messages and hold not in still]
     if lost:
         names = " ".join(lost)
-        stop = (
-            f"amqproute hold --to {here}, " if all(each.is_of_messages for each in holding) else ""
-        )
+        stop = f"amqproute hold --to {here}; " * all(each.is_of_messages for each in holding)
         raise PreconditionFailed(
-            f"{names} holds them and would not on {there!r}; so that they do not go out meanwhile: "
-            f"{stop}amqproute release {names}, and reroute again"
+            f"held by {names}, which would not hold on {there!r}; to move it, and not let it go "
+            f"out before: {stop}amqproute release {names}; then reroute again"
         )
 
 

@@ -17,7 +17,13 @@ from amqproute.broker.fates import REASON, SOURCE, WORDS
 from amqproute.broker.floodgate import STORE
 from amqproute.broker.limits import MemoryBudget
 from amqproute.broker.queue import Queue
-from amqproute.errors import ConfigError, NotFound, ResourceDeleted, ResourceLimitExceeded
+from amqproute.errors import (
+    ConfigError,
+    NotAllowed,
+    NotFound,
+    ResourceDeleted,
+    ResourceLimitExceeded,
+)
 from amqproute.errors import StoreError as StoreBroken
 from amqproute.interfaces import IBatch, IBroker, IConsumer, ISource, ITarget
 from amqproute.routing.trail import TRACE
@@ -845,7 +851,7 @@ class DirectoryTests(QueueCase):
         queue = self.broker.make_internal("amqp$out/b", self.queue.limits)
         self.assertIs(self.broker.make_internal("amqp$out/b", self.queue.limits), queue)
         self.put(b"1", queue=queue)
-        self.assertRaises(NotFound, self.broker.target, "amqp$out/b")
+        self.assertRaises(NotAllowed, self.broker.target, "amqp$out/b")
         self.make()
         self.assertEqual(list(self.broker.unclaimed.messages), ["amqp$out/b"])
         again = self.broker.make_internal("amqp$out/b", self.queue.limits)

@@ -180,7 +180,9 @@ class ResolutionTests(AddressCase):
         self.assertEqual(self.refused("receiver", "q@b.test"), "amqp:not-allowed")
 
     def test_relay_queue_is_internal(self) -> None:
-        """T-10: a relay queue is not a node for clients."""
+        """T-10: a relay queue is not a node for clients, be it there or not."""
+        for role in ("sender", "receiver"):
+            self.assertEqual(self.refused(role, "amqp$out/b.test"), "amqp:not-allowed")
         self.world.house("b.test")
         self.outcome("q@b.test", message())
         for name in ("amqp$out/b.test", "b.test"):

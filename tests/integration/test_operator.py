@@ -157,7 +157,7 @@ class VerbTests(OperatorCase):
         self.assertIn("next: amqproute holds", done.stdout)
         done = command(self.daemon, "retry", "--to", "beta.example")
         self.assertIn("0 messages tried now", done.stdout)
-        self.assertIn("2 are held, and stay so", done.stderr)
+        self.assertIn("held, and still so: 2 messages", done.stderr)
         self.run_it("release", "h2")
         beta = self.beta()
         self.run_it("retry", "--to", "beta.example")
@@ -167,8 +167,9 @@ class VerbTests(OperatorCase):
         self.run_it("release", "h1")
         with Wire(beta.plain) as wire:
             self.assertEqual(body_of(wire.consume("orders", 1)[0]), b"1")
-        self.assertIn("no queue holds", self.run_it("why", str(first["id"]), code=1))
-        self.run_it("why", "x", code=2)
+        words = self.run_it("why", str(first["id"]), code=1)
+        self.assertRegex(words, "no queue holds.*\n.*amqproute journal find --entry ID")
+        self.assertIn("'x' is no id of a message", self.run_it("why", "x", code=2))
         self.publish("inbox", 1)
         (row,) = self.listed("inbox")
         self.assertEqual(self.shown("why", str(row["id"]))["cause"], "no-consumer")
@@ -203,11 +204,17 @@ class VerbTests(OperatorCase):
             self.assertEqual(len(wire.consume("orders", 1)), 1)
         self.run_it("hold", "--to", "beta.example", "--for", "1h", "--until", "2040-01-01", code=2)
         self.run_it("hold", "--to", "beta.example", "--until", "2001-01-01", code=2)
+        words = self.run_it("hold", "--to", "beta.example", "--until", "noon", code=2)
+        self.assertIn("'noon' is no date and time", words)
+        self.assertIn("none is held", self.run_it("hold", "987654", code=1))
+        done = command(self.daemon, "hold", "--to", "nobody.example")
+        self.assertIn("nothing waits for nobody.example; what comes", done.stderr)
+        self.run_it("release", "h3", "h3")
         self.daemon.wait_log(r"uid:\d+: hold h1 \(to beta.example\): audit")
         self.daemon.wait_log(r"uid:\d+: released h1")
         self.daemon.stop()
         self.daemon.start()
-        self.assertEqual(self.shown("hold", "--to", "beta.example")["name"], "h3")
+        self.assertEqual(self.shown("hold", "--to", "beta.example")["name"], "h4")
 
     def test_rights(self) -> None:
         """Who may not manage is told which rights are missing, whichever is missed first."""
@@ -288,6 +295,7 @@ class VerbTests(OperatorCase):
         self.assertEqual((facts["messages"], facts["samples"][0]["new-queue"]), (2, "inbox"), facts)
         facts = self.shown("reroute", "--all", "--yes")
         self.assertEqual((facts["messages"], facts["held"]), (5, 1))
+        (moved,) = [row for row in facts["samples"] if row["id"] == held]
         with Wire(self.daemon.plain) as wire:
             got = wire.consume("inbox", 2)
             self.assertEqual([body_of(each) for each in got], [b"0", b"1"])
@@ -297,6 +305,7 @@ class VerbTests(OperatorCase):
         until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
               ["rejected"] == 2, "tried at the gateway")  # fmt: skip
         (row,) = [row for row in self.listed() if row["state"] == "held"]
+        self.assertEqual((row["id"], row["holds"]), (moved["new-id"], moved["holds"]))
         self.assertNotEqual(row["id"], held)
         self.assertEqual(self.shown("holds")["holds"][0]["ids"], [row["id"]])
         self.run_it("release", "h1")

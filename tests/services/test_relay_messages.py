@@ -379,8 +379,8 @@ class RelayMessagesTests(_House):
         reply = self.part("REROUTE-MESSAGES", all=True)
         self.assertEqual((reply.body["messages"], reply.body["refused"]), (2, 2))
         self.assertIn(
-            "h2 holds them and would not on 'orders'; so that they do not go out meanwhile: "
-            "amqproute hold --to beta.example, amqproute release h2, and reroute again",
+            "held by h2, which would not hold on 'orders'; to move it, and not let it go out "
+            "before: amqproute hold --to beta.example; amqproute release h2; then reroute again",
             reply.body["refused-because"],
         )
         self.assertEqual(self.held(), ids[1:3])
@@ -401,6 +401,33 @@ class RelayMessagesTests(_House):
         self.lead_beta("door.example:5671")
         self.assertEqual(self.reroute(), [2, 0, 2])
         self.assertEqual(self.held(), [])
+
+    def test_hold_what_is_not_there(self) -> None:
+        """An id of nothing holds nothing, neither now nor when a message gets it."""
+        self.fill(2)
+        ids = self.ids()
+        reply = self.part("HOLD-MESSAGES", ids=[99999])
+        self.assertEqual((reply.status, len(self.relay.holds)), (404, 0))
+        self.assertIn("no message on its way has the id 99999", reply.description)
+        reply = self.part("HOLD-MESSAGES", ids=[*ids, 99999], where="subject = 's1'")
+        self.assertEqual(reply.body["ids"], ids[1:])
+        self.assertEqual((reply.body["missing"], reply.body["in-flight"]), ([ids[0], 99999], []))
+        reply = self.part("HOLD-MESSAGES", to="nobody.example")
+        self.assertEqual((reply.status, reply.body["queues"]), (200, []))
+        reply = self.part("HOLD-MESSAGES", to="beta.example")
+        self.assertEqual(reply.body["queues"], ["amqp$out/beta.example"])
+
+    def test_hold_what_is_in_flight(self) -> None:
+        """It is held if it comes back, and who holds it is told so."""
+        self.fill(2)
+        ids = self.ids()
+        destination = self.relay.destinations["beta.example"]
+        (entry, _) = destination.queue.in_memory()
+        destination.queue.picked.take([entry])
+        self.patch(type(destination), "holds", lambda _: [entry])
+        reply = self.part("HOLD-MESSAGES", ids=ids)
+        self.assertEqual((reply.body["ids"], reply.body["in-flight"]), (ids, ids[:1]))
+        self.assertEqual(reply.body["missing"], [])
 
     def test_ids_of_holds(self) -> None:
         """They are not given out again, be there holds or not at a restart."""

@@ -40,6 +40,9 @@ _STEPS: Final = {
 _ABSENT: Final = {
     "there is no hold ": "see what is held with: amqproute holds",
     "there is no link ": "see what there is with: amqproute link ls",
+    "no message on its way ": "see what waits with: amqproute queue messages",
+    "no queue holds a message ": "what became of it is told by: amqproute journal find --entry ID",
+    "nothing waits for ": "see for whom something waits with: amqproute peer ls",
 }
 """What to do where something else than a queue is not there, by the beginning of what is said."""
 _RIGHTS: Final = (

@@ -15,8 +15,8 @@ from amqproute.cli import render
 from amqproute.cli.client import Client
 from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.options import Access, access_options, json_option
-from amqproute.cli.commands.selecting import MESSAGE_ID, Selection, age, bulk_command
-from amqproute.cli.refusal import USAGE, ClientError, Refusal
+from amqproute.cli.commands.selecting import Selection, age, bulk_command, entry_id
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, ClientError, Refusal
 from amqproute.config.units import parse_seconds
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
@@ -92,7 +92,19 @@ def hold(selection: Selection, reason: str, lasts: str | None, until: str | None
         render.json_text(facts)
     else:
         click.echo(render.printable(f"{facts['name']}: {facts['reason']}"))
-    return 0
+        _tell_what_is_not_held(facts)
+    return NEGATIVE if facts["missing"] else DONE
+
+
+def _tell_what_is_not_held(facts: dict[str, Any]) -> None:
+    if facts["missing"]:
+        ids = " ".join(map(str, facts["missing"]))
+        render.warn(f"not held, since no message on its way has this id: {ids}")
+    if facts["in-flight"]:
+        ids = " ".join(map(str, facts["in-flight"]))
+        render.warn(f"in flight, and held only if the peer gives it back: {ids}")
+    if facts["to"] and not facts["queues"]:
+        render.warn(f"nothing waits for {facts['to']}; what comes for it will be held")
 
 
 @click.command()
@@ -136,7 +148,7 @@ def release(
     refused: list[ClientError] = []
 
     async def work(client: Client) -> None:
-        for name in holds:
+        for name in dict.fromkeys(holds):
             try:
                 released.append(await ask(client, "RELEASE-HOLD", "hold", name))
             except ClientError as error:
@@ -155,7 +167,7 @@ def release(
 
 
 @click.command()
-@click.argument("message", metavar="ID", type=MESSAGE_ID)
+@click.argument("message", metavar="ID", type=entry_id)
 @access_options
 @json_option
 def why(
@@ -211,8 +223,9 @@ def _until(lasts: str | None, until: str | None) -> int:
             return 0
         moment = datetime.fromisoformat(until)
     except ValueError as error:
+        words = f"{until!r} is no date and time" if lasts is None else str(error)
         raise Refusal(
-            USAGE, "usage.until", str(error), "as in --for 2h or --until 2030-01-31T06:00Z"
+            USAGE, "usage.until", words, "as in --for 2h or --until 2030-01-31T06:00Z"
         ) from None
     # Without a zone it is the time on the operator's clock.
     found = int(moment.timestamp() * 1000)

@@ -16,12 +16,33 @@ from amqproute.cli.commands.asking import go_through
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 
-__all__ = ["MESSAGE_ID", "Selection", "age", "bulk_command", "message_rows", "message_table"]
-
-MESSAGE_ID: Final = click.IntRange(0, 2**63 - 1)
-"""The number of a message in the store."""
+__all__ = [
+    "Selection",
+    "age",
+    "bulk_command",
+    "counted",
+    "entry_id",
+    "message_rows",
+    "message_table",
+]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def entry_id(text: str) -> int:
+    """Read the number of a message in the store: the type of a `click` parameter.
+
+    Raises:
+        click.BadParameter: it is none.
+    """
+    if not (text.isascii() and text.isdigit() and int(text) < 1 << 63):
+        raise click.BadParameter(
+            f"{text[:64]!r} is no id of a message: ids are the broker's own numbers, shown by "
+            "`amqproute queue messages`; a message-id is given by "
+            "--where \"amqp.message_id = '...'\" there"
+        )
+    return int(text)
+
 
 MESSAGE_COLUMNS: Final = (
     ("id", "ID"),
@@ -96,7 +117,7 @@ class Selection:
     ) -> None:
         count = total["messages"]
         words = f"would be {done}" if self.is_dry else done
-        click.echo(f"{count} messages {words} ({total['bytes']} bytes)")
+        click.echo(f"{counted(count)} {words} ({total['bytes']} bytes)")
         if samples and (self.is_dry or count <= len(samples)):
             message_table(samples)
         if total["waiting"]:
@@ -104,13 +125,13 @@ class Selection:
                 f"the disk is full: {total['waiting']} of them end when it has room for reports"
             )
         if total["refused"]:
-            render.warn(f"{total['refused']} stay where they are: {total['refused-because']}")
+            render.warn(f"not touched: {counted(total['refused'])}, {total['refused-because']}")
         if total["held"]:
-            render.warn(f"{total['held']} are held, and stay so: see amqproute holds")
+            render.warn(f"held, and still so: {counted(total['held'])}; see amqproute holds")
         if total["freed"]:
             render.warn(
-                f"{total['freed']} were held where they waited, and nothing holds them where they "
-                "go: see amqproute holds"
+                f"held on the way they waited for, and no more: {counted(total['freed'])}; "
+                "see amqproute holds"
             )
         if total["missing"]:
             ids = " ".join(map(str, total["missing"]))
@@ -159,7 +180,7 @@ def bulk_command(*own: Decorator) -> Callable[[Callable[..., int]], click.Comman
 
 
 _OPTIONS: Final[Sequence[Decorator]] = (
-    click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID),
+    click.argument("ids", metavar="[ID]...", nargs=-1, type=entry_id),
     click.option(
         "--to",
         metavar="DOMAIN",
@@ -214,15 +235,22 @@ def _meant(
     return given
 
 
+def counted(count: int) -> str:
+    """Return how many messages, in words."""
+    return f"{count} message{'s' if count != 1 else ''}"
+
+
 def message_table(rows: Sequence[Mapping[str, Any]]) -> None:
     """Print messages."""
     columns = list(MESSAGE_COLUMNS)
     if any("new-queue" in row for row in rows):
         columns.insert(2, ("new-queue", "MOVES-TO"))
+    if any(row.get("new-id") for row in rows):
+        columns.insert(1, ("new-id", "NEW-ID"))
     render.table(
         [heading for _, heading in columns],
         ([_cell(key, row) for key, _ in columns] for row in rows),
-        right="ID AGE BYTES ATTEMPTS",
+        right="ID NEW-ID AGE BYTES ATTEMPTS",
     )
 
 
