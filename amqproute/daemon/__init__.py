@@ -18,12 +18,14 @@ Rooms
     `resting` waits for what is under way; `assembly` starts it all, reloads it and stops it.
 
 With the service manager (`amqproute.daemon.notify`)
-    The daemon says ``READY=1`` when its listeners are open and the store has been recovered,
-    ``RELOADING=1`` and again ``READY=1`` around a re-read of the configuration, ``STOPPING=1``
-    when it begins to drain. While it runs the reactor pings the watchdog twice an interval.
-    A reactor that no longer turns, or a store whose writer has died, sends no ping, and the
-    manager restarts the daemon: every accepted message is on disk by then, so a restart is
-    cheaper than a daemon that only seems to be alive. Without a manager all of it is silent.
+    The daemon says ``READY=1`` when its listeners are open and the store has been recovered, and
+    asks for more time for as long as that takes; ``RELOADING=1`` and again ``READY=1`` around a
+    re-read of the configuration, ``STOPPING=1`` when it begins to drain. Its status is who it is,
+    or what is not as it should be: no credit for publishers, a reload that was refused. While it
+    runs the reactor pings the watchdog twice an interval. A reactor that no longer turns, or a
+    store whose writer has died, sends no ping, and the manager restarts the daemon: every accepted
+    message is on disk by then, so a restart is cheaper than a daemon that only seems to be alive.
+    Without a manager all of it is silent.
 
 With the log (`amqproute.daemon.logs`)
     One line of text for a person, one JSON object for a collector, a priority prefix for

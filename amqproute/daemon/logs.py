@@ -47,6 +47,7 @@ __all__ = [
     "Style",
     "begin_logging",
     "choose_style",
+    "complain",
     "json_line",
     "text_line",
 ]
@@ -254,6 +255,17 @@ def begin_logging(
     beginner.beginLoggingTo([output.observer], redirectStandardIO=False)
     output.attach_stdlib()
     return output
+
+
+def complain(
+    words: str, stream: TextIO | None = None, environ: Mapping[str, str] | None = None
+) -> None:
+    """Write an error to standard error before the log has begun: with its priority for journald."""
+    stream = sys.stderr if stream is None else stream
+    style = choose_style("auto", stream, os.environ if environ is None else environ)
+    prefix = f"<{_PRIORITY['error']}>" if style == "journal" else ""
+    stream.write("".join(f"{prefix}{line}\n" for line in words.splitlines()))
+    stream.flush()
 
 
 def _renderer(

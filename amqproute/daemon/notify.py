@@ -19,10 +19,15 @@ from twisted.application.service import Service
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
-__all__ = ["Notifier", "Watchdog", "watchdog_interval"]
+__all__ = ["Notifier", "Patience", "Watchdog", "watchdog_interval"]
 
 _STATUS_LIMIT = 512
 """Characters of a status that are sent; `systemctl status` shows one line of it."""
+
+_ASK_SECONDS = 10.0
+"""Between two requests for more time to start; each asks for three times as much."""
+_LONGEST_SECONDS = 6 * 3600.0
+"""For how long more time is asked for. A start that takes longer does not come to an end."""
 
 
 class Notifier:
@@ -110,6 +115,42 @@ class Notifier:
             return False
         self._complained = False
         return True
+
+
+class Patience:
+    """Ask the manager for more time, again and again, while a start takes long.
+
+    A store with a large backlog, or a long log after a crash, may take minutes to recover, and a
+    start that is killed for it has all of it before it again. The requests come from the reactor:
+    one that does not turn any more asks for nothing, and ``TimeoutStartSec=`` counts.
+
+    Args:
+        notifier: whom to ask.
+        clock: the reactor's time.
+    """
+
+    def __init__(self, notifier: Notifier, clock: IReactorTime) -> None:
+        self._notifier = notifier
+        self._clock = clock
+        self._until = 0.0
+        self._next: IDelayedCall | None = None
+
+    def begin(self) -> None:
+        """Ask now, and from time to time."""
+        if self._notifier.is_active:
+            self._until = self._clock.seconds() + _LONGEST_SECONDS
+            self._ask()
+
+    def end(self) -> None:
+        """Ask no more."""
+        if self._next is not None and self._next.active():
+            self._next.cancel()
+        self._next = None
+
+    def _ask(self) -> None:
+        self._notifier.extend_timeout(3 * _ASK_SECONDS)
+        if self._clock.seconds() < self._until:
+            self._next = self._clock.callLater(_ASK_SECONDS, self._ask)
 
 
 def watchdog_interval(environ: Mapping[str, str], pid: int) -> float | None:

@@ -27,8 +27,8 @@ from amqproute import __version__
 from amqproute.config.load import check_files, find, load
 from amqproute.config.parameters import Config
 from amqproute.daemon.assembly import House
-from amqproute.daemon.logs import LogOutput, begin_logging
-from amqproute.daemon.notify import Notifier, Watchdog, watchdog_interval
+from amqproute.daemon.logs import LogOutput, begin_logging, complain
+from amqproute.daemon.notify import Notifier, Patience, Watchdog, watchdog_interval
 from amqproute.errors import AmqprouteError, ConfigError
 
 log = Logger()
@@ -73,23 +73,32 @@ class DaemonService(Service):
         self._notifier = Notifier.from_environment(os.environ)
         self._watchdog: Watchdog | None = None
         self._is_stopping = False
-        self._well = ""
+        self._is_ready = False
+        self._is_reload_due = False
+        self._refused = ""  # of the last reload, in words
 
     def startService(self) -> None:
         """Start the house; the reactor stops if that fails."""
         super().startService()  # type: ignore[no-untyped-call]
         sys.setswitchinterval(SWITCH_SECONDS)
         gc.set_threshold(YOUNG_OBJECTS, 20, 100)
+        # At once: a hang-up that nobody waits for ends the process.
+        signal.signal(signal.SIGHUP, self._hangup)
         Deferred.fromCoroutine(self._start()).addErrback(self._failed)
 
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
         self.house = house = House(self.config, reactor, self._store_died)
-        await house.start()
+        self._notifier.status("recovering what the store holds")
+        patience = Patience(self._notifier, _clock())
+        patience.begin()
+        try:
+            await house.start()
+        finally:
+            patience.end()
         # What exists now lives as long as the process: never walk over it again.
         gc.collect()
         gc.freeze()
-        signal.signal(signal.SIGHUP, self._hangup)
         self._watchdog = Watchdog(
             self._notifier,
             watchdog_interval(os.environ, os.getpid()),
@@ -97,14 +106,27 @@ class DaemonService(Service):
             lambda: house.ailment,
         )
         self._watchdog.startService()
-        status = f"container {house.container_id}, domains {', '.join(self.config.domains) or '-'}"
-        self._notifier.ready(status)
-        log.info("ready: {status}", status=status)
+        house.broker.gate.watch(self._tell_status)
+        self._notifier.ready(self._status())
+        log.info("ready: {identity}", identity=self._identity())
+        self._is_ready = True
+        if self._is_reload_due:
+            self.reload()
+
+    def _identity(self) -> str:
+        assert self.house is not None
+        domains = ", ".join(self.config.domains) or "-"
+        return f"container {self.house.container_id}, domains {domains}"
+
+    def _status(self) -> str:
+        """Return the line for `systemctl status`: what is not as it should be, or who we are."""
+        assert self.house is not None
+        return "; ".join(filter(None, (self.house.unease, self._refused))) or self._identity()
 
     def _tell_status(self) -> None:
         """Publishers may have credit again, or may not any more."""
         if self.house is not None and not self._is_stopping:
-            self._notifier.status(self.house.unease or self._well)
+            self._notifier.status(self._status())
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
@@ -127,8 +149,12 @@ class DaemonService(Service):
         _clock().callFromThread(self.reload)
 
     def reload(self) -> None:
-        """Read the configuration again; one that does not check leaves everything as it was."""
-        if self._is_stopping or self.house is None:
+        """Read the configuration again; one that does not check leaves everything as it was.
+
+        While the daemon starts, it is read again when it has started.
+        """
+        if self._is_stopping or self.house is None or not self._is_ready:
+            self._is_reload_due = True
             return
         self._notifier.reloading("reloading")
         try:
@@ -140,17 +166,20 @@ class DaemonService(Service):
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
             self.house.journaling.configured(self.config, error)
-            self._notifier.ready(self.house.unease or "reload refused; see the log")
+            self._refused = "the last reload was refused, the configuration before it is in force"
+            self._notifier.ready(self._status())
             return
         except Exception:
             log.failure("reload failed, the old configuration stays")
-            self._notifier.ready("reload failed; see the log")
+            self._refused = "the last reload failed, see the log"
+            self._notifier.ready(self._status())
             return
         self.config = config
+        self._refused = ""
         if self._output is not None:
             self._output.set_levels(levels(config))
         log.info("reloaded {path}", path=str(self.path))
-        self._notifier.ready(self.house.unease or "reloaded")
+        self._notifier.ready(self._status())
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -222,7 +251,7 @@ def run(path: Path | str) -> int:
     try:
         config = read(path)
     except ConfigError as error:
-        print(error, file=sys.stderr)
+        complain(str(error))
         return 2
     _use_steady_time()
     output = begin_logging(style=config.log.format, levels=levels(config))

@@ -17,7 +17,7 @@ from twisted.logger import ILogObserver, LogBeginner, Logger, LogPublisher, glob
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.daemon.logs import LogOutput, Style, begin_logging, choose_style
+from amqproute.daemon.logs import LogOutput, Style, begin_logging, choose_style, complain
 from amqproute.errors import ConfigError
 
 
@@ -168,6 +168,15 @@ class JournalTests(LogCase):
                 "<2>amqproute.store: c",
             ],
         )
+
+    def test_before_the_log(self) -> None:
+        """What keeps a daemon from starting is an error in the journal as well, line by line."""
+        with tempfile.TemporaryFile("w+") as stream:
+            status = os.fstat(stream.fileno())
+            complain("one\ntwo", stream, {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"})
+            complain("three", stream, {})
+            stream.seek(0)
+            self.assertEqual(stream.read(), "<3>one\n<3>two\nthree\n")
 
 
 class JsonTests(LogCase):

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The process with its service manager: what it says while it starts, reloads and stops."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock, deferLater
+from twisted.trial.unittest import TestCase
+
+from amqproute.broker.floodgate import DISK, Floodgate
+from amqproute.config import loads
+from amqproute.daemon import service
+from amqproute.errors import ConfigError
+from tests.daemon.test_notify import ServiceManager
+
+FILE = "domains: [alpha.example]\n"
+IDENTITY = "STATUS=container broker1.alpha.example, domains alpha.example"
+REFUSED = "STATUS=the last reload was refused, the configuration before it is in force"
+
+
+class FakeHouse:
+    """A house that has started when the test says so.
+
+    Attributes:
+        configurations: what it was told to go by, one for each reload.
+    """
+
+    def __init__(self, config: Any, reactor: Any, on_death: Any) -> None:
+        self.container_id = "broker1.alpha.example"
+        self.broker = SimpleNamespace(gate=Floodgate())
+        self.journaling = SimpleNamespace(configured=lambda *_: None)
+        self.ailment = None
+        self.started: Deferred[None] = Deferred()
+        self.configurations: list[Any] = []
+
+    async def start(self) -> None:
+        await self.started
+
+    async def stop(self, extend: Any) -> None:
+        extend(17.0)
+
+    @property
+    def unease(self) -> str:
+        return "; ".join(self.broker.gate.reasons.values())
+
+    def reload(self, config: Any) -> None:
+        if config.domains == ("wrong.example",):
+            raise ConfigError(["a thing that only a running daemon knows"])
+        self.configurations.append(config)
+
+
+class ServiceTests(TestCase):
+    def setUp(self) -> None:
+        # What a daemon sets for its whole process is not for the tests that come after.
+        interval, threshold = sys.getswitchinterval(), gc.get_threshold()
+        self.addCleanup(sys.setswitchinterval, interval)
+        self.addCleanup(gc.set_threshold, *threshold)
+        self.addCleanup(gc.unfreeze)
+        self.addCleanup(signal.signal, signal.SIGHUP, signal.getsignal(signal.SIGHUP))
+        self.manager = ServiceManager(f"@amqproute-test-{os.getpid()}-{id(self)}")
+        self.addCleanup(self.manager.close)
+        self.patch(os, "environ", {**os.environ, "NOTIFY_SOCKET": self.manager.address})
+        os.environ.pop("WATCHDOG_USEC", None)
+        self.patch(service, "House", FakeHouse)
+        self.clock = Clock()
+        self.file = Path(self.mktemp())
+        self.file.write_text(FILE)
+        self.service = service.DaemonService(loads(FILE, self.file), self.file)
+
+    def start(self) -> FakeHouse:
+        """Begin to start; the house is not ready yet."""
+        self.service.startService()
+        house: Any = self.service.house
+        self.addCleanup(self.service.stopService)
+        return house
+
+    def run_up(self) -> FakeHouse:
+        """Start wholly; forget what was said."""
+        house = self.start()
+        house.started.callback(None)
+        self.manager.heard()
+        return house
+
+    def reload(self, text: str) -> list[str]:
+        """Reload with a file that says this; return what the manager heard, without time stamps."""
+        self.file.write_text(text)
+        self.service.reload()
+        begun, *rest = self.manager.heard()
+        self.assertRegex(begun, r"\ARELOADING=1\nMONOTONIC_USEC=\d+\nSTATUS=reloading\Z")
+        return rest
+
+    def test_start(self) -> None:
+        """More time is asked for while it starts; then it is ready, and says who it is."""
+        self.patch(service, "_clock", lambda: self.clock)
+        house = self.start()
+        more = "EXTEND_TIMEOUT_USEC=30000000"
+        self.assertEqual(self.manager.heard(), ["STATUS=recovering what the store holds", more])
+        self.clock.pump([10.0] * 3)
+        self.assertEqual(self.manager.heard(), [more] * 3)
+        house.started.callback(None)
+        self.assertEqual(self.manager.heard(), [f"READY=1\n{IDENTITY}"])
+        self.clock.advance(60)
+        self.assertEqual(self.manager.heard(), [])
+
+    def test_start_without_end(self) -> None:
+        """More time is not asked for without end."""
+        self.patch(service, "_clock", lambda: self.clock)
+        house = self.start()
+        self.clock.pump([10.0] * 3000)
+        self.manager.heard()
+        self.clock.pump([10.0] * 10)
+        self.assertEqual(self.manager.heard(), [])
+        house.started.callback(None)
+
+    async def test_hangup_while_starting(self) -> None:
+        """A hang-up before the daemon is ready neither ends it nor is lost."""
+        house = self.start()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await deferLater(reactor, 0)
+        self.assertEqual(house.configurations, [])
+        self.file.write_text("domains: [beta.example]\n")
+        house.started.callback(None)
+        self.assertEqual([each.domains for each in house.configurations], [("beta.example",)])
+
+    async def test_hangup(self) -> None:
+        """SIGHUP reloads."""
+        house = self.run_up()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await deferLater(reactor, 0)
+        self.assertEqual(len(house.configurations), 1)
+
+    def test_reload(self) -> None:
+        """The status says who the daemon is by now."""
+        self.run_up()
+        heard = self.reload("domains: [beta.example]\n")
+        self.assertEqual(
+            heard, ["READY=1\nSTATUS=container broker1.alpha.example, domains beta.example"]
+        )
+
+    def test_reload_refused(self) -> None:
+        """That the file is not in force is seen until one is."""
+        house = self.run_up()
+        for text in ("domain: [typo.example]\n", "domains: [wrong.example]\n"):
+            self.assertEqual(self.reload(text), [f"READY=1\n{REFUSED}"])
+        house.broker.gate.close(DISK, "the disk is full")
+        house.broker.gate.open(DISK)
+        closed, opened = self.manager.heard()
+        self.assertEqual(closed, REFUSED.replace("=", "=the disk is full; "))
+        self.assertEqual(opened, REFUSED)
+        self.assertEqual(self.reload(FILE), [f"READY=1\n{IDENTITY}"])
+
+    def test_no_credit(self) -> None:
+        """That publishers have no credit is seen for as long as it is so."""
+        house = self.run_up()
+        house.broker.gate.close(DISK, "the disk is full")
+        house.broker.gate.open(DISK)
+        self.assertEqual(self.manager.heard(), ["STATUS=the disk is full", IDENTITY])
+
+    async def test_stop(self) -> None:
+        """Time to drain is asked for, and what happens then is no news any more."""
+        house = self.run_up()
+        await self.service.stopService()
+        self.assertEqual(
+            self.manager.heard(), ["STOPPING=1\nSTATUS=stopping", "EXTEND_TIMEOUT_USEC=17000000"]
+        )
+        house.broker.gate.close(DISK, "the disk is full")
+        self.service.reload()
+        self.assertEqual(self.manager.heard(), [])
