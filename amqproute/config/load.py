@@ -73,7 +73,8 @@ def find(explicit: Path | str | None = None, environ: Mapping[str, str] = os.env
     """Find the configuration file: the one asked for, ``$AMQPROUTE_CONFIG``, or the usual place.
 
     Raises:
-        ConfigError: there is no file at the first of these that is given.
+        ConfigError: there is no file at the first of these that is given, or it is hidden from
+            this user.
     """
     if explicit is not None:
         path, reason = Path(explicit), "given with --config"
@@ -82,8 +83,13 @@ def find(explicit: Path | str | None = None, environ: Mapping[str, str] = os.env
     else:
         path = DEFAULT_PATH
         reason = f"the usual place; give another with --config FILE or ${ENVIRONMENT_VARIABLE}"
-    if not path.exists():
-        raise ConfigError([f"{path}:1: there is no such file ({reason})"])
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigError([f"{path}:1: there is no such file ({reason})"]) from None
+    except OSError as error:
+        words = f"cannot be read by this user: {error.strerror or error} ({reason})"
+        raise ConfigError([f"{path}:1: {words}"]) from None
     return path
 
 
@@ -555,7 +561,7 @@ def check_files(config: Config) -> list[Problem]:
         *((("tls", "crl", index), path) for index, path in enumerate(config.tls.crl)),
         (("resolver", "anchors"), config.resolver.anchors),
     ]
-    if place.is_given(("users", "file")) or config.users.file.exists():
+    if place.is_given(("users", "file")) or os.path.lexists(config.users.file):
         files.append((("users", "file"), config.users.file))
     return [
         place.problem(at, words)
@@ -565,11 +571,11 @@ def check_files(config: Config) -> list[Problem]:
 
 
 def _what_is_wrong(path: Path) -> str:
-    if path.is_dir():
-        return f"{path} is a directory; name a file"
     try:
         with path.open("rb") as stream:
             return "" if stream.read(1) else f"{path} is empty"
+    except IsADirectoryError:
+        return f"{path} is a directory; name a file"
     except FileNotFoundError:
         return f"there is no file {path}"
     except PermissionError:

@@ -282,6 +282,21 @@ class FileTests(SynchronousTestCase):
             str(error), "/no/such:1: there is no such file (named by $AMQPROUTE_CONFIG)"
         )
 
+    def test_hidden(self) -> None:
+        """A file that this user may not even look for is no fault of the program."""
+        # Root sees everything, but for a name that no file system has.
+        hidden = (self.directory / ("x" * 300)).absolute()
+        error = self.assertRaises(ConfigError, find, None, {"AMQPROUTE_CONFIG": str(hidden)})
+        self.assertEqual(
+            str(error),
+            f"{hidden}:1: cannot be read by this user: File name too long "
+            "(named by $AMQPROUTE_CONFIG)",
+        )
+        self.path.write_text(f"tls: {{trust: {hidden}}}\n")
+        (problem,) = check_files(load(self.path))
+        self.assertEqual((problem.line, problem.key), (1, "tls.trust"))
+        self.assertIn("File name too long", problem.message)
+
     def test_unreadable(self) -> None:
         """What cannot be read is said with its cause."""
         error = self.assertRaises(ConfigError, load, self.path)
