@@ -15,6 +15,7 @@ from pyspark.sql import Row
 from amqproute.journal.record import Kind
 from amqproute.pipeline.agreement import instant
 from amqproute.pipeline.charts import bars, columns, duration, lines, octets
+from amqproute.pipeline.coverage import DOWN
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.facts import (
     FAILURES,
@@ -57,7 +58,7 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
                 [],
             )
         )
-    if said.gaps:
+    if any(gap.reason != DOWN for gap in said.gaps):  # a broker that was stopped has seen nothing
         heads.append(("doubtful", "Journals have gaps: what happened there is not known", []))
     if said.missing:
         heads.append(("doubtful", f"There are no records of {spans(said.missing)}", []))

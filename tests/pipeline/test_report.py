@@ -13,6 +13,7 @@ from tests.pipeline.support import MISSING
 if not MISSING:
     from pyspark.sql import Row
 
+    from amqproute.pipeline import coverage
     from amqproute.pipeline.facts import Facts
     from amqproute.pipeline.report import headline, report_page
 
@@ -43,6 +44,16 @@ class HeadlineTests(SynchronousTestCase):
         """Nothing is said of clocks where nothing shows that they differ."""
         said = self.facts(0, 20_000, 30_000)
         self.assertEqual([state for state, _, _ in headline(said)], ["good"])
+
+    def test_gaps(self) -> None:
+        """That a broker was stopped in good order leaves nothing unknown; a gap does."""
+        said = self.facts(0, 1, 2)
+        gap = {"broker": "b", "from_us": 0, "until_us": 5_000_000, "count": None}
+        said.gaps = [Row(reason=coverage.DOWN, **gap)]
+        self.assertEqual([state for state, _, _ in headline(said)], ["good"])
+        self.assertIn(coverage.DOWN, report_page(said))
+        said.gaps = [*said.gaps, Row(reason=coverage.MISSING, **gap)]
+        self.assertIn("Journals have gaps", headline(said)[1][1])
 
     def test_what_does_not_wait(self) -> None:
         """What vanished is no number among what waits; memory that was lost, and days without
