@@ -26,7 +26,8 @@ BASIS   := setup.cfg pyproject.toml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-crash test-network faults bench lint types wheel format clean
+.PHONY: help demo test test-long test-crash test-network test-systemd faults \
+	bench lint types wheel format clean
 
 help: ## say what there is
 	@echo 'make GOAL, where GOAL is one of'
@@ -46,6 +47,9 @@ test-crash: $(VENV)/.test ## kill daemons at random while messages pass; count w
 
 test-network: $(VENV)/.test ## five organizations on hosts of their own, on a bad wire
 	AMQPROUTE_NETWORK=long timeout --kill-after=20 3600 $(TRIAL) tests.network.test_hosts
+
+test-systemd: $(VENV)/.test ## the units under a systemd that runs, with the pipeline (as root)
+	AMQPROUTE_SYSTEMD=long timeout --kill-after=20 3600 $(TRIAL) tests.integration.test_machine
 
 faults: $(VENV)/.test ## the fault campaign, long: writes benchmarks/faults.md
 	timeout --kill-after=20 7200 $(BIN)/python -m benchmarks.faults $(FAULTS)

@@ -296,10 +296,14 @@ class Listener(Service):
         else:
             chosen = [each for each in found if each[0] == self._place.name]
         if not chosen:
-            names = ", ".join(sorted({name for name, _ in found})) or "no sockets at all"
             raise ListenError(
-                f"cannot listen at {self.description}: systemd has handed over {names}; see "
-                "FileDescriptorName= in the .socket unit"
+                f"cannot listen at {self.description}: systemd has handed over "
+                + (
+                    f"{len(found)} by the names {', '.join(sorted({name for name, _ in found}))}; "
+                    "see ListenStream= and FileDescriptorName= in the .socket unit"
+                    if found
+                    else "no sockets at all: systemctl start amqproute.socket"
+                )
             )
         return [self._adopt_one(descriptor, factory) for _, descriptor in chosen]
 

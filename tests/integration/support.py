@@ -120,7 +120,7 @@ def certificates() -> Certificates:
     return Certificates()
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nothing is left behind
 
 
@@ -274,7 +274,7 @@ class Daemon:
                 stderr=log,
                 env={**self._environ(), **variables},
                 pass_fds=tuple(files),
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         _alive.add(self)
 

@@ -67,6 +67,7 @@ class UnitTests(SynchronousTestCase):
             "Type=notify",
             "NotifyAccess=main",
             f"ExecStart={PROGRAM} serve --config ${{AMQPROUTE_CONFIG}}",
+            f"ExecReload={PROGRAM} check --config ${{AMQPROUTE_CONFIG}}",
             "ExecReload=/bin/kill -HUP $MAINPID",
             "User=amqproute",
             "StateDirectory=amqproute",
@@ -103,5 +104,6 @@ class UnitTests(SynchronousTestCase):
                 kind, path, mode, owner, group, *_ = line.split()
                 self.assertIn(kind, {"d", "Z"}, path)
                 self.assertRegex(mode, r"\A~?0[0-7]{3}\Z")
+                self.assertTrue(int(mode.strip("~"), 8) & 0o010, f"{path} would be closed: {line}")
                 self.assertIn(owner, {"root", user})
                 self.assertEqual(group, user)

@@ -155,7 +155,7 @@ class ListenerTests(SynchronousTestCase):
         """Outside systemd a systemd endpoint says what is missing."""
         listener = self.listener("systemd:domain=INET:name=amqps", environ={})
         error = self.assertRaises(ListenError, listener.startService)
-        self.assertIn("FileDescriptorName", str(error))
+        self.assertIn("no sockets at all: systemctl start amqproute.socket", str(error))
 
     def test_names_without_sockets(self) -> None:
         """Names left in the environment of a process without the sockets do no harm."""
