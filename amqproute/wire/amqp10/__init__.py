@@ -5,8 +5,9 @@ From the bytes upwards: `types` are the AMQP types that Python lacks, `codec` tu
 bytes and back, `spec` holds the composite types as tables. `fast` reads and writes by hand the
 performatives that run once per message or per batch; `frames` cuts the byte stream into
 frames and decodes their performatives through either. `sections` finds the parts of a message
-without decoding them. On these stand the endpoints: `states`, `link`, `session`, `sasl` and the
-engine proper in `connection`, which tells what happened in terms of `events`.
+without decoding them. On these stand the endpoints: `states`, `link`, `session` with `inbox`,
+`outbox` and what is `unsettled`, `sasl` and the engine proper in `connection`, which tells what
+happened in terms of `events`.
 
 Why so: the tables decide what is right, the fast paths only how soon. A fast path recognizes
 the encodings that every known client uses and leaves everything else, errors included, to the

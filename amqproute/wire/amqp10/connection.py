@@ -662,7 +662,7 @@ class Connection(Negotiation):
         if kind is spec.Flow:
             session._on_flow(body)
         elif kind is spec.Disposition:
-            session._on_disposition(body)
+            session._unsettled.told(body)
         elif kind is spec.Transfer:
             delivery = session._on_transfer(body, payload)
             if delivery is not None:

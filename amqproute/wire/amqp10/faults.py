@@ -51,4 +51,17 @@ def too_large(link: Link) -> LinkFaultError:
     )
 
 
-__all__ = ["ConnectionFaultError", "LinkFaultError", "SessionFaultError", "too_large"]
+def unattached(handle: int) -> SessionFaultError:
+    """Return the fault of a frame for a link that is not there."""
+    return SessionFaultError(
+        conditions.SESSION_UNATTACHED_HANDLE, f"nothing is attached to handle {handle}"
+    )
+
+
+__all__ = [
+    "ConnectionFaultError",
+    "LinkFaultError",
+    "SessionFaultError",
+    "too_large",
+    "unattached",
+]

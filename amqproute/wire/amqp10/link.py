@@ -20,7 +20,7 @@ A `Link` is one of our two possible ends: ``role`` is *ours*. What is counted wh
   settles it. A delivery that was sent settled is never in them.
 
 A message in several frames is gathered in ``_parts`` and reported when its last frame has come; on
-a link with ``takes_parts`` a large one is reported as it comes (`session`). Past
+a link with ``takes_parts`` a large one is reported as it comes (`parts`). Past
 ``max_message_size`` nothing is kept: the link is detached at once. In the other direction
 `Link.send_parts` begins a delivery whose octets follow (`outbox`).
 
@@ -417,10 +417,9 @@ class Link:
         session.connection._send(
             session.channel, spec.Detach(handle=self.handle, closed=closed, error=error)
         )
-        session._forget_deliveries(self)
+        session._unsettled.forget(self)
         if error is not None:
-            granted = session.incoming_window + session._slack
-            self._errant_from = (session.next_incoming_id + granted) & SERIAL_MASK
+            self._errant_from = session._inbox.last_granted()
         self._advance(Step.SEND_CLOSING)
         session._locally_detached(self)
 
@@ -467,7 +466,7 @@ class Link:
         self._part_bytes = 0
         if self._parting:
             self._parting = 0
-            self.session._parts.ended()
+            self.session._inbox.parts.ended()
 
     def _advance(self, step: Step) -> None:
         state = ENDPOINT.get((self._state, step))

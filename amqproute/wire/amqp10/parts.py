@@ -4,7 +4,7 @@
 A link that takes parts (`Link.takes_parts`) has its delivery entered like a whole one once
 ``part_from`` octets of it have come; what comes further is reported as it comes, and none of it
 is kept here. What bounds the memory of whoever takes it is the session's incoming window:
-`IncomingParts` counts the octets that the user has not taken, and gives the session the window
+`IncomingParts` counts the octets that the user has not taken, and gives the `Inbox` the window
 that leaves room for. The peer learns of a smaller window by a flow; what it was granted before
 stays granted.
 """
@@ -19,6 +19,7 @@ from amqproute.wire.amqp10.faults import too_large
 from amqproute.wire.amqp10.states import State
 
 if TYPE_CHECKING:
+    from amqproute.wire.amqp10.inbox import Inbox
     from amqproute.wire.amqp10.link import Link
     from amqproute.wire.amqp10.session import Session
 
@@ -31,23 +32,27 @@ UNWANTED: Final = 3
 class IncomingParts:
     """The deliveries in parts of one session.
 
+    Args:
+        session: the session.
+        inbox: whose window is the brake.
+
     Attributes:
         open: links in the middle of one.
         untaken: octets of parts that the user has not taken.
     """
 
-    __slots__ = ("_session", "open", "untaken")
+    __slots__ = ("_inbox", "_session", "open", "untaken")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, inbox: Inbox) -> None:
         self._session = session
+        self._inbox = inbox
         self.open = 0
         self.untaken = 0
 
     def begin(self, link: Link, delivery: Delivery) -> None:
         """Hand up what there is of an unfinished delivery; more follows as it comes."""
-        session = self._session
         parts, size = link._parts, link._part_bytes
-        is_wanted = session._complete(link, delivery, size) is not None
+        is_wanted = self._inbox.enter(link, delivery, size) is not None
         link._drop_partial()
         link._partial = delivery
         link._part_bytes = size
@@ -55,9 +60,10 @@ class IncomingParts:
         self.open += 1
         if is_wanted:
             self.untaken += size
-            session.connection._emit(PartsReceived(link, delivery, parts))
-        session._low_water = self.window() // 2
-        session._grant(min(session.incoming_window, self.window()))
+            self._session.connection._emit(PartsReceived(link, delivery, parts))
+        inbox = self._inbox
+        inbox.low_water = self.window() // 2
+        inbox.grant(min(inbox.window, self.window()))
 
     def go_on(self, link: Link, delivery: Delivery, payload: bytes, is_last: bool) -> None:
         """Hand up the next octets of a delivery that was begun.
@@ -89,7 +95,7 @@ class IncomingParts:
 
     def _is_wanted(self, link: Link, delivery: Delivery) -> bool:
         if link._parting == WANTED:
-            return self._session._incoming.get(delivery.id) is delivery  # else we have settled it
+            return self._inbox.deliveries.get(delivery.id) is delivery  # else we have settled it
         return link._parting == PRESETTLED
 
     def _event(self, link: Link, delivery: Delivery) -> PartsReceived:
@@ -104,7 +110,7 @@ class IncomingParts:
         return event
 
     def _forget_incoming(self, link: Link, delivery: Delivery) -> None:
-        incoming = self._session._incoming
+        incoming = self._inbox.deliveries
         if incoming.get(delivery.id) is delivery:
             del incoming[delivery.id]
             del link.unsettled[delivery.tag]
@@ -112,25 +118,25 @@ class IncomingParts:
     def ended(self) -> None:
         """A link is not in the middle of parts any more."""
         self.open -= 1
-        session = self._session
+        inbox = self._inbox
         if not self.open:
-            session._low_water = session._window // 2
-            if session._state is State.OPEN:
-                session._grant(session._window)
+            inbox.low_water = inbox.full // 2
+            if self._session._state is State.OPEN:
+                inbox.grant(inbox.full)
 
     def took(self, octets: int) -> None:
         """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
         self.untaken = max(0, self.untaken - octets)
-        session = self._session
-        if self.open and session.incoming_window <= session._low_water:
-            session._reopen_window(session.incoming_window)
+        inbox = self._inbox
+        if self.open and inbox.window <= inbox.low_water:
+            inbox.reopen(inbox.window)
 
     def window(self) -> int:
         """Frames that may come while a delivery in parts is under way."""
         connection = self._session.connection
         room = connection.settings.part_window - self.untaken
         frames = max(0, room) // connection._frame_limit
-        return min(self._session._window, frames if self.untaken else max(2, frames))
+        return min(self._inbox.full, frames if self.untaken else max(2, frames))
 
 
 __all__ = ["PRESETTLED", "UNWANTED", "WANTED", "IncomingParts"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sessions (part 2 §2.5): windows, handles, delivery-ids, dispositions.
+"""Sessions (part 2 §2.5): how they begin and end, handles and links, flow.
 
 Theory of operation
 -------------------
@@ -7,21 +7,13 @@ Theory of operation
 A `Session` joins one channel of ours with one of the peer's. It numbers three things per
 direction, all as serial numbers that wrap at 2**32:
 
-* **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. Our incoming
-  window is opened again by a flow when half of it is used up, so a sender never stalls on it;
-  what bounds our memory is credit and max_partial. The peer's window bounds what we send:
-  frames that do not fit wait in the `Outbox`, in order, and leave when a flow opens the window.
-* **delivery-ids**, one per delivery: the keys of ``_incoming`` and ``_outgoing``, which hold the
-  unsettled deliveries of all links. An outgoing delivery gets its id when its first frame leaves,
-  so that one dropped from the queue leaves no gap.
+* **transfer-ids**, one per transfer *frame*: the windows (§2.5.6) count these. Ours, with what
+  comes in, is the `Inbox`'s. The peer's window bounds what we send: frames that do not fit wait in
+  the `Outbox`, in order, and leave when a flow opens the window.
+* **delivery-ids**, one per delivery: the keys of `Unsettled`, which holds the unsettled deliveries
+  of all links, and settles them. An outgoing delivery gets its id when its first frame leaves, so
+  that one dropped from the queue leaves no gap.
 * **handles**, one per attached link: ours index nothing, the peer's index ``_by_remote_handle``.
-
-`settle` turns runs of consecutive ids into one disposition frame each, whatever links they are
-on; a disposition that comes in is taken apart into one event per link.
-
-**Large deliveries** come in parts on links that take parts (`amqproute.wire.amqp10.parts`). As long
-as one is under way the incoming window does bound memory: by the octets that the user has not taken
-(`took`). What was granted before the window became smaller stays granted (``_slack``).
 
 A fault of the peer's within the session ends it with a condition; what arrives until the peer's
 end is discarded (E-11). The session's methods that begin with ``_on_`` take one performative of
@@ -37,31 +29,29 @@ from typing import TYPE_CHECKING, Any, Final
 from amqproute import conditions
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.events import (
-    DeliveriesUpdated,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     SessionFlowed,
 )
-from amqproute.wire.amqp10.fast import write_disposition
 from amqproute.wire.amqp10.faults import (
     ConnectionFaultError,
     LinkFaultError,
     SessionFaultError,
-    too_large,
+    unattached,
 )
-from amqproute.wire.amqp10.link import Delivery, Link, Role
+from amqproute.wire.amqp10.inbox import Inbox
+from amqproute.wire.amqp10.link import Link, Role
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK, Numbers
 from amqproute.wire.amqp10.outbox import Outbox
-from amqproute.wire.amqp10.parts import IncomingParts
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
+from amqproute.wire.amqp10.unsettled import Unsettled
 
 if TYPE_CHECKING:
     from amqproute.wire.amqp10.connection import Connection
 
-PART_OCTETS: Final = 64
-"""What a part of a delivery costs in memory beside its octets."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
 
@@ -75,9 +65,7 @@ class Session:
         remote_channel: the peer's; -1 before its begin.
         remote_begin: the peer's begin, or None.
         context: the user's.
-        incoming_window: transfer frames that the peer may still send.
         remote_incoming_window: transfer frames that we may still send.
-        next_incoming_id: the transfer-id of the next frame that comes in.
         next_outgoing_id: the transfer-id of the next frame that goes out.
     """
 
@@ -88,12 +76,6 @@ class Session:
         self.remote_begin: spec.Begin | None = None
         self._members: dict[Link, None] = {}
         self.context: Any = None
-        self._window = connection.settings.incoming_window
-        self._low_water = self._window // 2
-        self.incoming_window = self._window
-        self._parts = IncomingParts(self)
-        self._slack = 0  # frames granted before the window became smaller
-        self.next_incoming_id = 0
         self.next_outgoing_id = 0
         self.remote_incoming_window = 0
         self._state = State.UNBOUND
@@ -105,8 +87,10 @@ class Session:
         self._by_remote_handle: dict[int, Link] = {}
         self._handle_max = connection.settings.handle_max
         self._next_delivery_id = 0
-        self._incoming: dict[int, Delivery] = {}
-        self._outgoing: dict[int, Delivery] = {}
+        self._unsettled = Unsettled(self)
+        self._inbox = Inbox(self, self._by_remote_handle, self._unsettled.incoming)
+        self._on_transfer = self._inbox.take  # as it is: not by another call for each frame
+        self._outgoing = self._unsettled.outgoing
         self._outbox = Outbox(self)
         self._queue = self._outbox.queue
         self._echo_due = False
@@ -123,6 +107,16 @@ class Session:
     def is_active(self) -> bool:
         """Whether both sides have begun and we have not ended; see `Link.is_active`."""
         return self._state is State.OPEN or self._state is State.LEAVING
+
+    @property
+    def incoming_window(self) -> int:
+        """Transfer frames that the peer may still send."""
+        return self._inbox.window
+
+    @property
+    def next_incoming_id(self) -> int:
+        """The transfer-id of the next frame that comes in."""
+        return self._inbox.next_id
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -175,7 +169,7 @@ class Session:
         self._advance(Step.SEND_OPENING)
         if handle_max is not None:
             self._handle_max = handle_max
-        self.incoming_window = self._window
+        self._inbox.open()
         connection._send(
             self.channel,
             spec.Begin(
@@ -194,7 +188,7 @@ class Session:
         self.remote_channel = channel
         self.remote_begin = begin
         self._advance(Step.RECEIVE_OPENING)
-        self.next_incoming_id = begin.next_outgoing_id
+        self._inbox.next_id = begin.next_outgoing_id
         self._handles.limit = begin.handle_max
         sent = self.next_outgoing_id  # we start at 0, and send nothing before this begin
         self.remote_incoming_window = max(0, begin.incoming_window - sent)
@@ -264,8 +258,7 @@ class Session:
             link._vanish()
         self._members.clear()
         self._by_remote_handle.clear()
-        self._incoming.clear()
-        self._outgoing.clear()
+        self._unsettled.clear()
         self._queue.clear()
         self.remote_incoming_window = 0
 
@@ -437,7 +430,7 @@ class Session:
     def _on_detach(self, detach: spec.Detach) -> None:
         link = self._by_remote_handle.pop(detach.handle, None)
         if link is None:
-            raise _unattached(detach.handle)
+            raise unattached(detach.handle)
         link.remote_closed = detach.closed
         link.credit = 0
         link._end_outgoing()
@@ -469,212 +462,11 @@ class Session:
         self._members.pop(link, None)
         self.connection._unregister(link)
 
-    def _forget_deliveries(self, link: Link) -> None:
-        table = self._outgoing if link.role == "sender" else self._incoming
-        for delivery in link.unsettled.values():
-            if table.get(delivery.id) is delivery:
-                del table[delivery.id]
-
-    # -------------------------------------------------------------------------- transfers in
-
-    def _on_transfer(self, transfer: spec.Transfer, payload: bytes) -> Delivery | None:
-        """Take one transfer frame; return the delivery that it completed."""
-        self.next_incoming_id = (self.next_incoming_id + 1) & SERIAL_MASK
-        window = self.incoming_window = self.incoming_window - 1
-        if window <= self._low_water:
-            self._reopen_window(window)
-        link = self._by_remote_handle.get(transfer.handle)
-        if link is None:
-            raise _unattached(transfer.handle)
-        if link._state is not State.OPEN and not self._may_transfer(link):
-            return None
-        if link._partial is not None:
-            return self._on_continuation(link, transfer, payload)
-        if link.role == "sender":
-            raise LinkFaultError(link, conditions.NOT_ALLOWED, "a transfer came from the receiver")
-        if link.credit > 0:
-            link.credit -= 1
-        else:
-            self._tolerate(link)
-        link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
-        delivery_id = transfer.delivery_id
-        tag = transfer.delivery_tag
-        if delivery_id is None or tag is None:
-            raise LinkFaultError(
-                link, conditions.INVALID_FIELD, "a delivery begins without its id or its tag"
-            )
-        delivery = Delivery(
-            link,
-            delivery_id,
-            tag,
-            payload,
-            transfer.message_format or 0,
-            transfer.settled is True,
-            transfer.state,
-            transfer.batchable,
-            transfer.resume,
-            link.rcv_settle_mode,
-        )
-        if transfer.rcv_settle_mode is not None:
-            _check_mode(delivery, transfer.rcv_settle_mode)
-        if transfer.aborted:
-            return None
-        if transfer.more:
-            link._partial = delivery
-            self._gather(link, payload)
-            return None
-        return self._complete(link, delivery, len(payload))
-
-    def _complete(self, link: Link, delivery: Delivery, size: int) -> Delivery | None:
-        """A whole delivery is here: enter it. None when it is to be ignored."""
-        if size > link.max_message_size > 0:
-            raise too_large(link)
-        if delivery.resumed:
-            # §2.7.5: "MUST ignore resumed deliveries that are not in its local unsettled map".
-            if delivery.tag not in link._resumable:
-                return None
-        elif not link._allow_new:
-            raise LinkFaultError(
-                link, conditions.NOT_ALLOWED, "our unsettled map was incomplete: only resume"
-            )
-        mode = link.snd_settle_mode
-        if delivery.settled:
-            if mode == spec.SENDER_UNSETTLED and not delivery.resumed:
-                raise LinkFaultError(
-                    link, conditions.NOT_ALLOWED, "settled, and snd-settle-mode is unsettled"
-                )
-        else:
-            if mode == spec.SENDER_SETTLED:
-                raise LinkFaultError(
-                    link, conditions.NOT_ALLOWED, "not settled, and snd-settle-mode is settled"
-                )
-            delivery_id = delivery.id
-            tag = delivery.tag
-            if delivery_id in self._incoming:
-                raise SessionFaultError(
-                    conditions.INVALID_FIELD, f"delivery-id {delivery_id} is in use"
-                )
-            if tag in link.unsettled:
-                raise LinkFaultError(link, conditions.NOT_ALLOWED, "the delivery-tag is in use")
-            self._incoming[delivery_id] = delivery
-            link.unsettled[tag] = delivery
-        link.deliveries += 1
-        self.connection.deliveries_in += 1
-        return delivery
-
-    def _reopen_window(self, window: int) -> None:
-        if window < 0:
-            if not self._slack:
-                raise SessionFaultError(
-                    conditions.SESSION_WINDOW_VIOLATION,
-                    "more transfers than the incoming window has",
-                )
-            self._slack -= 1
-            window = self.incoming_window = 0
-        if self._state is State.OPEN:
-            room = self._parts.window() if self._parts.open else self._window
-            if room > window:
-                self._grant(room)
-
-    def _may_transfer(self, link: Link) -> bool:
-        """Whether a transfer on a link that is not open counts; False: discard it."""
-        if link._state is State.OFFERED:
-            return link._failed is None
-        # On its way when our detach went out; but nothing sent in a window that was opened after
-        # it can claim that (§2.6.5: errant link).
-        errant = link._errant_from
-        if errant is not None and (
-            (self.next_incoming_id - 1 - errant) & SERIAL_MASK < SERIAL_HALF
-        ):
-            raise SessionFaultError(
-                conditions.SESSION_ERRANT_LINK,
-                f"link {link.name!r} was detached with an error, and still sends",
-            )
-        return False
-
-    def _tolerate(self, link: Link) -> None:
-        """A delivery without credit: see the docstring of `amqproute.wire.amqp10.link`."""
-        if link._grace > 0:
-            link._grace -= 1
-        elif link._overdraft > 0:
-            link._overdraft -= 1
-        else:
-            raise LinkFaultError(
-                link, conditions.LINK_TRANSFER_LIMIT_EXCEEDED, "a transfer without credit"
-            )
-
-    def _on_continuation(
-        self, link: Link, transfer: spec.Transfer, payload: bytes
-    ) -> Delivery | None:
-        delivery = link._partial
-        assert delivery is not None
-        if transfer.delivery_id is not None and transfer.delivery_id != delivery.id:
-            raise LinkFaultError(
-                link, conditions.NOT_ALLOWED, "a delivery begins within another (§2.6.14)"
-            )
-        if transfer.delivery_tag is not None and transfer.delivery_tag != delivery.tag:
-            raise LinkFaultError(
-                link, conditions.NOT_ALLOWED, "the delivery-tag changes within a delivery"
-            )
-        if transfer.aborted:
-            if link._parting:
-                self._parts.abort(link, delivery)
-            else:
-                link._drop_partial()
-            return None
-        if transfer.settled:
-            delivery.settled = True
-        if transfer.state is not None:
-            delivery.state = transfer.state
-        if transfer.rcv_settle_mode is not None:
-            _check_mode(delivery, transfer.rcv_settle_mode)
-        if link._parting:
-            self._parts.go_on(link, delivery, payload, not transfer.more)
-            return None
-        self._gather(link, payload)
-        if transfer.more:
-            if (
-                link.takes_parts
-                and link._part_bytes >= self.connection.settings.part_from
-                and link._state is State.OPEN
-            ):
-                self._parts.begin(link, delivery)
-            return None
-        size = link._part_bytes
-        delivery.payload = b"".join(link._parts)
-        link._drop_partial()
-        return self._complete(link, delivery, size)
+    # --------------------------------------------------------------------- transfers in, outcomes
 
     def took(self, octets: int) -> None:
         """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
-        self._parts.took(octets)
-
-    def _grant(self, window: int) -> None:
-        """Set the window and tell the peer; what was granted before stays granted."""
-        granted = self.incoming_window + self._slack
-        self._slack = max(0, granted - window)
-        self.incoming_window = window
-        self.connection._send(self.channel, self._flow())
-
-    def _gather(self, link: Link, payload: bytes) -> None:
-        link._part_bytes += len(payload)
-        connection = self.connection
-        cost = len(payload) + PART_OCTETS
-        link._part_cost += cost
-        connection.partial_bytes += cost
-        if connection.partial_bytes > connection.settings.max_partial > 0:
-            raise LinkFaultError(
-                link,
-                conditions.RESOURCE_LIMIT_EXCEEDED,
-                "the unfinished deliveries of this connection have more than "
-                f"{connection.settings.max_partial} octets",
-            )
-        if link.max_message_size and link._part_bytes > link.max_message_size:
-            raise too_large(link)
-        if payload:
-            link._parts.append(payload)
-
-    # -------------------------------------------------------------------------- dispositions
+        self._inbox.parts.took(octets)
 
     def settle(
         self, deliveries: Iterable[Delivery], state: Any = None, settled: bool = True
@@ -690,104 +482,8 @@ class Session:
             state: an outcome or another delivery state; None when only the settlement matters.
             settled: forget them; False leaves that to the other side (rcv-settle-mode second).
         """
-        if self._state not in LOCALLY_OPEN:
-            return
-        first = last = -1
-        receiver = False
-        incoming = self._incoming
-        outgoing = self._outgoing
-        table = incoming
-        link: Link | None = None
-        unsettled: dict[bytes, Delivery] = {}
-        for delivery in deliveries:
-            if delivery.link is not link:
-                link = delivery.link
-                unsettled = link.unsettled
-                is_receiver = link.role == "receiver"
-                if is_receiver is not receiver:
-                    if first >= 0:
-                        self._send_disposition(receiver, first, last, settled, state)
-                        first = -1
-                    receiver = is_receiver
-                table = incoming if is_receiver else outgoing
-            delivery_id = delivery.id
-            if settled:
-                if table.pop(delivery_id, None) is None:
-                    if delivery_id < 0 and not delivery.settled:
-                        self._settle_waiting(delivery, state)
-                    continue
-                delivery.settled = True
-                del unsettled[delivery.tag]
-            elif delivery_id not in table:
-                continue
-            delivery.local_state = state
-            if first >= 0:
-                if delivery_id == last + 1:
-                    last = delivery_id
-                    continue
-                self._send_disposition(receiver, first, last, settled, state)
-            first = last = delivery_id
-        if first >= 0:
-            self._send_disposition(receiver, first, last, settled, state)
-
-    def _settle_waiting(self, delivery: Delivery, state: Any) -> None:
-        """Settle what has not left yet: its transfer will say so."""
-        delivery.settled = True
-        if state is not None:
-            delivery.local_state = state
-        delivery.link.unsettled.pop(delivery.tag, None)
-
-    def _send_disposition(
-        self, receiver: bool, first: int, last: int, settled: bool, state: Any
-    ) -> None:
-        connection = self.connection
-        end = None if last == first else last
-        frame = write_disposition(self.channel, receiver, first, end, settled, state)
-        if len(frame) > connection.remote_max_frame_size:
-            # Better a short reason than a frame that the peer has to choke on, again and again.
-            frame = write_disposition(self.channel, receiver, first, end, settled, _cut(state))
-        connection._sink.append(frame)
-        connection.frames_out += 1
-
-    def _on_disposition(self, disposition: spec.Disposition) -> None:
-        first = disposition.first
-        last = first if disposition.last is None else disposition.last
-        span = (last - first) & SERIAL_MASK
-        if span >= SERIAL_HALF:
-            raise SessionFaultError(conditions.INVALID_FIELD, "a disposition ends before it begins")
-        table = self._outgoing if disposition.role else self._incoming
-        ids: Iterable[int]
-        if span == 0:
-            ids = (first,)
-        elif span >= len(table):
-            # A range may be four billion wide; the table is what bounds the work.
-            ids = [each for each in table if (each - first) & SERIAL_MASK <= span]
-        elif last > first:
-            ids = range(first, last + 1)
-        else:
-            ids = [(first + step) & SERIAL_MASK for step in range(span + 1)]
-        settled = disposition.settled
-        state = disposition.state
-        groups: dict[Link, list[Delivery]] = {}
-        link: Link | None = None
-        group: list[Delivery] = []
-        unsettled: dict[bytes, Delivery] = {}
-        for delivery_id in ids:
-            delivery = table.pop(delivery_id, None) if settled else table.get(delivery_id)
-            if delivery is None:
-                continue
-            if delivery.link is not link:
-                link = delivery.link
-                unsettled = link.unsettled
-                group = groups.setdefault(link, [])
-            if state is not None:
-                delivery.state = state
-            if settled:
-                delivery.settled = True
-                del unsettled[delivery.tag]
-            group.append(delivery)
-        for each, changed in groups.items():
-            self.connection._emit(DeliveriesUpdated(each, changed, state, settled))
+        if self._state in LOCALLY_OPEN:
+            self._unsettled.settle(deliveries, state, settled)
 
     # --------------------------------------------------------------------------------- flow
 
@@ -805,7 +501,7 @@ class Session:
         if flow.handle is not None:
             link = self._by_remote_handle.get(flow.handle)
             if link is None:
-                raise _unattached(flow.handle)
+                raise unattached(flow.handle)
         was_blocked = self.remote_incoming_window <= 0 or bool(self._queue)
         self._take_window(flow)
         if link is None:
@@ -839,36 +535,6 @@ class Session:
 
 
 _AWAITING_ATTACH: Final = frozenset({State.OPENING, State.WITHDRAWN})
-
-
-def _unattached(handle: int) -> SessionFaultError:
-    return SessionFaultError(
-        conditions.SESSION_UNATTACHED_HANDLE, f"nothing is attached to handle {handle}"
-    )
-
-
-def _check_mode(delivery: Delivery, mode: int) -> None:
-    """Apply the rcv-settle-mode of a transfer (§2.7.5)."""
-    link = delivery.link
-    if mode == spec.RECEIVER_SECOND and link.rcv_settle_mode == spec.RECEIVER_FIRST:
-        raise LinkFaultError(
-            link,
-            conditions.INVALID_FIELD,
-            "rcv-settle-mode second on a link whose receiver settles first",
-        )
-    delivery.rcv_settle_mode = mode
-
-
-def _cut(state: Any) -> Any:
-    """Return a delivery state without what may be long: the verdict is what counts."""
-    if isinstance(state, spec.Rejected) and state.error is not None:
-        words = (state.error.description or "")[:80]
-        return spec.Rejected(error=spec.Error(condition=state.error.condition, description=words))
-    if isinstance(state, spec.Modified):
-        return spec.Modified(
-            delivery_failed=state.delivery_failed, undeliverable_here=state.undeliverable_here
-        )
-    return state
 
 
 __all__ = ["OUTGOING_WINDOW", "Session"]

@@ -303,7 +303,7 @@ class Table(SynchronousTestCase):
             peer = self.prepared(**changes)
             if what == "window violation":
                 # The window opens by itself; only a user who holds it shut can be overrun.
-                peer.engine.sessions[0].incoming_window = 0
+                peer.engine.sessions[0]._inbox.window = 0
                 octets = frame(transfer(0))
             peer.write(octets)
             self.assert_fault(peer, scope, condition, what)
@@ -702,7 +702,7 @@ class Arbitrary(SynchronousTestCase):
             for delivery in link.unsettled.values()
             if delivery.id >= 0 and link.state in (State.OPEN, State.OFFERED, State.LEAVING)
         }
-        by_id = {id(each) for each in session._incoming.values()} | {
+        by_id = {id(each) for each in session._unsettled.incoming.values()} | {
             id(each) for each in session._outgoing.values()
         }
         self.assertLessEqual(by_id, by_tag | self._lapsed(session))
@@ -816,7 +816,7 @@ class Verbs(RuleBasedStateMachine):
             assert self.arrived == self.expected, "all arrives, once and in order"
         assert set(self.pair.sender.unsettled) == set(self.pair.receiver.unsettled)
         (server_session,) = self.pair.server.sessions
-        assert set(self.pair.session._outgoing) == set(server_session._incoming)
+        assert set(self.pair.session._outgoing) == set(server_session._unsettled.incoming)
         assert self.pair.sender.delivery_count == self.pair.receiver.delivery_count
 
     @invariant()

@@ -129,7 +129,7 @@ class Attaching(_Case):
         (answer,) = peer.read()
         self.assertFalse(answer.closed)
         self.assertFalse(link.is_active)
-        self.assertEqual(link.session._incoming, {})
+        self.assertEqual(link.session._unsettled.incoming, {})
 
     def test_settle_before_the_answer(self) -> None:
         """What is settled while the events are walked goes out before the detach."""
