@@ -27,7 +27,7 @@ from amqproute.journal.record import (
     named,
     read_line,
 )
-from amqproute.journal.segments import OPEN, Head, closed, opened, parts_of, read_head
+from amqproute.journal.segments import HEAD, OPEN, Head, closed, opened, parts_of, read_head
 
 MOST_ENTRIES: Final = 10_000
 """Entries of one message that are followed: copies of copies, at most."""
@@ -371,9 +371,9 @@ class _Verifier:
     def _end(self) -> Flaw | None:
         verdict, head = self._verdict, self._head
         if head is None:
-            verdict.notes.append(
-                "there is no head: nobody knows whether the last records are there"
-            )
+            is_there = (self._directory / HEAD).exists()
+            what = "the head cannot be read" if is_there else "there is no head"
+            verdict.notes.append(f"{what}: nobody knows whether the last records are there")
         elif head.seq > verdict.last and head.first_seq <= head.seq:
             words = "missing: removed from the end; the journal's head knows of them"
             return Flaw(None, 0, verdict.last + 1, head.seq, words)

@@ -17,6 +17,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from amqproute.journal.record import Kind
 from amqproute.pipeline import coverage, reconcile
 from amqproute.pipeline.days import between as days_between
 from amqproute.pipeline.days import spans
@@ -46,6 +47,7 @@ class Source:
         holes: `amqproute.pipeline.coverage.HOLES` of its journals.
         read: the days of which it has records, as far as they were read.
         known: all days that there are.
+        shown_to: for whom it was exported, as in ``peer`` of records; nobody for a journal.
     """
 
     directory: Path
@@ -54,6 +56,7 @@ class Source:
     holes: DataFrame
     read: Sequence[date] = ()
     known: Sequence[date] = ()
+    shown_to: Sequence[str] = ()
 
     def has(self, day: date) -> bool:
         """Tell whether there are records of a day."""
@@ -64,10 +67,26 @@ class Source:
         return min(self.read) < day < max(self.read)
 
     def towards(self, partner: Source) -> reconcile.Side:
-        """Return what it has to say to a partner."""
+        """Return what it has to say to a partner.
+
+        Raises:
+            SourceError: it was exported for somebody else, and says nothing of this one.
+        """
         names = reconcile.known_as(self.entries, partner.entries)
+        wanted = {f"peer:{partner.domain}", *names}
+        if self.shown_to and not wanted & set(self.shown_to) and not self._has_met(partner):
+            whose = ", ".join(name.removeprefix("peer:") for name in self.shown_to)
+            raise SourceError(
+                f"{self.directory}: an export for {whose}; {self.domain} has to make one with: "
+                f"amqproute journal export DIR --peer {partner.domain}"
+            )
         said = reconcile.statement(self.entries, self.domain, partner.domain, names)
         return reconcile.Side(self.domain, said, self.holes)
+
+    def _has_met(self, partner: Source) -> bool:
+        """Tell whether it took anything of a partner, whatever its name is there."""
+        streams = partner.entries.select(F.col("stream").alias("from_stream")).distinct()
+        return not self.entries.join(streams, "from_stream", "left_semi").isEmpty()
 
 
 def between(first: Source, second: Source) -> tuple[reconcile.Side, reconcile.Side]:
@@ -138,7 +157,10 @@ def open_source(
     made = str(scratch / "hops")
     hops(own).write.parquet(made)
     entries = spark.read.schema(HOPS).parquet(made)
-    return Source(directory, chosen, entries, coverage.holes(own), found[chosen], known)
+    told = own.where(F.col("kind") == Kind.SEGMENT).select("all.peer").distinct().collect()
+    shown_to = sorted(row.peer for row in told if row.peer is not None)
+    holes = coverage.holes(own)
+    return Source(directory, chosen, entries, holes, found[chosen], known, shown_to)
 
 
 def segments_of(directory: Path, day: date | None = None) -> list[Path]:

@@ -60,6 +60,14 @@ class VerifyTests(JournalCase):
         self.assertEqual((flaw.line, flaw.first, flaw.last), (2, 6, 6))
         self.assertIn("changed", flaw.words)
 
+    def test_no_head(self) -> None:
+        """Without a head that can be read nobody knows where the journal ends, and that is said."""
+        head = self.directory / HEAD
+        head.write_text("{}")
+        self.assertIn("the head cannot be read: nobody knows", " ".join(self.verify().notes))
+        head.unlink()
+        self.assertIn("there is no head: nobody knows", " ".join(self.verify().notes))
+
     def test_removed_for_its_age_meanwhile(self) -> None:
         """What the daemon removes while somebody looks is no flaw, be it some of it or all."""
         open_segment = reader.open_segment

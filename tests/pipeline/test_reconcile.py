@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,22 @@ class ReconcileTests(SparkCase):
         )
         handed = 500 - planted.fates["expired"] - planted.fates["dead-lettered"]
         self.assertEqual(result.count(reconcile.AGREED), handed - 2)
+
+    def test_export_for_somebody_else(self) -> None:
+        """Its silence is no loss: who has to make another one is said. A name that we do not have
+        ourselves may still be ours."""
+        directory = self.folder / "three"
+        planted = generate(Plan(300, seed=3), directory)
+        shown, other = self.folder / "shown", self.folder / "other"
+        export(planted.journals[THEIRS], shown, OURS, 0, 1 << 62)
+        export(planted.journals[THEIRS], other, "gamma.example", 0, 1 << 62)
+        ours, theirs = self.source(planted.journals[OURS]), self.source(shown)
+        self.assertEqual((ours.shown_to, theirs.shown_to), ([], [f"peer:{OURS}"]))
+        with self.assertRaises(SourceError) as caught:
+            exchange.between(ours, self.source(other))
+        self.assertIn(f"{other}: an export for gamma.example; ", str(caught.exception))
+        self.assertIn(f"--peer {OURS}", str(caught.exception))
+        exchange.between(ours, replace(theirs, shown_to=["peer:another.example"]))
 
     def test_wrong_sources(self) -> None:
         """What is no journal, empty or of another day is said in words."""
