@@ -59,6 +59,8 @@ is what outcomes do; `expiry`, `deferral` and `unreachable` take entries off the
 what an operator picks of those that `walk` shows him, and `removal` takes them off the queue for
 good.
 
+The `life` of a dynamic queue ends with its links, its messages or its session.
+
 Beside the queues: `declaration` is what the configuration says of nodes, `unclaimed` what the store
 held at the start until its node is made; `fates` tells senders what became of their messages, and
 buries dead letters; `floodgate` is the brake for all publishers, `outgoing` the one for all

@@ -18,6 +18,7 @@ from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration, circ
 from amqproute.broker.dynamic import DynamicTerms
 from amqproute.broker.fates import Fates
 from amqproute.broker.floodgate import Floodgate
+from amqproute.broker.life import Life
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.options import QueueOptions
 from amqproute.broker.queue import Queue
@@ -457,8 +458,7 @@ class Broker:
             )
         name = self._new_name()
         queue = self._make(name, terms.limits, options=terms.options, force_transient=True)
-        queue.lifetime = terms.lifetime
-        queue.is_exclusive = terms.is_exclusive
+        queue.life = Life(terms.lifetime, terms.is_exclusive, queue)
         queue.dead_letter_name = terms.dead_letter
         self.nodes[name] = queue
         self.dynamic.add(name)

@@ -19,6 +19,7 @@
                  waiters: who waits for some
     walk         shows all of them to an operator, a page at a time; picked: what he picks
     branch_holds what prepared branches of distributed transactions keep of it
+    life         when a dynamic one goes
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ from amqproute.broker.expiry import FLEETING_MS, Expiry
 from amqproute.broker.feed import Selects
 from amqproute.broker.intake import Intake
 from amqproute.broker.levels import USUAL_PRIORITY, Levels
+from amqproute.broker.life import Life
 from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.broker.options import Lifetime, QueueOptions
+from amqproute.broker.options import QueueOptions
 from amqproute.broker.picked import Picked
 from amqproute.broker.removal import DISCARD, NODE_DELETED, IFates, Removal
 from amqproute.broker.settlement import Settlement
@@ -87,11 +89,8 @@ class Queue:
         publishers: the links that send to it, which share its free space.
         picked: what an operator picks out of it.
         holds: what prepared branches keep of it.
-        lifetime: when it goes, if it is dynamic; None for ever.
-        is_exclusive: links of its owner only may be attached to it (N-17).
-        owner: the session that a dynamic queue was made on; else None.
+        life: how long it lives, if it is dynamic; None for ever.
         is_relay: what it hands out goes to another broker.
-        when_unused: called, once, when its lifetime is over.
     """
 
     def __init__(
@@ -198,7 +197,7 @@ class Queue:
             clock,
             self._log,
             force_transient,
-            self._look_at_life_soon,
+            self._look_at_life,
         )
         self.picked = Picked(
             self._consumers,
@@ -212,12 +211,8 @@ class Queue:
         self._deleted = False
         self._is_ending = False
         self._soon = Soon(clock)
-        self.lifetime: Lifetime | None = None
-        self.is_exclusive = False
-        self.owner: object = None
+        self.life: Life | None = None
         self.is_relay = False
-        self.when_unused: Callable[[], None] | None = None
-        self._creator_gone = False
         self.limits = limits or QueueLimits()
         self._options = QueueOptions()
         self.options = options or self._options
@@ -306,6 +301,11 @@ class Queue:
     def consumers(self) -> int:
         """Consumers attached, browsers and those that wait for their turn among them."""
         return len(self._consumers)
+
+    @property
+    def is_used(self) -> bool:
+        """Something is held, or on its way here."""
+        return self._space.is_used
 
     @property
     def is_settled(self) -> bool:
@@ -455,7 +455,8 @@ class Queue:
             self._call_soon(self.dispatch)
         if self._options.archive_unreachable:
             self._call_soon(self._unreachable.look)
-        self.look_at_life()
+        if self.life is not None:
+            self.life.look()
 
     def _promote(self) -> None:
         if self._consumers.promote():
@@ -481,34 +482,6 @@ class Queue:
             NotAllowed: it can be received from only.
         """
         admission.check_target(self.name, self._options)
-
-    # -- the life of a dynamic queue (N-16, N-17, K-21) ------------------------------------------
-
-    def creator_gone(self) -> None:
-        """The link that the queue was made for is gone."""
-        self._creator_gone = True
-        self.look_at_life()
-
-    def _look_at_life_soon(self) -> None:
-        if self.lifetime is not None:
-            self._call_soon(self.look_at_life)
-
-    def look_at_life(self) -> None:
-        """Tell, once, if the queue's lifetime is over."""
-        lifetime = self.lifetime
-        if lifetime is None or self.when_unused is None:
-            return
-        is_linked = bool(self.consumers or len(self.publishers))
-        is_over = {
-            Lifetime.CLOSE: self._creator_gone,
-            Lifetime.NO_LINKS: not is_linked,
-            Lifetime.NO_MESSAGES: self._creator_gone and not self._space.is_used,
-            Lifetime.NO_LINKS_OR_MESSAGES: not is_linked and not self._space.is_used,
-            Lifetime.SESSION: False,  # its session's end is not seen from here
-        }[lifetime]
-        if is_over:
-            tell, self.when_unused = self.when_unused, None
-            tell()
 
     def dispatch(self) -> None:
         """Hand out what is available. See `ISource.dispatch`."""
@@ -558,9 +531,14 @@ class Queue:
     def _gone(self, entries: Sequence[Entry]) -> None:
         """Draw the conclusions from entries' having left."""
         self._intake.gone(entries)
-        if self.lifetime is not None:
-            self._look_at_life_soon()
+        if self.life is not None:
+            self._look_at_life()
         self._space.freed()
+
+    def _look_at_life(self) -> None:
+        """Have it looked at when what is going on now is over: messages have left."""
+        if self.life is not None:
+            self._call_soon(self.life.look)
 
     def _commit_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not write to the store", failure, queue=self.name)

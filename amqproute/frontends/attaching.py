@@ -146,7 +146,9 @@ class Attaching:
 
     def _check_queue(self, link: Link, queue: Queue, found: Found) -> None:
         """Refuse a link that the queue's own terms do not admit (N-14, N-17, Q-20, Q-21)."""
-        if queue.is_exclusive and not found.dynamic and queue.owner is not link.session:
+        life = queue.life
+        is_shared = life is None or not life.is_exclusive or life.owner is link.session
+        if not is_shared and not found.dynamic:
             raise ResourceLocked(f"{queue.name!r} belongs to another session alone")
         if link.role == "sender":
             _, old = self._shared.links.get(self._links.key(link), (None, None))

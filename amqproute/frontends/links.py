@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from amqproute import conditions
-from amqproute.broker.options import Lifetime
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import node_of
 from amqproute.broker.topic import Topic
@@ -80,21 +79,22 @@ class Links:
     def adopt(self, node: Any, link: Link) -> None:
         """Take a dynamic node in hand that has been made for a link."""
         self.dynamic[node] = link
-        if isinstance(node, Queue):
-            node.owner = link.session
-            node.when_unused = lambda: self.delete_dynamic(node)
+        if isinstance(node, Queue) and node.life is not None:
+            node.life.owner = link.session
+            node.life.when_over = lambda: self.delete_dynamic(node)
 
     def creator_gone(self, node: Any) -> None:
         """The link that a dynamic node was made for is gone: its lifetime decides (K-21)."""
-        if isinstance(node, Queue):
-            node.creator_gone()
+        if isinstance(node, Queue) and node.life is not None:
+            node.life.creator_gone()
         else:
             self.delete_dynamic(node)
 
     def end_exclusive(self, session: Session) -> None:
         """Exclusive nodes go with their session (N-17)."""
         for node in list(self.dynamic):
-            if ends_with_session(node) and getattr(node, "owner", None) is session:
+            life = getattr(node, "life", None)
+            if life is not None and life.ends_with_session and life.owner is session:
                 self.delete_dynamic(node)
 
     def steal(self, link: Link) -> None:
@@ -207,8 +207,8 @@ class Links:
                 self._suspend(link, link.target, context.retention, context.suspend())
             else:
                 context.gone()
-            if isinstance(target, Queue):
-                target.look_at_life()
+            if isinstance(target, Queue) and target.life is not None:
+                target.life.look()
             if self.dynamic.get(target) is link:
                 self.creator_gone(target)
 
@@ -318,8 +318,8 @@ class Links:
 
 def ends_with_session(node: Any) -> bool:
     """Tell whether a dynamic node cannot outlive the session it was made on."""
-    if isinstance(node, Queue):
-        return node.is_exclusive or node.lifetime in (Lifetime.CLOSE, Lifetime.SESSION)
+    if isinstance(node, Queue) and node.life is not None:
+        return node.life.ends_with_session
     return True
 
 

@@ -580,9 +580,10 @@ def _check_unchanged(terminus: spec.Source | spec.Target, node: Any) -> None:
     properties = terminus.dynamic_node_properties
     if not properties:
         return
-    lifetime = getattr(node, "lifetime", None)
+    life = getattr(node, "life", None)
+    policy = None if life is None else life.policy
     asked = properties.get("lifetime-policy")
-    if len(properties) == 1 and asked is not None and read_lifetime(asked) is lifetime:
+    if len(properties) == 1 and asked is not None and read_lifetime(asked) is policy:
         return
     raise PreconditionFailed(
         f"{terminus.address!r} is there already, and neither its options nor its lifetime change "
