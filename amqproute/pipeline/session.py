@@ -86,6 +86,8 @@ def session(
     # PySpark's own record of each error, as JSON on standard error beside the exception.
     for logger in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(logger).setLevel(logging.CRITICAL)
+    if debug:
+        os.environ["AMQPROUTE_DEBUG"] = "1"  # the workers of this machine take it over
     gateway = _gateway(given, debug)
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
     for key, value in given.items():

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import socket
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,13 @@ if not MISSING:
     from amqproute.pipeline.datasource.client import Client
     from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
     from amqproute.pipeline.datasource.place import Place, SourceError
+    from amqproute.pipeline.datasource.plain import DEBUG, plain
     from amqproute.pipeline.datasource.rows import READ_SCHEMA, row_of
     from amqproute.pipeline.datasource.stream import QueueStream, ranges, unranged
     from amqproute.pipeline.datasource.write import send
     from amqproute.url import parse_url
     from amqproute.wire.amqp10 import codec, sections, spec
+    from amqproute.wire.amqp10.session import Session
     from amqproute.wire.amqp10.types import Symbol, Timestamp, ULong
 
 
@@ -255,6 +259,30 @@ class StreamTests(BrokerCase):
         stream.commit({"batch": 1, "queues": {key: own}})
         self.assertEqual(bodies_on(self.alpha, "q2"), ["0", "1", "3", "4", "6", "7", "8"])
 
+    def test_past_others(self) -> None:
+        """A commit is done for the most part, or wholly, and then again: on a long queue it does
+        not take what is there one by one, and give it back."""
+        put(self.alpha, "q11", numbers(0, 1500), "past")
+        stream = self.stream("q11", maxMessages="300")
+        one = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+        told: list[Any] = []
+        tell = Session._send_disposition
+
+        def telling(session: Any, *arguments: Any) -> None:
+            told.append(arguments)
+            tell(session, *arguments)
+
+        self.patch(Session, "_send_disposition", telling)
+        [(key, part)] = one["queues"].items()
+        first, last = (int(each) for each in part["entries"].split("-"))
+        stream.commit({"batch": 1, "queues": {key: {**part, "entries": f"{first}-{last - 2}"}}})
+        self.assertEqual(bodies_on(self.alpha, "q11"), numbers(298, 1500))
+        self.assertLess(len(told), 5)
+        for _ in range(2):
+            self.stream("q11").commit(one)
+            self.assertEqual(bodies_on(self.alpha, "q11"), numbers(300, 1500))
+        self.assertLess(len(told), 20)
+
     def test_gone(self) -> None:
         """What somebody else took is missed, loudly; or not, where one says so."""
         put(self.alpha, "q3", numbers(0, 3), "gone")
@@ -279,6 +307,51 @@ class StreamTests(BrokerCase):
         self.assertIn("have other numbers", str(caught.exception))
         self.stream("q4", failOnDataLoss="false").commit(one)
         self.assertEqual(bodies_on(self.alpha, "q4"), ["kept"])
+
+
+class PlainTests(SynchronousTestCase):
+    """What is left of a traceback."""
+
+    skip = MISSING
+
+    def test_errors(self) -> None:
+        """An error for the user begins where the package is entered, of a generator too; whoever
+        wants all of it has it; all others are whole."""
+
+        @plain
+        def asked(error: Exception) -> None:
+            deeper(error)
+
+        @plain
+        def read(error: Exception) -> Iterator[int]:
+            yield 1
+            deeper(error)
+
+        def deeper(error: Exception) -> None:
+            try:
+                raise OSError("below")
+            except OSError as cause:
+                raise error from cause
+
+        def told(error: Exception) -> list[str]:
+            said = []
+            for call in (lambda: asked(error), lambda: list(read(error))):
+                with self.assertRaises(type(error)) as caught:
+                    call()
+                said.append("".join(traceback.format_exception(caught.exception)))
+            return said
+
+        self.patch(os, "environ", {})
+        for error in (SourceError("no broker"), OptionError("no option")):
+            for text in told(error):
+                self.assertNotIn("deeper", text)
+                self.assertNotIn("below", text)
+                self.assertTrue(text.endswith(f": {error}\n"), text)
+        for text in told(RuntimeError("ours")):
+            self.assertIn("deeper", text)
+        self.patch(os, "environ", {DEBUG: "1"})
+        for text in told(SourceError("no broker")):
+            self.assertIn("deeper", text)
 
 
 class JournalTests(SynchronousTestCase):

@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from amqproute.pipeline.datasource.batch import JOURNAL_SCHEMA, JournalReader, QueueReader
 from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
+from amqproute.pipeline.datasource.plain import plain
 from amqproute.pipeline.datasource.rows import READ_SCHEMA, check_columns
 from amqproute.pipeline.datasource.stream import QueueStream
 from amqproute.pipeline.datasource.write import BatchWriter, StreamWriter
@@ -56,6 +57,7 @@ class AmqprouteDataSource(DataSource):
         """Return the columns of what is read."""
         return JOURNAL_SCHEMA if "journal" in self.options else READ_SCHEMA
 
+    @plain
     def reader(self, schema: StructType) -> DataSourceReader:
         """Read queues as they are now, or a journal."""
         if "journal" in self.options:
@@ -64,15 +66,18 @@ class AmqprouteDataSource(DataSource):
             raise OptionError("maxMessages is for readStream; spark.read has limit")
         return QueueReader(Reading.of(self.options))
 
+    @plain
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Consume queues."""
         return QueueStream(Streaming.of(self.options))
 
+    @plain
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Send rows."""
         self._check(schema, overwrite)
         return BatchWriter(Writing.of(self.options))
 
+    @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Send the rows of a stream."""
         self._check(schema, overwrite)

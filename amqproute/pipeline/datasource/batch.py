@@ -16,6 +16,7 @@ from amqproute.pipeline.datasource.client import Client
 from amqproute.pipeline.datasource.links import CREDIT
 from amqproute.pipeline.datasource.options import OptionError, Reading
 from amqproute.pipeline.datasource.place import Place, SourceError
+from amqproute.pipeline.datasource.plain import plain
 from amqproute.pipeline.datasource.rows import row_of
 
 __all__ = ["JOURNAL_SCHEMA", "JournalReader", "QueueReader"]
@@ -50,6 +51,7 @@ class QueueReader(DataSourceReader):
         reading = self._reading
         return [_Look(place, queue) for place in reading.places for queue in reading.queues]
 
+    @plain
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield what the queue has, in its order."""
         assert isinstance(partition, _Look)
@@ -92,6 +94,7 @@ class JournalReader(DataSourceReader):
             raise OptionError(f"with the option journal there is no option {', '.join(unknown)}")
         self._directory = Path(given["journal"])
 
+    @plain
     def partitions(self) -> list[InputPartition]:
         """Return one for each segment."""
         if not self._directory.is_dir():
@@ -102,6 +105,7 @@ class JournalReader(DataSourceReader):
             found[parts_of(path) or path] = path
         return [_Segment(str(path)) for path in sorted(found.values())]
 
+    @plain
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield the records of a segment; a last line without its end was torn, and is left out.
 

@@ -102,10 +102,10 @@ class Receiving:
         """Tell the outcome of deliveries; the broker settles when it is on its disk."""
         self._client.session.settle(deliveries, outcome, settled=False)
 
-    def leave(self, delivery: Delivery) -> None:
-        """Have a message go back to its place, and not come again on this link."""
+    def leave(self, deliveries: Sequence[Delivery]) -> None:
+        """Have messages go back to their places, and not come again on this link."""
         outcome = spec.Modified(delivery_failed=False, undeliverable_here=True)
-        self._client.session.settle((delivery,), outcome)
+        self._client.session.settle(deliveries, outcome)
 
     def settled(self, count: int) -> None:
         """Wait until the broker has settled so many in all."""

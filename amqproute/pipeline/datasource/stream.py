@@ -30,7 +30,7 @@ is missing from the batch. That ends the query, in words, unless ``failOnDataLos
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,8 +45,10 @@ from amqproute.pipeline.datasource.client import Client
 from amqproute.pipeline.datasource.links import CREDIT, Receiving
 from amqproute.pipeline.datasource.options import Streaming
 from amqproute.pipeline.datasource.place import Place, SourceError
+from amqproute.pipeline.datasource.plain import plain
 from amqproute.pipeline.datasource.rows import row_of
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Delivery
 
 __all__ = ["QueueStream", "ranges", "unranged"]
 
@@ -130,6 +132,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return how much is planned at a time, unless the trigger says all."""
         return ReadMaxRows(self._streaming.most)
 
+    @plain
     def prepareForTriggerAvailableNow(self) -> None:
         """Note what there is; the query ends when that is done."""
         self._backlog = {}
@@ -139,6 +142,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 ids = [_number(each.tag) for each in link.available(lambda: CREDIT)]
                 self._backlog[key] = (link.stream, ids)
 
+    @plain
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Plan a batch: `start` itself if there is nothing new."""
         # That a batch is asked for behind `start` says that `start` is committed.
@@ -215,6 +219,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found.append(_Part(place, queue, part["stream"], part["entries"]))
         return found
 
+    @plain
     def commit(self, end: Offset) -> None:
         """Accept the entries of a batch; what is gone already was accepted before."""
         if end["batch"] <= self._removed:
@@ -230,18 +235,43 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not self._is_same(place, queue, stream, link.stream):
                 return
             accepted = 0
-            # As many as are missing: in the usual case they are all at the head, and nothing else
-            # is touched.
-            for delivery in link.available(lambda: min(CREDIT, len(wanted))):
+            taken: list[Delivery] = []
+            others: list[Delivery] = []
+            is_sure = False
+
+            def ask() -> int:
+                # As many as are missing: in the usual case they are all at the head, and nothing
+                # else is touched.
+                nonlocal is_sure
+                link.settle(taken, spec.Accepted())
+                taken.clear()
+                if others and not is_sure:
+                    # Are they gone, by a commit that was interrupted, or are they behind these?
+                    is_sure = True
+                    wanted.intersection_update(_present(client, queue, wanted))
+                # All at once: the broker goes past what was left each time.
+                link.leave(others)
+                others.clear()
+                return min(CREDIT, len(wanted))
+
+            for delivery in link.available(ask):
                 entry = _number(delivery.tag)
                 if entry in wanted:
                     wanted.discard(entry)
-                    link.settle((delivery,), spec.Accepted())
+                    taken.append(delivery)
                     accepted += 1
                 else:
-                    link.leave(delivery)
+                    others.append(delivery)
+            ask()
             link.settled(accepted)
             link.close()
+        if is_sure and wanted and self._streaming.strict:
+            raise SourceError(
+                f"{len(wanted)} messages of a batch that is committed are on {queue!r} at {place} "
+                "behind too many others to be taken away now: a later batch would have them once "
+                "more. Others of higher priority have come before them; start again when these are "
+                "fewer, or set failOnDataLoss to false to go on"
+            )
 
     def _is_same(self, place: Place, queue: str, planned: str, found: str) -> bool:
         """Tell whether entries have the numbers that were planned with."""
@@ -270,6 +300,7 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- in the workers ----------------------------------------------------------------------------
 
+    @plain
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a part of a batch: the same, however often.
 
@@ -295,6 +326,17 @@ class QueueStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "them, or somebody else consumes from this queue. With failOnDataLoss set to false "
                 "the query goes on without them"
             )
+
+
+def _present(client: Client, queue: str, wanted: Set[int]) -> set[int]:
+    """Return those of some entries that are on a queue."""
+    found: set[int] = set()
+    link = client.receiving(queue, browses=True, by_entry=True)
+    for delivery in link.available(lambda: CREDIT if found < wanted else 0):
+        if (entry := _number(delivery.tag)) in wanted:
+            found.add(entry)
+    link.close()
+    return found
 
 
 def _number(tag: bytes) -> int:

@@ -47,6 +47,7 @@ from amqproute.pipeline.datasource.client import Client
 from amqproute.pipeline.datasource.links import Sending
 from amqproute.pipeline.datasource.options import Writing
 from amqproute.pipeline.datasource.place import Place, SourceError
+from amqproute.pipeline.datasource.plain import plain
 from amqproute.pipeline.datasource.rows import Encoder, Outgoing
 from amqproute.wire.amqp10 import spec
 
@@ -174,6 +175,7 @@ class BatchWriter(DataSourceWriter):
         self._writing = writing
         self._own = str(uuid4())
 
+    @plain
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Send the rows of one task."""
         context = TaskContext.get()
@@ -197,6 +199,7 @@ class StreamWriter(DataSourceStreamWriter):
     def __init__(self, writing: Writing) -> None:
         self._writing = writing
 
+    @plain
     def write(self, iterator: Iterator[Row]) -> WriterCommitMessage:
         """Send the rows of one task of one batch."""
         context = TaskContext.get()
