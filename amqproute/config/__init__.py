@@ -3,9 +3,10 @@
 
 Theory of operation
 -------------------
-`parameters` describes every setting as a field of a pydantic model: name, type, unit, default and
-a paragraph of text; `fields` holds the types with their checks. `document` turns YAML into plain
-data while it keeps the line of each key, and turns the schema into the commented file
+Every setting is a field of a pydantic model, with name, type, unit, default and a paragraph of
+text: `parameters` has the whole, `access`, `nodes`, `ways` and `upkeep` the groups; `settings` is
+what these have in common, and `fields` holds the types with their checks. `document` turns YAML
+into plain data while it keeps the line of each key, and turns the schema into the commented file
 `etc/amqproute.yaml`. `load` puts the two together: it validates the data, checks the settings
 against one another, and reports all problems in one go, each with file, line, key, cause and what
 to write instead. `units` and `endpoint` read durations, sizes and endpoint descriptions.

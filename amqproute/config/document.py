@@ -27,7 +27,8 @@ from typing import Any, Final, get_args
 import yaml
 from pydantic.fields import FieldInfo
 
-from amqproute.config.parameters import Config, Inheriting, Settings
+from amqproute.config.parameters import Config
+from amqproute.config.settings import Inheriting, Settings
 
 __all__ = ["Parsed", "all_keys", "describe", "keys_at", "read", "uncomment"]
 

@@ -26,14 +26,10 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from amqproute.config import document, units
-from amqproute.config.parameters import (
-    SYSTEM_TRUST,
-    Binding,
-    Config,
-    Listen,
-    Node,
-    Source,
-)
+from amqproute.config.access import Listen
+from amqproute.config.fields import SYSTEM_TRUST
+from amqproute.config.nodes import Binding, Node
+from amqproute.config.parameters import Config, Source
 from amqproute.errors import ConfigError
 
 __all__ = ["DEFAULT_PATH", "Problem", "advise", "check_files", "find", "load", "loads", "read_node"]

@@ -36,8 +36,9 @@ from amqproute.broker.receipts import Receipts
 from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
+from amqproute.config.access import Contract, Listen
 from amqproute.config.load import read_node
-from amqproute.config.parameters import Config, Contract, Listen
+from amqproute.config.parameters import Config
 from amqproute.daemon.declarations import configured, described
 from amqproute.daemon.doors import accepting, pump_limits
 from amqproute.daemon.federation import (

@@ -16,7 +16,8 @@ from amqproute.broker.options import (
     QueueOptions,
     Visibility,
 )
-from amqproute.config.parameters import Binding, Config, Node
+from amqproute.config.nodes import Binding, Node
+from amqproute.config.parameters import Config
 from amqproute.services.inventory import Configured, Described
 
 

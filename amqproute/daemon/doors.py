@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from amqproute.auth.realm import Authenticator
-from amqproute.config.parameters import Config, Listen
+from amqproute.config.access import Listen
+from amqproute.config.parameters import Config
 from amqproute.daemon.federation import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared

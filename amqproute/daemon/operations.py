@@ -10,7 +10,7 @@ from twisted.logger import Logger
 from amqproute.auth.policy import Verb
 from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker
-from amqproute.config.parameters import DistributedTransactions
+from amqproute.config.upkeep import DistributedTransactions
 from amqproute.daemon.rules import Allows
 from amqproute.frontends.amqp10 import Shared
 from amqproute.interfaces import IStore

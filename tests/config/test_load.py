@@ -15,8 +15,11 @@ from pydantic import ValidationError
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.config import Config, advise, check_files, document, find, load, loads
+from amqproute.config.access import Access, Contract, Listen
 from amqproute.config.document import all_keys, describe, uncomment
-from amqproute.config.parameters import Access, Contract, Listen, Node, Peer, Relay, Route, Via
+from amqproute.config.fields import Via
+from amqproute.config.nodes import Node
+from amqproute.config.ways import Peer, Relay, Route
 from amqproute.errors import ConfigError
 from tests.config.refused import REFUSED
 

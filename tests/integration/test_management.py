@@ -16,7 +16,7 @@ from unittest import skipUnless
 import yaml
 
 import amqproute
-from amqproute.config.parameters import Node
+from amqproute.config.nodes import Node
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import UInt
 from tests.integration.support import (

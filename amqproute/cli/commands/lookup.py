@@ -24,8 +24,8 @@ from amqproute.cli import render, runner
 from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
+from amqproute.config.access import Listen
 from amqproute.config.load import find
-from amqproute.config.parameters import Listen
 from amqproute.daemon.federation import make_judge, make_resolver, peer_policy
 from amqproute.daemon.routes import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
