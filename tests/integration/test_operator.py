@@ -312,6 +312,15 @@ class VerbTests(OperatorCase):
         until(lambda: self.peer("partner.example")["relayed"] + self.peer("partner.example")
               ["rejected"] == 3, "let go")  # fmt: skip
 
+    def test_peer_by_a_gateway(self) -> None:
+        """A domain without a relay queue of its own is shown by the way that its messages wait."""
+        self.daemon.reload(
+            routes=[{"domain": "eta.example", "via": f"amqps://127.0.0.1:{self.dead}"}]
+        )
+        self.run_it("peer", "show", "eta.example", code=1)
+        self.publish("orders@eta.example")
+        self.assertEqual(self.peer("eta.example")["name"], f"127.0.0.1:{self.dead}")
+
 
 class ReadmeTests(OperatorCase):
     """The chapter of the README about messages that do not move: its commands as they stand."""

@@ -46,8 +46,9 @@ _ABSENT: Final = {
 }
 """What to do where something else than a queue is not there, by the beginning of what is said."""
 _RIGHTS: Final = (
-    "these commands take the rights `manage`, and `create` for the answers: give them to this "
-    "principal under `access` and reload, or use the daemon's socket as root or as its own user"
+    "these commands take the rights `manage`, and `create` for the answers (on $management and on "
+    "dynamic, besides what is managed): give them to this principal under `access` and reload, or "
+    "use the daemon's socket as root or as its own user"
 )
 _DECLARED: Final = "what the configuration declares is changed there: edit it, then reload"
 

@@ -17,7 +17,6 @@ from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import Selection, age, bulk_command, entry_id
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, ClientError, Refusal
-from amqproute.config.units import parse_seconds
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
 
@@ -152,6 +151,8 @@ def release(
             try:
                 released.append(await ask(client, "RELEASE-HOLD", "hold", name))
             except ClientError as error:
+                if not error.code.startswith("management."):
+                    raise  # it would be the same for each of them
                 refused.append(error)
 
     in_touch(Access(url, config, trust), work)
@@ -218,6 +219,8 @@ def _until(lasts: str | None, until: str | None) -> int:
         raise Refusal(USAGE, "usage.until", "--for and --until exclude each other", "give one")
     try:
         if lasts is not None:
+            from amqproute.config.units import parse_seconds  # the configuration's schema, too
+
             return int((time.time() + parse_seconds(lasts)) * 1000)
         if until is None:
             return 0
