@@ -157,10 +157,12 @@ def follow(
     lines = _lines(spark, journals, at_once)
     rejected = F.count_if(F.col("reason").isNotNull()).alias("rejected")
     parsed = parse(lines).observe(_LINES, rejected).where(F.col("reason").isNull())
-    told = _told(timed(parsed)).withWatermark("at", lateness)
+    # All records tell what time it is, also those that do not count: a broker with nothing to do
+    # says what it holds. Before the watermark Spark would leave them out.
+    told = spread(timed(parsed), _FIELDS, "at").withWatermark("at", lateness)
     once = told.dropDuplicatesWithinWatermark(["journal", "seq"])
     writer = (
-        _sums(once)
+        _sums(once.where(F.col("kind").isin(_KINDS)))
         .writeStream.outputMode("append")
         .format("parquet")
         .queryName("amqproute live")

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gold: latencies, volumes, reasons and queues; and the same from whatever came in any order."""
+"""Gold: latencies, volumes, reasons and queues."""
 
 from __future__ import annotations
 
-import functools
 import random
-import shutil
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +16,10 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from amqproute.pipeline.conservation import balance, violations
     from amqproute.pipeline.figures import latencies, percentiles, queues, reasons, volumes
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.schema import TABLES
-    from amqproute.pipeline.synthetic import Faults, Plan, Rates, generate
     from amqproute.pipeline.tables import Warehouse
-    from amqproute.pipeline.traces import hops, messages
+    from amqproute.pipeline.traces import hops
 
 
 class FigureTests(TraceCase):
@@ -143,62 +137,3 @@ class EarlierTests(TraceCase):
 
     def octets(self, entries: DataFrame) -> dict[str, tuple[int, int]]:
         return {row.direction: (row.octets, row.unmeasured) for row in volumes(entries).collect()}
-
-
-class OrderTests(TraceCase):
-    """Whatever order segments come in, how often, and how late: the gold tables are the same."""
-
-    def gold(self, warehouse: Warehouse) -> dict[str, Counter[str]]:
-        """Return the rows of all tables that are made of the runs, as text."""
-        runs = warehouse.read("runs")
-        entries = hops(runs).persist()
-        tables = {
-            "messages": messages(entries),
-            "violations": violations(runs, entries),
-            "balance": balance(runs, entries),
-            "latencies": latencies(entries),
-            "volumes": volumes(entries),
-            "reasons": reasons(runs),
-            "queues": queues(entries),
-        }
-        texts = []
-        for name, table in tables.items():
-            self.assertEqual(table.schema.names, TABLES[name].names)
-            texts.append(table.select(F.lit(name).alias("name"), F.to_json(F.struct("*"))))
-        found: dict[str, Counter[str]] = {name: Counter() for name in tables}
-        for name, text in functools.reduce(DataFrame.union, texts).collect():
-            found[name][text] += 1
-        return found
-
-    def test_any_order(self) -> None:
-        """Two nights with segments dealt out at random, some of them to both nights."""
-        directory = Path(self.mktemp()).absolute()
-        plan = Plan(
-            150, seconds=3 * 3600, segment_seconds=1800,
-            rates=Rates(delayed=0.05, deferred=0.05, dead_lettered=0.05, suppressed=0.05),
-            faults=Faults(vanished=1, ended_twice=1, gap=1, duplicated=1),
-        )  # fmt: skip
-        generate(plan, directory)
-        paths = sorted(directory.rglob("*.jsonl"))
-        whole = Warehouse(self.spark, directory / "tables")
-        ingest(whole, [directory / name for name in plan.organizations])
-        expected = self.gold(whole)
-
-        # Some segments come on the first night, and all of them on the second.
-        draw = random.Random(3)
-        nights = [draw.random() < 0.5 for _ in paths]
-        self.assertEqual(set(nights), {True, False})
-        here = Path(self.mktemp()).absolute()
-        warehouse = Warehouse(self.spark, here / "tables")
-        for night in (1, 2):
-            for path, is_early in zip(paths, nights, strict=True):
-                if night == 2 or is_early:
-                    folder = here / f"copy{night}" / path.parent.name
-                    folder.mkdir(parents=True, exist_ok=True)
-                    shutil.copy(path, folder)
-            ingest(warehouse, [here / f"copy{n}" for n in range(1, night + 1)])
-        found = self.gold(warehouse)
-        self.assertEqual(found.keys(), expected.keys())
-        for name, rows in expected.items():
-            self.assertGreater(sum(rows.values()), 0, name)
-            self.assertEqual(found[name], rows, name)
