@@ -230,8 +230,8 @@ class Log(Settings):
 
     format: Literal["auto", "text", "json"] = Field(
         default="auto",
-        description="text: a line for people. json: an object on each line. auto: text on a "
-        "terminal or under systemd, json otherwise.",
+        description="text: a line for people. json: an object on each line. auto: text, but under "
+        "systemd, whose journal has the time, without it and with the level as the priority.",
     )
     level: Literal["debug", "info", "warn", "error"] = Field(
         default="info",

@@ -3,8 +3,9 @@
 
 Four styles. ``text`` is a line with time (UTC), level, namespace and message, in color on a
 terminal. ``journal`` is the message behind a priority prefix (sd-daemon(3)); journald adds the
-time. ``json`` is one object a line with every named field of the event. ``auto`` takes
-``journal`` where the stream *is* the journal and ``text`` everywhere else.
+time. ``json`` is one object a line with every named field of the event, for journald behind the
+same prefix. ``auto`` takes ``journal`` where the stream *is* the journal and ``text`` everywhere
+else.
 
 Two things hold in every style. What a peer sent can neither forge a line nor reach the terminal
 as an escape sequence: control characters are escaped, continuation lines indented. And secrets
@@ -119,10 +120,14 @@ def text_line(event: LogEvent, *, color: bool = False) -> str:
 
 def journal_line(event: LogEvent) -> str:
     """Render an event behind its priority; every line of it is an entry of the journal."""
-    prefix = f"<{_PRIORITY.get(_level(event), 5)}>"
+    prefix = _prefix(event)
     first, *rest = _lines(event)
     lines = [f"{_printable(_namespace(event))}: {first}", *(f"    {line}" for line in rest)]
     return "".join(f"{prefix}{line}\n" for line in lines)
+
+
+def _prefix(event: LogEvent) -> str:
+    return f"<{_PRIORITY.get(_level(event), 5)}>"
 
 
 def json_line(event: LogEvent) -> str:
@@ -272,7 +277,9 @@ def _renderer(
     style: Style, stream: TextIO, environ: Mapping[str, str]
 ) -> Callable[[LogEvent], str]:
     if style == "json":
-        return json_line
+        # journald takes the priority off, and has the object as its message.
+        is_journal = choose_style("auto", stream, environ) == "journal"
+        return (lambda event: _prefix(event) + json_line(event)) if is_journal else json_line
     if style == "journal":
         return journal_line
     color = wants_color(stream, environ)

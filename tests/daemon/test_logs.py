@@ -169,6 +169,18 @@ class JournalTests(LogCase):
             ],
         )
 
+    def test_objects(self) -> None:
+        """Where the journal takes objects it has their priorities, too."""
+        with tempfile.TemporaryFile("w+") as stream:
+            status = os.fstat(stream.fileno())
+            environ = {"JOURNAL_STREAM": f"{status.st_dev}:{status.st_ino}"}
+            self.begin("json", cast(Any, stream), environ=environ)
+            self.logger("x").error("no {what}", what="room")
+            stream.seek(0)
+            prefix, written = stream.read(3), stream.read()
+        self.assertEqual(prefix, "<3>")
+        self.assertEqual(json.loads(written)["what"], "room")
+
     def test_before_the_log(self) -> None:
         """What keeps a daemon from starting is an error in the journal as well, line by line."""
         with tempfile.TemporaryFile("w+") as stream:
