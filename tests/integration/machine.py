@@ -35,7 +35,7 @@ import twisted
 import amqproute
 from tests.integration.support import die_with_parent, new_directory, until
 
-__all__ = ["SOURCES", "SYSTEMD", "Machine", "why_no_machine"]
+__all__ = ["SOURCES", "SYSTEMD", "CannotBoot", "Machine", "why_no_machine"]
 
 SYSTEMD = Path("/lib/systemd/systemd")
 SOURCES = Path(amqproute.__file__).parents[1]
@@ -112,6 +112,14 @@ def own_cgroup() -> Path:
     return root / path.lstrip("/")
 
 
+def remove(cgroup: Path) -> bool:
+    """Remove a part of the tree, from its leaves; False while a process in it is still ending."""
+    for path, _, _ in os.walk(cgroup, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(path)
+    return not cgroup.exists()
+
+
 def why_no_machine() -> str:
     """Say why no machine can be had here; nothing if it can be tried."""
     if os.geteuid() != 0:
@@ -134,6 +142,10 @@ def why_no_machine() -> str:
     return ""
 
 
+class CannotBoot(Exception):
+    """This kernel, or whoever confines us, has not got what it takes; in its words."""
+
+
 class Machine:
     """systemd as the first process of namespaces of its own.
 
@@ -152,8 +164,12 @@ class Machine:
         """Start it, and wait until it takes commands.
 
         Raises:
+            CannotBoot: namespaces, or what has to be mounted in them, are not to be had.
             AssertionError: it did not come up.
         """
+        for left in own_cgroup().glob("amqproute-*-machine-*"):
+            if not Path("/proc", left.name.split("-")[1]).exists():
+                remove(left)  # of a test that was killed
         self._cgroup.mkdir()
         files = self.directory / "files"
         files.mkdir()
@@ -182,7 +198,7 @@ class Machine:
         """Return the process id, outside, of the first process, when it is systemd by now."""
         assert self._process is not None
         if self._process.poll() is not None:
-            raise AssertionError(f"the machine did not boot:\n{self._said()}")
+            raise CannotBoot(self._said().strip().rpartition("\n")[2])
         pid = self._process.pid
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         if not children:
@@ -204,11 +220,7 @@ class Machine:
         process.kill()  # and with it all within: --kill-child
         process.wait(COMMAND_SECONDS)
         end = time.monotonic() + COMMAND_SECONDS
-        while self._cgroup.exists() and time.monotonic() < end:
-            # From the leaves; one whose processes are just ending is busy for a moment.
-            for path, _, _ in os.walk(self._cgroup, topdown=False):
-                with contextlib.suppress(OSError):
-                    os.rmdir(path)
+        while not remove(self._cgroup) and time.monotonic() < end:
             time.sleep(0.01)
 
     # -- commands ----------------------------------------------------------------------------------

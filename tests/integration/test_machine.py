@@ -16,11 +16,12 @@ import textwrap
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.integration.machine import SOURCES, Machine, why_no_machine
+from tests.integration.machine import SOURCES, CannotBoot, Machine, why_no_machine
 from tests.integration.support import until
 
 IS_LONG = os.environ.get("AMQPROUTE_SYSTEMD") == "long"
 DAEMON = "amqproute.service"
+NO_MACHINE = "no machine with a systemd of its own can be had here"
 WITHIN = "/opt/amqproute/sources"
 CONFIGURATION = """\
 container-id: broker1.alpha.example
@@ -72,10 +73,13 @@ class MachineTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         if why := why_no_machine():
-            raise SkipTest(f"no machine with a systemd of its own can be had here: {why}")
+            raise SkipTest(f"{NO_MACHINE}: {why}")
         self.machine = Machine()
         self.addCleanup(self.machine.close)
-        self.machine.boot()
+        try:
+            self.machine.boot()
+        except CannotBoot as error:
+            raise SkipTest(f"{NO_MACHINE}: {error}") from None
         self.shell(f"cd {WITHIN}\n{steps('Install')}\ncd /root\n{steps('Certificates')}")
         self.machine.write("/etc/amqproute/amqproute.yaml", CONFIGURATION)
         # Between two starts an operator waits longer than a test likes to.
