@@ -13,7 +13,8 @@ order and turns them into verbs of the broker; it never touches the transport.
 * A link that is detached and not closed is suspended: what it leaves unsettled stays in
   `suspended.SuspendedLinks` until it comes back, or its time is over.
 * `inbound.Inbound` is a link that a client sends on. All messages of one read, on all links, go
-  into *one* batch; when it is committed, one disposition per run of delivery-ids says so.
+  into *one* batch, that of the `turn.Turn`; when it is committed, one disposition per run of
+  delivery-ids says so.
 * `outbound.Outbound` is a link that a client receives on, and an `IConsumer` of its source.
 * `intake.Intake` is a very large message on its way in: in parts, and refused early if at all;
   `amqproute.broker.pour.Pour` is one on its way out. In memory there is a part of it, never all.

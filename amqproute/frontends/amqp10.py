@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -15,13 +14,11 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.auth.realm import Authenticator
 from amqproute.auth.realm import TransportFacts as AuthFacts
-from amqproute.broker.anew import settle_anew
-from amqproute.broker.floodgate import STORE
 from amqproute.broker.receipts import Stream
 from amqproute.broker.transaction import Transaction
 from amqproute.broker.transactions import Transactions
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError, ResourceLimitExceeded, StoreUnavailable
+from amqproute.errors import AmqpError, ResourceLimitExceeded
 from amqproute.frontends.attaching import Attaching
 from amqproute.frontends.complaints import Complaints, short
 from amqproute.frontends.contract import Contract
@@ -32,6 +29,7 @@ from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.refusal import error_of
 from amqproute.frontends.shared import Shared
 from amqproute.frontends.suspended import Taken
+from amqproute.frontends.turn import Turn
 from amqproute.interfaces import IConnectionUser
 from amqproute.journal.events import Told
 from amqproute.journal.record import Kind
@@ -58,6 +56,7 @@ class Frontend:
     Attributes:
         principal: who is there; anonymous until proved otherwise.
         contract: what it may ask of us, once it has opened; None if nobody has a contract.
+        turn: what happens on it in one go.
         links: its links.
         attaching: answers attaches.
         complaints: what it has done wrong.
@@ -88,12 +87,7 @@ class Frontend:
         )
         self._authenticator = authenticator
         self._pump: Any = None
-        self._batch: Any = None
-        self._depth = 0
-        self._taken: list[_Run] = []
-        self._answers: list[tuple[Outbound, Sequence[Delivery], Any]] = []
-        self._later: list[Callable[[], None]] = []
-        self._uncommitted = 0
+        self.turn = Turn(self)
         self._uncommitted_bytes = 0
         self._is_open = False
         self._is_refused = False
@@ -125,7 +119,7 @@ class Frontend:
     def __repr__(self) -> str:
         return (
             f"<Frontend {self.facts.remote} {self.principal} links={len(self.links)} "
-            f"uncommitted={self._uncommitted}>"
+            f"uncommitted={self.turn.uncommitted}>"
         )
 
     @property
@@ -136,7 +130,7 @@ class Frontend:
     @property
     def is_idle(self) -> bool:
         """Nothing of this connection waits for the store."""
-        return self._uncommitted == 0 and self._batch is None
+        return self.turn.is_over
 
     @property
     def holds_nothing(self) -> bool:
@@ -176,12 +170,9 @@ class Frontend:
     def events(self, events: Sequence[Any]) -> None:
         """See `IConnectionUser.events`: one batch for all of them."""
         handlers = self._handlers
-        self._depth += 1
-        try:
+        with self.turn:
             for event in events:
                 handlers[type(event)](event)
-        finally:
-            self._leave()
 
     def paused(self) -> None:
         """See `IConnectionUser.paused`."""
@@ -202,54 +193,7 @@ class Frontend:
         self.complaints.tell_silence()
         self._pump = None
 
-    # -- batches: one for everything that happens in one go ---------------------------------------
-
-    def _current(self) -> Any:
-        if self._batch is None:
-            self._batch = self.shared.broker.begin()
-        return self._batch
-
-    def _leave(self) -> None:
-        self._depth -= 1
-        if self._depth:
-            return
-        self._commit_batch()
-        while self._later:
-            self._later.pop(0)()
-
-    def afterwards(self, do: Callable[[], None]) -> None:
-        """Call ``do`` when everything that is happening in one go has happened."""
-        if self._depth:
-            self._later.append(do)
-        else:
-            do()
-
-    def _commit_batch(self) -> None:
-        if self._batch is None:
-            return
-        batch, taken, answers = self._batch, self._taken, self._answers
-        self._batch = None
-        self._taken = []
-        self._answers = []
-        self._uncommitted += 1
-        size = 0
-        goes_ahead = bool(taken)
-        for inbound, deliveries, _ in taken:
-            if inbound.taken.is_durable:
-                goes_ahead = False
-            for delivery in deliveries:
-                size += len(delivery.payload)
-                if delivery.settled:
-                    goes_ahead = False  # its sender cannot be left in doubt
-        batch.goes_ahead = goes_ahead
-        self.hold(size)
-        # A consumer that has settled waits for nothing; a publisher does.
-        batch.commit(patient=not (taken or answers)).addCallbacks(
-            self._committed,
-            self._failed,
-            (taken, answers, size),
-            errbackArgs=(batch, taken, answers, size),
-        )
+    # -- what waits for the disk -----------------------------------------------------------------
 
     def hold(self, size: int) -> None:
         """Read nothing more while too much waits for the disk: credit counts messages only.
@@ -275,74 +219,6 @@ class Frontend:
             self._is_held = False
             if self._pump is not None:
                 self._pump.release_reading()
-
-    def _committed(
-        self,
-        _: object,
-        taken: list[_Run],
-        answers: list[tuple[Outbound, Sequence[Delivery], Any]],
-        size: int,
-    ) -> None:
-        self._uncommitted -= 1
-        self.release(size)
-        for inbound, deliveries, _ in taken:
-            inbound.committed(deliveries)
-        self._settled(None, answers)
-
-    def _failed(
-        self,
-        failure: Failure,
-        batch: Any,
-        taken: list[_Run],
-        answers: list[tuple[Outbound, Sequence[Delivery], Any]],
-        size: int,
-    ) -> None:
-        self._uncommitted -= 1
-        if isinstance(failure.value, StoreUnavailable):
-            self._not_now(failure, batch, taken, answers)
-            self.release(size)
-            self.flush()
-            return
-        self.release(size)
-        self.log.failure(
-            "{connection}: the store refused a batch; {count} deliveries were not taken",
-            failure,
-            connection=self.facts.remote,
-            count=sum(len(run.deliveries) for run in taken),
-        )
-        in_doubt = _links_in_doubt(batch, taken)
-        for inbound, deliveries, _ in taken:
-            inbound.failed(deliveries, failure, inbound in in_doubt)
-        self.flush()
-
-    def _not_now(
-        self,
-        failure: Failure,
-        batch: Any,
-        taken: list[_Run],
-        answers: list[tuple[Outbound, Sequence[Delivery], Any]],
-    ) -> None:
-        """The disk takes nothing for now: what came waits for it, and nothing more comes."""
-        gate = self.shared.broker.gate
-        in_doubt = _links_in_doubt(batch, taken)
-        for inbound, deliveries, _ in taken:
-            if inbound in in_doubt:
-                inbound.failed(deliveries, failure, in_doubt=True)
-            else:
-                inbound.wait_for(gate, deliveries)
-        gate.close(STORE, str(failure.value))
-        if answers or batch.redo or batch.transaction.ended():
-            settled = settle_anew(failure, batch, self.shared.broker.begin)
-            assert isinstance(settled, Deferred)
-            settled.addCallback(self._settled, answers)
-            settled.addErrback(self.broken, "settling once more")
-
-    def _settled(self, _: object, answers: list[tuple[Outbound, Sequence[Delivery], Any]]) -> None:
-        """Tell whom it was not told with the batch it belonged to."""
-        for outbound, held, outcome in answers:
-            if outbound.link.is_active:
-                outbound.settled_by_us(held, outcome)
-        self.flush()
 
     def flush(self) -> None:
         """Have what the engine has to say written before the reactor turns."""
@@ -505,9 +381,7 @@ class Frontend:
         if isinstance(context, Inbound):
             if event.link.is_active:
                 context.arrived(event.deliveries)
-                taken = context.received(event.deliveries, self._current())
-                if taken:
-                    self._taken.append(_Run(context, taken, self._current().last_id))
+                self.turn.put(context, event.deliveries)
         elif isinstance(context, Waiting):
             context.deliveries.extend(event.deliveries)
             for delivery in event.deliveries:
@@ -524,22 +398,14 @@ class Frontend:
 
     def put_now(self, inbound: Inbound, deliveries: list[Delivery]) -> None:
         """Put deliveries that had to wait."""
-        self._depth += 1
-        try:
-            taken = inbound.received(deliveries, self._current())
-            if taken:
-                self._taken.append(_Run(inbound, taken, self._current().last_id))
-        finally:
-            self._leave()
+        with self.turn:
+            self.turn.put(inbound, deliveries)
         self.flush()
 
     def forget_taken(self, taken: Taken, tags: Sequence[bytes]) -> None:
         """The sender of these has settled them; what is on the disk of them goes."""
-        self._depth += 1
-        try:
-            taken.forget(tags, self._current)
-        finally:
-            self._leave()
+        with self.turn:
+            taken.forget(tags, self.turn.batch)
 
     def _deliveries_updated(self, event: ev.DeliveriesUpdated) -> None:
         context = event.link.context
@@ -556,37 +422,20 @@ class Frontend:
         answer: Sequence[Delivery] | None = None,
     ) -> None:
         """Give entries back to their source with an outcome; answer when that is durable."""
-        self._depth += 1
-        try:
-            batch = self._current() if answer or not outbound.is_volatile else None
+        with self.turn:
+            batch = self.turn.batch() if answer or not outbound.is_volatile else None
             outbound.source.settle(entries, outcome, batch, consumer=outbound)
             if answer:
-                self._answers.append((outbound, answer, outcome))
-        finally:
-            self._leave()
+                self.turn.answers.append((outbound, answer, outcome))
         if outbound.link.is_active:
             outbound.source.dispatch()
 
     # -- transactions ----------------------------------------------------------------------------
 
-    def commit(self, transaction: Transaction) -> Deferred[None]:
-        """Commit a transaction, after what came before it. See `Transaction.commit`."""
-        self._commit_batch()
-        done = transaction.commit()
-        self._uncommitted += 1
-        return done.addBoth(self._discharged)
-
-    def _discharged(self, result: Any) -> Any:
-        self._uncommitted -= 1
-        return result
-
     def conclude(self, transaction: Transaction) -> None:
         """Tell the links how a transaction has ended."""
-        self._depth += 1
-        try:
+        with self.turn:
             transaction.conclude()
-        finally:
-            self._leave()
         self.flush()
 
     def _timed_out(self, transaction: Transaction) -> None:
@@ -671,33 +520,6 @@ class Frontend:
         self.log.failure(
             "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
         )
-
-
-class _Run(NamedTuple):
-    """Deliveries of one link that were put within a batch, one after the other.
-
-    Attributes:
-        inbound: their link.
-        deliveries: they.
-        last_id: the id of the last entry that the batch had then.
-    """
-
-    inbound: Inbound
-    deliveries: list[Delivery]
-    last_id: int
-
-
-def _links_in_doubt(batch: Any, runs: Sequence[_Run]) -> set[Inbound]:
-    """Return the links some of whose messages have been handed on before they were safe."""
-    ahead = sorted([entry.id for entry in batch.ahead])
-    found = set()
-    before = 0
-    for inbound, _, last_id in runs:
-        behind = bisect_right(ahead, last_id)
-        if behind > before:
-            found.add(inbound)
-        before = behind
-    return found
 
 
 def _nothing(_: object) -> None:

@@ -196,7 +196,7 @@ class Coordinator:
             raise _unknown(transaction)
         if transaction.pending:
             # What waits for the DNS came before this discharge: it is part of it.
-            transaction.when_complete = lambda: self._frontend.afterwards(
+            transaction.when_complete = lambda: self._frontend.turn.afterwards(
                 lambda: self._commit_now(delivery, transaction, ())
             )
         else:
@@ -208,7 +208,7 @@ class Coordinator:
         if not transaction.is_open:
             return  # its link has gone meanwhile, and it with it
         try:
-            done = self._frontend.commit(transaction)
+            done = self._frontend.turn.commit(transaction)
         except Unresolved as unresolved:
             hop = unresolved.hop
             if hop in asked:

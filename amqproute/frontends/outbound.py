@@ -273,7 +273,7 @@ class Outbound:
             self.forget([entry])
             self._frontend.settle(self, [entry], ACCEPTED)
         # Not from here: it may be the reader, a disposition or a flow that has brought us here.
-        self._frontend.afterwards(self.dispatch)
+        self._frontend.turn.afterwards(self.dispatch)
 
     def _stop_pour(self) -> None:
         pour, self._pour = self._pour, None
