@@ -25,7 +25,7 @@ from amqproute.broker.options import (
 )
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.types import Described
+from amqproute.wire.amqp10.types import Array, Described
 
 DYNAMIC_CAPACITY: Final = 100_000
 """A dynamic queue lives in memory only and does not page; so it has a capacity."""
@@ -79,6 +79,13 @@ def read_lifetime(value: Any) -> Lifetime:
         known = ", ".join(str(cls.symbol) for cls in _POLICIES)
         raise NotImplementedHere(f"lifetime-policy {value!s:.100} is not known; there are {known}")
     return lifetime
+
+
+def words_of(value: Any) -> tuple[str, ...]:
+    """Return the words of a property that can have several: a list or an array (part 1 §1.4)."""
+    if isinstance(value, Array):
+        return tuple(map(str, value.items))
+    return tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
 
 
 def read_terms(properties: Mapping[Any, Any] | None) -> DynamicTerms:
@@ -158,7 +165,7 @@ def _boolean(name: str, value: Any) -> bool:
 
 
 def _modes(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
-    modes = set(value) if isinstance(value, list | tuple) else {value}
+    modes = set(words_of(value))
     if not modes or not modes <= {"move", "copy"}:
         raise _bad(name, value, "move, copy or both")
     if "move" in modes:
@@ -198,7 +205,7 @@ def _dead_letter(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
 
 
 def _outcomes(terms: DynamicTerms, name: str, value: Any) -> DynamicTerms:
-    words = tuple(map(str, value if isinstance(value, list | tuple) else (value,)))
+    words = words_of(value)
     if not words or not set(words) <= set(OUTCOMES):
         raise _bad(name, value, "a list of " + ", ".join(OUTCOMES))
     return _with(terms, default_outcomes=words)

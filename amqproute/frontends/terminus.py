@@ -23,7 +23,7 @@ from typing import Any, Final
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
-from amqproute.broker.dynamic import read_lifetime, read_terms
+from amqproute.broker.dynamic import read_lifetime, read_terms, words_of
 from amqproute.broker.options import Lifetime
 from amqproute.broker.selection import Selection
 from amqproute.broker.subscription import (
@@ -599,7 +599,7 @@ def _check_topic(properties: Mapping[Any, Any]) -> None:
                 raise NotImplementedHere("a dynamic topic goes with its link: delete-on-close")
         elif not (
             (key == "node-type" and value == "topic")
-            or (key == "supported-dist-modes" and value in (COPY, [COPY], (COPY,)))
+            or (key == "supported-dist-modes" and words_of(value) == (COPY,))
         ):
             raise NotImplementedHere(
                 f"dynamic-node-properties: {key!s:.100} of a dynamic topic is not offered; it can "

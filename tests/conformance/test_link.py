@@ -5,12 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.wire.amqp10 import codec, spec
-from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
+from amqproute.wire.amqp10.types import Array, Described, Symbol, UInt, ULong
 from tests.conformance.house import (
     ACCEPTED,
     MODIFIED,
@@ -22,6 +25,7 @@ from tests.conformance.house import (
     condition,
     message,
 )
+from tests.support.amqp_values import SYMBOLS, VALUES
 
 
 class LinkCase(SynchronousTestCase):
@@ -292,6 +296,59 @@ class RefusalTests(LinkCase):
         """Q-10, E-02: unknown dynamic-node-properties fail fast."""
         source = spec.Source(dynamic=True, dynamic_node_properties={Symbol("colour"): "red"})
         self.refused("amqp:not-implemented", attach("receiver", "d", 0, None, source=source))
+
+
+KEYS: list[str] = [
+    *("error-mode", "first-message-date", "delivery-mode", "opt-delivery-mode", "node-type"),
+    *("lifetime-policy", "supported-dist-modes", "default-outcomes", "capacity", "exclusive"),
+    *("duplicate-policy", "visibility", "dead-letter", "message-durability-mode", "ttl"),
+]
+WORDS = st.sampled_from(["end", "copy", "move", "topic", "queue", "exactly-once", "accepted"])
+ANY = st.one_of(VALUES, WORDS, WORDS.map(Symbol), WORDS.map(lambda word: Array.of_symbols([word])))
+MAPS = st.dictionaries(st.sampled_from(KEYS).map(Symbol), ANY, max_size=2)
+
+
+@st.composite
+def attaches(draw: st.DrawFn) -> list[Any]:
+    """Fields of an attach, most of which are right."""
+    termini = []
+    for code, size in ((0x28, 11), (0x29, 7)):
+        is_dynamic = draw(st.booleans())
+        fields: list[Any] = [None if is_dynamic else "q", *[None] * 3, is_dynamic]
+        fields += [draw(MAPS) if is_dynamic else None, *[None] * (size - 6)]
+        if not draw(st.integers(0, 3)):
+            fields[draw(st.integers(0, size - 1))] = draw(ANY)
+        if code == 0x28 and not draw(st.integers(0, 3)):
+            fields[7] = draw(st.dictionaries(SYMBOLS, VALUES, max_size=2))
+        termini.append(Described(ULong(code), fields))
+    found = ["any", UInt(1), draw(st.booleans()), None, None, *termini, None, None, UInt(0)]
+    found += [None, None, None, draw(MAPS)]
+    if not draw(st.integers(0, 9)):
+        found[draw(st.integers(3, 13))] = draw(ANY)
+    return found
+
+
+class AnyAttachTests(SynchronousTestCase):
+    """E-03: whatever stands in an attach, it costs no more than its link."""
+
+    @given(st.lists(attaches(), min_size=1, max_size=12))
+    @hypothesis_settings(max_examples=40, deadline=None)
+    def test_connection_goes_on(self, all_fields: list[list[Any]]) -> None:
+        """The attach is answered, and not by an error of ours; the connection goes on."""
+        client = World().house().client().ready()
+        for fields in all_fields:
+            body = codec.encode(Described(ULong(0x12), fields))
+            client.write((8 + len(body)).to_bytes(4, "big") + b"\x02\x00\x00\x00" + body)
+            client.run()
+            self.assertEqual(client.all(spec.Close), [])
+            if client.all(spec.End):
+                return  # error-mode end
+            self.assertEqual(len(client.all(spec.Attach)), 1)
+            detached = client.all(spec.Detach)
+            for detach in detached:
+                self.assertNotEqual(condition(detach), "amqp:internal-error")
+            client.send(spec.Detach(handle=1, closed=True))
+            self.assertEqual(len(detached + client.all(spec.Detach)), 1)
 
 
 class DetachTests(LinkCase):

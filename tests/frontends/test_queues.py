@@ -12,7 +12,7 @@ from amqproute.broker.options import Excess, QueueOptions, Visibility
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, sections, spec
-from amqproute.wire.amqp10.types import Described, Symbol, Timestamp, UInt, ULong
+from amqproute.wire.amqp10.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from tests.support.asserts import HouseTestCase
 from tests.support.fakes import EPOCH_MS, message, put
 from tests.support.house import Client, House, Network
@@ -551,6 +551,29 @@ class DynamicTests(QueueCase):
         )
         self.assertDetached(self.client, refused, conditions.PRECONDITION_FAILED)
         self.assertEqual(self.names, set())
+
+    def test_several_words(self) -> None:
+        """Part 1 §1.4: several symbols are a list or an array; one may stand alone."""
+        modes, topic = Symbol("supported-dist-modes"), {Symbol("node-type"): Symbol("topic")}
+        copy = Array.of_symbols(["copy"])
+        for number, properties in enumerate(
+            (
+                {modes: copy},
+                {modes: [Symbol("move"), Symbol("copy")]},
+                {Symbol("default-outcomes"): Array.of_symbols(["accepted", "rejected"])},
+                {**topic, modes: copy},
+                {**topic, modes: Symbol("copy")},
+            )
+        ):
+            target = spec.Target(dynamic=True, dynamic_node_properties=properties)
+            link = self.client.sender(None, f"several {number}", target=target)
+            self.run_now()
+            self.assertTrue(link.target.address, properties)
+        for number, wrong in enumerate(({Symbol("k"): 1}, [[Symbol("move")]], Array(0x40, [None]))):
+            target = spec.Target(dynamic=True, dynamic_node_properties={modes: wrong})
+            link = self.client.sender(None, f"wrong {number}", target=target)
+            self.run_now()
+            self.assertDetached(self.client, link, conditions.INVALID_FIELD)
 
     def test_unchanged(self) -> None:
         """Q-14, E-01: neither a declared node nor a dynamic one becomes something else."""
