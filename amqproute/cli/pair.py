@@ -37,7 +37,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import yaml
 from twisted.internet.endpoints import quoteStringArgument
@@ -141,16 +141,19 @@ class Child:
         environment = child_environment()
         environment["NOTIFY_SOCKET"] = str(self._notify_path)
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(  # noqa: S603 - our own program
-                [sys.executable, *self._arguments],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment,
-                # Ctrl-C in a terminal goes to the whole group: the pair is stopped in order.
-                start_new_session=True,
-                preexec_fn=dies_with(os.getpid()),
-            )
+            self._process = self._spawn(environment, log)
+
+    def _spawn(self, environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - our own program
+            [sys.executable, *self._arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            # Ctrl-C in a terminal goes to the whole group: the pair is stopped in order.
+            start_new_session=True,
+            preexec_fn=dies_with(os.getpid()),
+        )
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> None:
         """Wait until it has said that it is ready.
@@ -317,6 +320,8 @@ class Pair:
         Refusal: ``pair.directory``: there is something in it.
     """
 
+    _daemon: type[Daemon] = Daemon
+
     def __init__(
         self,
         directory: Path | None = None,
@@ -330,8 +335,8 @@ class Pair:
             run = self._make_run()
             ports = free_ports(5)
             self.nameserver_port = ports[4]
-            self.alpha = Daemon("alpha", self.directory, run, ports[0:2])
-            self.beta = Daemon("beta", self.directory, run, ports[2:4])
+            self.alpha = self._daemon("alpha", self.directory, run, ports[0:2])
+            self.beta = self._daemon("beta", self.directory, run, ports[2:4])
             zone = self.directory / "zone.txt"
             zone.write_text(_zone(self.daemons))
             self.nameserver = Child(

@@ -12,9 +12,9 @@ import random
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.pair import Pair
 from tests.integration.killing import KillingRuns
 from tests.network.course import Course, Tally
+from tests.support.pairs import Pair
 
 
 class CrashTests(KillingRuns, SynchronousTestCase):

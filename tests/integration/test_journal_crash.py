@@ -15,11 +15,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.pair import Pair
 from amqproute.journal import reader
 from amqproute.journal.record import BEGINS, ENDS, Kind, Record
 from tests.integration.killing import KillingRuns
 from tests.network.course import Course
+from tests.support.pairs import Pair
 
 FIRST_ID = 1 << 40
 """Of `amqproute.cli.load.Numbering`."""

@@ -18,13 +18,14 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.load import Connected, Management
-from amqproute.cli.pair import QUEUE, Pair
+from amqproute.cli.pair import QUEUE
 from amqproute.journal import reader
 from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 from tests.integration.support import Daemon, Wire, message
+from tests.support.pairs import Pair
 from tests.support.program import run
 
 MIB = 1024 * 1024

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from amqproute.cli.load import CREDIT, Connected, Numbering
-from amqproute.cli.pair import QUEUE, Pair
+from amqproute.cli.pair import QUEUE
 from amqproute.net.authority import issue
 from amqproute.wire.amqp10 import spec
 from tests.network.campaign import Finding, Scenario
 from tests.network.grounds import amend, logged, quiet
 from tests.network.line import Line
+from tests.support.pairs import Pair
 
 __all__ = ["BadNeighbors"]
 

@@ -14,11 +14,12 @@ from typing import Any
 import yaml
 
 from amqproute.cli.load import Connected, Management
-from amqproute.cli.pair import Daemon, Pair
+from amqproute.cli.pair import Daemon
 from amqproute.net.authority import Issued, issue
 from tests.integration.support import TROUBLE, until
 from tests.network.campaign import Finding
 from tests.network.line import Line
+from tests.support.pairs import Pair
 
 __all__ = ["amend", "lead_through", "lined_pair", "logged", "peer_row", "put_certificate", "quiet",
            "replace_zone", "wait_logged"]  # fmt: skip

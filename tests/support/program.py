@@ -122,6 +122,12 @@ class Process:
             self._status.close()
         return self.returncode
 
+    def terminate(self) -> None:
+        """Ask it to stop; nothing happens if it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
     def kill(self) -> None:
         """End it without a chance to do anything; nothing happens if it has ended."""
         if self.poll() is None:

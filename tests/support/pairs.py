@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pairs of brokers that start quickly: their daemons are forked off the program.
+
+A daemon loads for 0.8 s of processor time, each time that it is started. What the command line does
+to have a pair, `tests.cli.test_pair` sees.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import IO, cast
+
+from amqproute.cli import pair
+from tests.support.program import Process
+
+__all__ = ["Pair"]
+
+
+class _Daemon(pair.Daemon):
+    def _spawn(self, environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+        _, _, *arguments = self._arguments  # behind "-m amqproute"
+        file = log.fileno()
+        forked = Process(arguments, environ=environment, stdout=file, stderr=file)
+        return cast("subprocess.Popen[bytes]", forked)
+
+
+class Pair(pair.Pair):
+    """`amqproute.cli.pair.Pair`, with such daemons."""
+
+    _daemon = _Daemon
