@@ -42,10 +42,22 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Where Spark puts what does not fit into memory. [default: the system's /tmp]",
         ),
         click.option("--memory", metavar="SIZE", help="Memory for Spark here. [default: 4g]"),
-        click.option("--master", metavar="URL", help="The cluster. [default: local[*]]"),
+        click.option(
+            "--master",
+            metavar="URL",
+            callback=_cluster,
+            help="The cluster. [default: local[*]]",
+        ),
     ):
         command = option(command)
     return command
+
+
+def _cluster(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Refuse what Spark would answer with a stack of Java."""
+    if value is None or value == "yarn" or value.startswith(("local", "spark://", "k8s://")):
+        return value
+    raise click.BadParameter(f"{value!r} is none of local[N], spark://HOST:PORT, k8s://URL, yarn")
 
 
 @contextlib.contextmanager

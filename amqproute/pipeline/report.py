@@ -147,8 +147,10 @@ def _slowest(said: Facts) -> str:
 
 
 def _labels(said: Facts) -> list[str]:
-    skipped = len("2026-11-22 ") if said.first == said.last else len("2026-")
-    return [at[skipped:] for at in said.moments]
+    if said.first == said.last:
+        return [at[len("2026-11-22 ") :] for at in said.moments]
+    # Short: there is room for a dozen of them.
+    return [at[len("2026-") :].replace(":00", "h") for at in said.moments]
 
 
 def _volume(said: Facts) -> Markup:

@@ -227,6 +227,7 @@ class CommandTests(SparkCase):
             (["report", "--day", "tomorrow"], 2, "'tomorrow' is no day"),
             (["report", "--from", "2026-11-02", "--to", "2026-11-01"], 2, "is after --to"),
             (["trace", "nobody"], 2, "tables: there is no such directory"),
+            (["report", "--master", "here"], 2, "'here' is none of local[N], spark://HOST:PORT"),
         ):
             result = invoked(arguments[0], "--warehouse", self.warehouse, *arguments[1:])
             self.assertEqual(result.exit_code, code, result.output)
