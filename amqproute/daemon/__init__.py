@@ -15,7 +15,8 @@ Rooms
     `declarations` puts nodes and bindings of the configuration into the broker's words, `rules`
     who may do what and where things go, `federation` finds and believes peers, `doors` listens,
     `operations` and `reporting` are what operators and senders hear, `room` watches the disk,
-    `resting` waits for what is under way; `assembly` starts it all, reloads it and stops it.
+    `identity` is who we are, `resting` waits for what is under way; `assembly` starts it all,
+    reloads it and stops it.
 
 With the service manager (`amqproute.daemon.notify`)
     The daemon says ``READY=1`` when its listeners are open and the store has been recovered, and

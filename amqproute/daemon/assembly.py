@@ -36,7 +36,7 @@ from amqproute.broker.receipts import Receipts
 from amqproute.broker.subscription import NOTES, node_of
 from amqproute.broker.topic import Topic
 from amqproute.broker.transaction import TransactionLimits, TransactionTerms
-from amqproute.config.access import Contract, Listen
+from amqproute.config.access import Listen
 from amqproute.config.load import read_node
 from amqproute.config.parameters import Config
 from amqproute.daemon.declarations import configured, described
@@ -49,16 +49,24 @@ from amqproute.daemon.federation import (
     peer_settings,
     product,
 )
+from amqproute.daemon.identity import identify
 from amqproute.daemon.journaling import Journaling
 from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
 from amqproute.daemon.resting import come_to_rest, flush, wait_until
 from amqproute.daemon.room import disk_terms, watch_room
-from amqproute.daemon.rules import load_users, make_policy, relay_terms, suppresses, transfer_rules
+from amqproute.daemon.rules import (
+    contract_of,
+    load_users,
+    make_policy,
+    relay_terms,
+    suppresses,
+    transfer_rules,
+)
 from amqproute.errors import AmqprouteError, NotAllowed
 from amqproute.filters import grammar
 from amqproute.frontends.amqp10 import Shared
-from amqproute.frontends.contract import NO_TERMS, Contracts, Terms
+from amqproute.frontends.contract import Contracts
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.overview import detach_named, link_rows, suspended_row
 from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
@@ -89,7 +97,6 @@ from amqproute.wire.amqp10.connection import Connection
 log = Logger()
 
 STORE_FILE = "store.db"
-OWN_NOTES = "container"
 BALLAST_BYTES = 33 * 1024 * 1024
 """Set aside for a full disk: the log's usual length, not more (`amqproute.store.ballast`)."""
 SWEEP_SECONDS = 6 * 3600.0
@@ -269,8 +276,11 @@ class House:
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
         self._is_open = True
-        former = await self._identify(recovery.notes.get(OWN_NOTES, {}), recovery.is_restored)
-        await self.journaling.begin(recovery, self.store, self.container_id, self._stream, former)
+        identity = await identify(self.store, recovery, self.config.container_id)
+        self.container_id, self._stream = identity.container_id, identity.stream
+        await self.journaling.begin(
+            recovery, self.store, self.container_id, self._stream, identity.former_stream
+        )
         config = self.config
         self.journaling.configured(config)
         branches = recovery.notes.get(BRANCH_NOTES, {})
@@ -374,39 +384,6 @@ class House:
         if not self.config.strict_hostname or not hostname:
             return True
         return hostname.lower().rstrip(".") in self.transfer.rules.router.own_names
-
-    async def _identify(self, notes: dict[str, bytes], is_restored: bool) -> str:
-        """Who we are, and the name under which our store numbers its entries.
-
-        A store that was restored gets another name: its ids have been used since, and peers would
-        take new messages for old ones.
-
-        Returns:
-            The name that it had before, if it was restored.
-        """
-        former = ""
-        self.container_id = self.config.container_id or notes.get("id", b"").decode()
-        self._stream = notes.get("stream", b"").decode()
-        if is_restored and self._stream:
-            former, self._stream = self._stream, ""
-            log.warn(
-                "{path} is not the store that was here last: it was restored from a backup, or its "
-                ".mark was removed, copied, or given to another owner. It numbers its messages "
-                "anew, so that no peer takes one of them for another; messages that had left since "
-                "the backup arrive twice",
-                path=self.store.path,
-            )
-        if self.container_id and self._stream:
-            return ""
-        transaction = self.store.begin()
-        if not self.container_id:
-            self.container_id = f"amqproute-{uuid.uuid4()}"
-            transaction.note(OWN_NOTES, "id", self.container_id.encode())
-        if not self._stream:
-            self._stream = str(uuid.uuid4())
-            transaction.note(OWN_NOTES, "stream", self._stream.encode())
-        await transaction.commit()
-        return former
 
     def _declare(self, config: Config) -> None:
         self.inventory.declare(configured(config))
@@ -759,25 +736,6 @@ class House:
         assert self.shared is not None
         for frontend in tuple(self.shared.frontends):
             detach_named(frontend, name)
-
-
-def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
-    """Return who holds the contract of a principal, and its terms.
-
-    A peer whose certificate proves several domains holds that of the first one, in the order of
-    the alphabet, which the configuration names; else that of the name it goes by.
-    """
-    found: Contract | None = None
-    key = str(principal)
-    if principal.kind == "peer":
-        named = sorted(name for name in principal.names if name in config.peers)
-        name = named[0] if named else principal.name
-        key, found = f"peer:{name}", config.peer_for(name).contract
-    elif principal.kind in ("user", "anonymous"):
-        found = config.contracts.get(key)
-        if found is None and principal.kind == "user":
-            found = config.contracts.get("user:*")
-    return key, NO_TERMS if found is None else Terms(**found.model_dump())
 
 
 def _log_failure(failure: Failure, doing: str) -> None:

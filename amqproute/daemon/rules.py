@@ -15,8 +15,10 @@ from typing import TypeAlias
 from amqproute.auth.policy import AccessPolicy, Rule, Verb, default_rules
 from amqproute.auth.users import UserFile
 from amqproute.broker.rate import Rate
+from amqproute.config.access import Contract
 from amqproute.config.parameters import Config
 from amqproute.daemon.routes import make_router
+from amqproute.frontends.contract import NO_TERMS, Terms
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.services.transfer import TransferRules
@@ -103,8 +105,28 @@ def relay_terms(config: Config) -> RelayTerms:
     )
 
 
+def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
+    """Return who holds the contract of a principal, and its terms.
+
+    A peer whose certificate proves several domains holds that of the first one, in the order of
+    the alphabet, which the configuration names; else that of the name it goes by.
+    """
+    found: Contract | None = None
+    key = str(principal)
+    if principal.kind == "peer":
+        named = sorted(name for name in principal.names if name in config.peers)
+        name = named[0] if named else principal.name
+        key, found = f"peer:{name}", config.peer_for(name).contract
+    elif principal.kind in ("user", "anonymous"):
+        found = config.contracts.get(key)
+        if found is None and principal.kind == "user":
+            found = config.contracts.get("user:*")
+    return key, NO_TERMS if found is None else Terms(**found.model_dump())
+
+
 __all__ = [
     "Allows",
+    "contract_of",
     "load_users",
     "make_policy",
     "relay_terms",

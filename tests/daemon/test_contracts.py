@@ -6,7 +6,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.config import loads
-from amqproute.daemon.assembly import contract_of
+from amqproute.daemon.rules import contract_of
 from amqproute.errors import ConfigError
 from amqproute.frontends.contract import NO_TERMS, Terms
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
