@@ -34,6 +34,7 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -69,17 +70,23 @@ USER: Final = "demo"
 # by any outgoing connection while a daemon is down; one that connects to *it* may even reach
 # itself, for loopback connects a socket to its own port (simultaneous open).
 _PORTS: Final = range(20000, 32000)
+_found: Final[deque[int]] = deque(maxlen=len(_PORTS) // 2)
+"""Those that `free_ports` has found last."""
 _PR_SET_PDEATHSIG: Final = 1
 _LAST_LINES: Final = 15
 
 
 def free_ports(count: int) -> list[int]:
-    """Find ports of loopback on which nobody listens, for TCP and UDP."""
+    """Find ports of loopback on which nobody listens, for TCP and UDP.
+
+    None is found twice in a row: whoever asked for it may not listen yet.
+    """
     found: list[int] = []
     chosen = random.SystemRandom()
     for _ in range(1000):
         port = chosen.choice(_PORTS)
-        if port not in found and _is_free(port):
+        if port not in _found and _is_free(port):
+            _found.append(port)
             found.append(port)
             if len(found) == count:
                 return found

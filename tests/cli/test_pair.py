@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import tempfile
+from collections import deque
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -84,6 +85,14 @@ class PairTests(SynchronousTestCase):
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             self.assertFalse(pair_module._is_free(taken.getsockname()[1]))
+
+    def test_free_ports_again(self) -> None:
+        """A port that was found, and on which nobody listens yet, is not found by the next one."""
+        self.patch(pair_module, "_PORTS", range(20000, 20004))
+        self.patch(pair_module, "_found", deque([20000, 20001, 20003]))
+        self.patch(pair_module, "_is_free", lambda port: True)
+        self.assertEqual(free_ports(1), [20002])
+        self.assertRaises(Refusal, free_ports, 1)
 
     def test_no_service_manager_for_children(self) -> None:
         """What a service manager told this process is not passed on."""
