@@ -240,15 +240,19 @@ def reconcile(
         grace_seconds: so much before and behind a hole nobody is sure either.
     """
     stated = ours.statement.unionByName(theirs.statement)
-    compared = _compared(stated, day)
+    holes = _holes(ours, theirs).localCheckpoint()
     seen = Observation()
-    doubtful = compared.observe(seen, *_figures(ours.domain)).where(~F.col("agrees")).persist()
-    number = doubtful.count()
-    figures = seen.get
-    offset = _offset(figures)
-    holes = _holes(ours, theirs)
-    judged = _judged(doubtful, holes, ours.domain, offset, round(grace_seconds * 1e6))
-    listed = _named(judged, stated, is_small=number <= _SMALL).persist()
+    compared = _compared(stated, day).observe(seen, *_figures(ours.domain))
+    doubtful = compared.where(~F.col("agrees")).persist()
+    try:
+        number = doubtful.count()
+        figures = seen.get
+        offset = _offset(figures)
+        judged = _judged(doubtful, holes, ours.domain, offset, round(grace_seconds * 1e6))
+        # Unlike a cached table it goes when nobody has it any more.
+        listed = _named(judged, stated, is_small=number <= _SMALL).localCheckpoint()
+    finally:
+        doubtful.unpersist()
     counts = {
         (row["sender"], row["verdict"]): row["number"]
         for row in listed.groupBy("sender", "verdict").agg(F.count("*").alias("number")).collect()
@@ -333,14 +337,18 @@ def _offset(figures: Mapping[str, Any]) -> Offset:
 
 def _holes(ours: Side, theirs: Side) -> DataFrame:
     """Return the holes of both; a side that shows no journal at all is one."""
-    domains = [ours.domain, theirs.domain]
-    holes = ours.holes.unionByName(theirs.holes).where(F.col("domain").isin(domains)).persist()
-    known = {row["domain"] for row in holes.select("domain").distinct().collect()}
-    for domain in domains:
-        if domain not in known:
-            row = (domain, None, 0, coverage.FOREVER, coverage.MISSING, None)
-            holes = holes.unionByName(holes.sparkSession.createDataFrame([row], coverage.HOLES))
-    return holes
+    holes = ours.holes.unionByName(theirs.holes)
+    spark, domains = holes.sparkSession, F.array(F.lit(ours.domain), F.lit(theirs.domain))
+    both = spark.range(1).select(F.explode(domains).alias("domain"))
+    silent = both.join(holes.select("domain"), "domain", "left_anti").select(
+        "domain",
+        F.lit(None).alias("broker"),
+        F.lit(0).alias("from_us"),
+        F.lit(coverage.FOREVER).alias("until_us"),
+        F.lit(coverage.MISSING).alias("reason"),
+        F.lit(None).alias("count"),
+    )
+    return holes.unionByName(silent)
 
 
 def _judged(
@@ -350,18 +358,18 @@ def _judged(
     not_sent, not_taken = F.col("sent_us").isNull(), F.col("times") == 0
     silent = F.when(not_taken, F.col("receiver")).when(not_sent, F.col("sender"))
     known_at = F.coalesce("sent_us", "taken_us")
-    shift = F.when(silent == ours, -offset.estimate).otherwise(offset.estimate)
-    wanted = doubtful.select("*", silent.alias("silent"), (known_at + shift).alias("about_us"))
-    over = F.broadcast(holes.select("domain", "from_us", "until_us", "reason"))
-    hidden = (
-        (F.col("silent") == F.col("domain"))
-        & (F.col("about_us") + grace_us >= F.col("from_us"))
-        & (F.col("about_us") - grace_us <= F.col("until_us"))
+    about = known_at + F.when(silent == ours, -offset.estimate).otherwise(offset.estimate)
+    times = F.collect_list(F.struct("from_us", "until_us", "reason")).alias("of_silent")
+    by_domain = holes.groupBy(F.col("domain").alias("silent")).agg(times)
+    hides = F.filter(
+        "of_silent",
+        lambda hole: (about + grace_us >= hole.from_us) & (about - grace_us <= hole.until_us),
     )
-    reasons = (
-        wanted.join(over, hidden, "left")
-        .groupBy(*_KEY, "sent_us", "taken_us", "times")
-        .agg(F.sort_array(F.collect_set("reason")).alias("holes"))
+    reasons = F.sort_array(F.array_distinct(F.transform(hides, lambda hole: hole.reason)))
+    told = (
+        doubtful.withColumn("silent", silent)
+        .join(F.broadcast(by_domain), "silent", "left")
+        .withColumn("holes", F.coalesce(reasons, F.array().cast("array<string>")))
     )
     verdict = (
         F.when(F.col("times") > 1, TWICE)
@@ -371,7 +379,7 @@ def _judged(
         .when(not_taken, LOST)
         .otherwise(UNKNOWN)
     )
-    return reasons.withColumn("verdict", verdict)
+    return told.select(*_KEY, "sent_us", "taken_us", "times", "holes", verdict.alias("verdict"))
 
 
 def _named(judged: DataFrame, stated: DataFrame, *, is_small: bool) -> DataFrame:

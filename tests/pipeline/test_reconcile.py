@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -175,11 +176,18 @@ class ReconcileTests(SparkCase):
         self.assertEqual({row.reason for row in result.holes.collect()}, {"gap", "missing"})
 
     def test_export(self) -> None:
-        """A partner that shows ids and digests only: the same; and all the rest is agreed."""
+        """A partner that shows ids and digests only: the same; and all the rest is agreed. Nothing
+        stays cached, also where it fails."""
         planted = self.planted(500, lost=1, changed=1)
         shown = self.folder / "export"
         export(planted.journals[THEIRS], shown, OURS, 0, 1 << 62)
-        result = self.compared(self.source(planted.journals[OURS]), self.source(shown))
+        sources = self.source(planted.journals[OURS]), self.source(shown)
+        cached = self.spark._jsparkSession.sharedState().cacheManager()
+        with mock.patch.object(reconcile, "_named", side_effect=RuntimeError):
+            self.assertRaises(RuntimeError, self.compared, *sources)
+        self.assertTrue(cached.isEmpty())
+        result = self.compared(*sources)
+        self.assertTrue(cached.isEmpty())
         self.assertEqual(
             {entry: verdict for (_, entry), verdict in self.found(result).items()},
             {
