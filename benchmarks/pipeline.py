@@ -98,14 +98,20 @@ def run_spark(journals: list[str], work: str, _: int) -> Results:
         ("reasons", figures.reasons(runs)), ("queues", figures.queues(entries)),
     ]  # fmt: skip
     watch("figures", lambda: publish(*gold))
-    proof = [
-        ("violations", conservation.violations(runs, entries)),
-        ("balance", conservation.balance(runs, entries)),
-    ]
-    watch("conservation", lambda: publish(*proof))
+
+    def conserve() -> None:
+        doubtful = conservation.judged(runs, entries)
+        publish(
+            ("violations", conservation.violations(runs, doubtful)),
+            ("balance", conservation.balance(entries, doubtful)),
+        )
+
+    watch("conservation", conserve)
     holes = coverage.holes(runs)
-    sides = [Side(mine, statement(entries, mine, other), holes)
-             for mine, other in (PAIR, PAIR[::-1])]  # fmt: skip
+    sides = [
+        Side(mine, statement(entries, mine, other), holes.where(F.col("domain") == mine))
+        for mine, other in (PAIR, PAIR[::-1])
+    ]
     compared = watch("reconcile", lambda: reconcile(*sides))
     found["verdicts"] = sorted(
         [*key, number]

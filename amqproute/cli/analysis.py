@@ -25,6 +25,7 @@ from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.exchange import segments_of
 from amqproute.pipeline.facts import FATES, WAITING, Facts
+from amqproute.pipeline.ingest import Ingested
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
 from amqproute.pipeline.report import headline, report_page
@@ -92,9 +93,19 @@ def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: A
         f"{taken.segments:,} segments, {taken.records:,} records in {taken.lines:,} lines; "
         f"{taken.duplicates:,} lines were there already"
     )
-    if taken.rejected:
-        render.warn(f"{taken.rejected:,} lines cannot be read: see the table `rejects`")
+    _warn_of(taken)
     return DONE
+
+
+def _warn_of(taken: Ingested) -> None:
+    if unread := taken.rejected - taken.contradicting:
+        render.warn(f"{unread:,} lines cannot be read: see the table `rejects`")
+    if taken.contradicting:
+        render.warn(
+            f"{taken.contradicting:,} lines contradict records of the same number that are there: "
+            "a journal was changed, or goes on in two places; see the table `rejects`, and "
+            "amqproute journal verify"
+        )
 
 
 # -- stream ------------------------------------------------------------------------------------
@@ -364,8 +375,7 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any)
             if said.unaccounted:
                 result = NEGATIVE
         settle(tables, made)
-    if taken.rejected:
-        render.warn(f"{taken.rejected:,} lines cannot be read: see the table `rejects`")
+    _warn_of(taken)
     return result
 
 

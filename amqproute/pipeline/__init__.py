@@ -6,7 +6,8 @@ works on rows is built from Spark's own expressions, so that one machine and a c
 plan: nothing is collected to the driver, and no row passes through Python on its way from one file
 to another.
 
-The way of a record: `ingest` takes closed segments into bronze tables, a row for each line;
+The way of a record: `ingest` takes closed segments into bronze tables, a row for each line, of
+which `lines` makes rows of records and `duplicates` lets each record stand once;
 `traces` makes silver of them, a row for each entry (`traces.hops`) and one for each message over
 all brokers (`traces.messages`); `figures` and `conservation` make gold of that. `schema` says what
 each table holds, ``docs/pipeline.md`` tells it to people, and `tables` lets a change appear as a

@@ -23,12 +23,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import ENDS, Kind
 from amqproute.pipeline import coverage
-from amqproute.pipeline.ingest import spread
+from amqproute.pipeline.lines import spread
 from amqproute.pipeline.schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
 
 __all__ = [
@@ -55,7 +55,10 @@ _FOREVER: Final = coverage.FOREVER
 
 
 def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SECONDS) -> DataFrame:
-    """Say of each entry what is wrong with it.
+    """Say of each entry that has not simply begun and ended what is wrong with it, if anything.
+
+    These are few, as a rule. They are found here and now; `violations` and `balance` are made of
+    them.
 
     Args:
         runs: `RUNS`, from the first day of the entries to the last that there is.
@@ -63,17 +66,38 @@ def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SEC
         grace_seconds: see `GRACE_SECONDS`.
 
     Returns:
-        `entries` with ``wrong``, an array of what is wrong, ``stock_us``, the end of the last stock
-        of their store, and ``is_forgotten``.
+        Those of `entries` that wait, or with which something is wrong: columns of `HOPS`, then
+        ``wrong``, an array of what it is, ``stock_us``, the end of the last stock of their store,
+        and ``is_forgotten``.
     """
-    runs, entries = conform(runs, RUNS), conform(entries, HOPS)
+    runs, entries = conform(runs, RUNS), conform(entries, HOPS).select(*_OF_ENTRIES)
     grace = round(grace_seconds * 1_000_000)
-    stock = _stock(runs)
-    last = _last_stocks(stock, runs, grace)
-    rows = entries.join(F.broadcast(last), "stream", "left").join(
-        _seen(stock), ["stream", "entry"], "left"
-    )
+    stock = spread(runs.where(F.col("kind") == Kind.STOCK), ("node", "ranges"))
+    seen = _seen(stock).persist()
+    try:
+        return _judged(entries, seen, _last_stocks(runs, grace), grace).localCheckpoint()
+    finally:
+        seen.unpersist()
+
+
+_OF_ENTRIES: Final = (
+    "stream", "entry", "kind", "broker", "message_id", "message_id_type", "durable", "began_us",
+    "fate", "ended_us", "queue", "beginnings", "endings", "day", "domain",
+)  # fmt: skip
+_SMALL: Final = 1_000_000
+"""Entries in stocks that are sent to everybody; with more of them all entries are exchanged."""
+
+
+def _judged(entries: DataFrame, seen: DataFrame, last: DataFrame, grace: int) -> DataFrame:
+    near = F.broadcast(seen) if seen.count() <= _SMALL else seen
     waits = F.col("fate").isNull() & F.col("kind").isNotNull()
+    came_back = F.coalesce(F.col("seen_us") > F.col("ended_us") + grace, F.lit(False))
+    twice = (F.col("beginnings") > 1) | (F.col("endings") > 1)
+    rows = (
+        entries.join(near, ["stream", "entry"], "left")
+        .where(waits | F.col("kind").isNull() | twice | came_back)
+        .join(F.broadcast(last), "stream", "left")
+    )
     forgotten = waits & (~F.col("durable")) & (F.col("start_us") > F.col("began_us"))
     is_forgotten = F.coalesce(forgotten, F.lit(False))
     missing = F.coalesce(F.col("seen_us") < F.col("stock_from_us"), F.lit(True))
@@ -87,28 +111,30 @@ def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SEC
             (F.col("kind").isNull(), UNEXPLAINED),
             (F.col("endings") > 1, ENDED_TWICE),
             (F.col("beginnings") > 1, BEGAN_TWICE),
-            (F.col("seen_us") > F.col("ended_us") + grace, CAME_BACK),
+            (came_back, CAME_BACK),
         ).alias("wrong"),
     )
 
 
-def violations(
-    runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SECONDS
-) -> DataFrame:
+def violations(runs: DataFrame, doubtful: DataFrame) -> DataFrame:
     """List the entries that conservation does not allow.
 
     Args:
         runs: as for `judged`.
-        entries: `HOPS`.
-        grace_seconds: see `GRACE_SECONDS`.
+        doubtful: from `judged`.
 
     Returns:
         `VIOLATIONS`; those with ``hidden`` may be explained by records that are missing.
     """
-    found = judged(runs, entries, grace_seconds).where(F.size("wrong") > 0)
-    since = F.when(F.col("what") == UNEXPLAINED, 0).otherwise(F.col("began_us"))
-    until = F.when(F.col("what") == LOST, F.col("stock_us")).otherwise(F.col("ended_us"))
-    rows = found.withColumn("what", F.explode("wrong")).select(
+    what = F.col("what")
+    since = F.when(what == UNEXPLAINED, 0).otherwise(F.col("began_us"))
+    until = F.when(what == LOST, F.col("stock_us")).otherwise(F.col("ended_us"))
+    rows = doubtful.withColumn("what", F.explode("wrong")).join(
+        F.broadcast(_holes(runs)), "broker", "left"
+    )
+    hides = F.exists("holes", lambda hole: (hole.from_us <= until) & (hole.until_us >= since))
+    hidden = what.isin(LOST, UNEXPLAINED) & F.coalesce(hides, F.lit(False))
+    found = rows.select(
         "what",
         "broker",
         "stream",
@@ -117,51 +143,45 @@ def violations(
         "message_id_type",
         F.col("queue").alias("node"),
         F.coalesce("ended_us", "began_us").alias("at_us"),
+        hidden.alias("hidden"),
         "day",
         "domain",
-        since.alias("since_us"),
-        until.alias("until_us"),
     )
-    holes = _holes(runs).alias("hole")
-    hides = (
-        F.col("what").isin(LOST, UNEXPLAINED)
-        & (F.col("broker") == F.col("hole_broker"))
-        & (F.col("from_us") <= F.col("until_us"))
-        & (F.col("hole_until_us") >= F.col("since_us"))
-    )
-    hole = F.broadcast(holes)
-    hidden = rows.join(hole, hides, "left_semi").withColumn("hidden", F.lit(True))
-    plain = rows.join(hole, hides, "left_anti").withColumn("hidden", F.lit(False))
-    return conform(hidden.unionByName(plain), VIOLATIONS)
+    return conform(found, VIOLATIONS)
 
 
-def balance(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SECONDS) -> DataFrame:
+def balance(entries: DataFrame, doubtful: DataFrame) -> DataFrame:
     """Balance what each hour brought to a domain with what has become of it.
 
     In every row ``accepted`` is the sum of what follows; where ``lost`` is not 0, conservation is
     violated (`violations` says by which entries, and whether missing records explain it).
 
     Args:
-        runs: as for `judged`.
-        entries: `HOPS`.
-        grace_seconds: see `GRACE_SECONDS`.
+        entries: `HOPS`, those that `judged` was asked about.
+        doubtful: what it said.
 
     Returns:
         `BALANCE`.
     """
-    fate = F.col("fate")
-    is_lost = F.array_contains("wrong", LOST)
-    waits = fate.isNull() & ~is_lost & ~F.col("is_forgotten")
-    rows = judged(runs, entries, grace_seconds).where("kind IS NOT NULL")
-    hour = F.date_trunc("hour", F.timestamp_micros("began_us"))
-    counted = rows.groupBy(hour.alias("hour"), "day", "domain").agg(
-        F.count("*").alias("accepted"),
-        *(F.count_if(fate == kind).alias(kind.replace("-", "_")) for kind in sorted(ENDS)),
-        F.count_if(waits).alias("queued"),
-        F.count_if("is_forgotten").alias("forgotten"),
-        F.count_if(is_lost).alias("lost"),
+    hour = F.date_trunc("hour", F.timestamp_micros("began_us")).alias("hour")
+    key, number = (hour, "day", "domain"), F.lit(1).alias("number")
+    fate = F.coalesce("fate", F.lit("queued")).alias("fate")
+    begun = entries.where("kind IS NOT NULL").select(*key, fate, number)
+    # What is gone does not wait.
+    gone = F.when(F.array_contains("wrong", LOST), "lost").when(F.col("is_forgotten"), "forgotten")
+    moved = doubtful.where(F.col("kind").isNotNull() & gone.isNotNull())
+    rows = (
+        begun.unionByName(moved.select(*key, gone.alias("fate"), number))
+        .unionByName(moved.select(*key, F.lit("queued").alias("fate"), (-number).alias("number")))
+        .groupBy("hour", "day", "domain")
     )
-    return conform(counted, BALANCE)
+
+    def count(kind: str) -> Column:
+        counted = F.sum(F.when(F.col("fate") == kind, F.col("number")).otherwise(0))
+        return counted.alias(kind.replace("-", "_"))
+
+    fates = [*sorted(ENDS), "queued", "forgotten", "lost"]
+    return conform(rows.agg(F.sum("number").alias("accepted"), *map(count, fates)), BALANCE)
 
 
 def _those(*cases: tuple[Column, str]) -> Column:
@@ -172,41 +192,40 @@ def _those(*cases: tuple[Column, str]) -> Column:
 # -- stocks ------------------------------------------------------------------------------------
 
 
-def _stock(runs: DataFrame) -> DataFrame:
-    """Return the stock records, numbered by the whole stock that they belong to."""
-    told = spread(runs.where(F.col("kind") == Kind.STOCK), ("node", "ranges"))
-    before = Window.partitionBy("stream").orderBy("time", "journal", "seq")
-    is_last = F.col("node").isNull().cast("int")
-    earlier = F.sum(is_last).over(before.rowsBetween(Window.unboundedPreceding, -1))
-    return told.select(
-        "stream", "time", "node", "ranges", F.coalesce(earlier, F.lit(0)).alias("number")
-    )
-
-
-def _last_stocks(stock: DataFrame, runs: DataFrame, grace: int) -> DataFrame:
-    """Return for each store the last whole stock that its journal goes on behind."""
-    order = F.struct("time", "seq")
+def _last_stocks(runs: DataFrame, grace: int) -> DataFrame:
+    """Return for each store its last start, and the last whole stock that its journal goes on
+    behind."""
+    kind, time = F.col("kind"), F.col("time")
+    # Records of a line are of one instant, so they are one place in a stock, or its end.
+    without = F.exists("each.node", lambda node: node.isNull())
+    is_end = F.coalesce(without, F.col("all.node").isNull()).alias("is_end")
     known = runs.groupBy("stream").agg(
         F.max("time").alias("last_us"),
-        F.max_by("kind", order).alias("last_kind"),
-        F.max(F.when(F.col("kind") == Kind.START, F.col("time"))).alias("start_us"),
-    )
-    whole = (
-        stock.groupBy("stream", "number")
-        .agg(
-            F.min("time").alias("from_us"),
-            F.max("time").alias("until_us"),
-            F.count_if(F.col("node").isNull()).alias("lasts"),
-        )
-        .where("lasts > 0")
+        F.max(F.when(kind == Kind.STOP, time)).alias("stop_us"),
+        F.max(F.when(kind == Kind.START, time)).alias("start_us"),
+        F.collect_list(F.when(kind == Kind.STOCK, F.struct("time", "seq", is_end))).alias("places"),
     )
     # After a stop in good order nothing more can come.
-    until = F.when(F.col("last_kind") == Kind.STOP, _FOREVER).otherwise(F.col("last_us"))
-    usable = whole.join(known, "stream").where(F.col("until_us") + grace <= until)
-    latest = usable.groupBy("stream").agg(
-        F.max("until_us").alias("stock_us"), F.max_by("from_us", "until_us").alias("stock_from_us")
+    until = F.when(F.col("stop_us") == F.col("last_us"), _FOREVER).otherwise(F.col("last_us"))
+    ends = F.filter("places", lambda place: place.is_end)
+    usable = F.filter(ends, lambda end: end.time + grace <= F.col("goes_on_us"))
+    before = F.array_max(F.filter(ends, lambda end: end < F.col("last")))
+    first = F.array_min(
+        F.filter(
+            "places",
+            lambda place: (place <= F.col("last")) & F.coalesce(place > before, F.lit(True)),
+        )
     )
-    return known.select("stream", "start_us").join(latest, "stream", "left")
+    return (
+        known.withColumn("goes_on_us", until)
+        .withColumn("last", F.array_max(usable))
+        .select(
+            "stream",
+            "start_us",
+            F.col("last.time").alias("stock_us"),
+            first.time.alias("stock_from_us"),
+        )
+    )
 
 
 def _seen(stock: DataFrame) -> DataFrame:
@@ -222,20 +241,11 @@ def _seen(stock: DataFrame) -> DataFrame:
 
 
 def _holes(runs: DataFrame) -> DataFrame:
-    """Return the times that may hide the record of a beginning or of an end."""
+    """Return for each broker the times that may hide the record of a beginning or of an end."""
     # A journal that is there from its first record on tells what was in the store before it.
-    born = (
-        runs.groupBy("broker", "journal")
-        .agg(F.min("seq").alias("first"))
-        .where("first = 1")
-        .select("broker")
-        .distinct()
+    is_whole = (F.col("reason") == coverage.BEGINS) & (F.col("count") == 0)
+    hides = ~F.col("reason").isin(coverage.ENDS, coverage.DOWN) & ~F.coalesce(
+        is_whole, F.lit(False)
     )
-    holes = coverage.holes(runs).where(~F.col("reason").isin(coverage.ENDS, coverage.DOWN))
-    begins = holes.where(F.col("reason") == coverage.BEGINS).join(born, "broker", "left_anti")
-    inner = holes.where(F.col("reason") != coverage.BEGINS)
-    return inner.unionByName(begins.select(*inner.columns)).select(
-        F.col("broker").alias("hole_broker"),
-        "from_us",
-        F.col("until_us").alias("hole_until_us"),
-    )
+    times = F.collect_list(F.struct("from_us", "until_us")).alias("holes")
+    return coverage.holes(runs).where(hides).groupBy("broker").agg(times)

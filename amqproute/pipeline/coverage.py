@@ -29,7 +29,7 @@ HOLES: Final = (
 """Schema of what `holes` returns."""
 
 BEGINS: Final = "begins"
-"""Before the first record that is there."""
+"""Before the first record that is there; `count` is 0 where that is the first of its journal."""
 ENDS: Final = "ends"
 """Behind the last record that is there."""
 MISSING: Final = "missing"
@@ -72,19 +72,19 @@ def _silences(runs: DataFrame) -> DataFrame:
             F.min("seq").alias("first_seq"),
             F.max(F.col("seq") + F.col("n")).alias("end_seq"),
             F.sum("n").alias("records"),
-            F.max_by("kind", "seq").alias("last_kind"),
+            F.max(F.when(F.col("kind") == Kind.STOP, F.col("seq") + F.col("n"))).alias("stop_seq"),
             F.max(F.when(F.col("kind") == Kind.GAP, F.col("time"))).alias("gap_us"),
             F.sum(F.when(F.col("kind") == Kind.GAP, F.col("all.count"))).alias("gap_count"),
             F.bool_or(is_export).alias("is_part"),
             F.coalesce(F.bool_or(leaps), F.lit(False)).alias("leaps"),
         )
+        .repartition("broker")  # which is what both windows need
         .withColumn("since", F.min("first_us").over(whole))
         .withColumn("is_whole", ~F.bool_or("is_part").over(whole))
+        .withColumn("stops", F.coalesce(F.col("stop_seq") == F.col("end_seq"), F.lit(False)))
     )
     order = Window.partitionBy("broker").orderBy("since", "journal", "first_seq")
-    before = {
-        name: F.lag(name).over(order) for name in ("last_us", "end_seq", "journal", "last_kind")
-    }
+    before = {name: F.lag(name).over(order) for name in ("last_us", "end_seq", "journal", "stops")}
     known = buckets.select(
         "*",
         *(column.alias(f"before_{name}") for name, column in before.items()),
@@ -102,15 +102,16 @@ def _silences(runs: DataFrame) -> DataFrame:
         return F.when(~F.col("leaps"), difference)
 
     found = F.array(
-        _hole(F.col("before_last_us").isNull(), F.lit(0), F.col("first_us"), BEGINS),
+        _hole(F.col("before_last_us").isNull(), F.lit(0), F.col("first_us"), BEGINS,
+              F.when(is_whole, F.col("first_seq") - 1)),
         _hole(same & is_whole & (between > 0), since, F.col("first_us"), missing, count(between)),
         _hole(
-            ~same & (F.col("before_last_kind") != Kind.STOP), since, F.col("first_us"), RESTORED
+            ~same & ~F.col("before_stops"), since, F.col("first_us"), RESTORED
         ),
         _hole(is_whole & (inside > 0), since, F.col("last_us"), missing, count(inside)),
         _hole(F.col("gap_us").isNotNull(), since, F.col("gap_us"), GAP, F.col("gap_count")),
         _hole(
-            F.col("next_us").isNull() & (F.col("last_kind") != Kind.STOP),
+            F.col("next_us").isNull() & ~F.col("stops"),
             F.col("last_us"), F.lit(FOREVER), ENDS,
         ),
     )  # fmt: skip

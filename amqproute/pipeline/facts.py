@@ -24,7 +24,7 @@ from amqproute.journal.record import Kind
 from amqproute.pipeline import conservation, coverage
 from amqproute.pipeline.days import between
 from amqproute.pipeline.figures import billed
-from amqproute.pipeline.ingest import spread
+from amqproute.pipeline.lines import spread
 
 __all__ = [
     "FAILURES",

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import Kind
-from amqproute.pipeline.ingest import spread
+from amqproute.pipeline.lines import spread
 from amqproute.pipeline.schema import (
     HOPS,
     LATENCIES,

@@ -1,51 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bronze: closed segments of many brokers become the tables `runs`, `rejects` and `segments`.
 
-A line of a journal is a *run* of up to 64 records, and stays one row: what its records share is
-read, written and kept once, and `records` makes rows of records whenever somebody wants them. That
-is 30 times fewer rows to parse, to look for duplicates in and to write.
+What has been taken in is known by the name, the day and the length of its segment, so a second run
+takes what is new, and a segment that arrived in part is taken again when it is whole. A record has
+an event id, the journal and the sequence in it, and what arrives again, in a copied segment or
+within one, is dropped. As a rule that is whole lines, which are counted; of a line that has some
+records in common with another the rest is kept.
 
-What has been taken in is known by the name of its segment and by its length, so a second run takes
-what is new, and a segment that arrived in part is taken again when it is whole. A record has an
-event id, the journal and the sequence in it, and whatever arrives again, in a copied segment or
-within one, is dropped. As a rule that is whole lines, which are counted; where two lines have some
-of their records in common, what is there stays, and of the other one the rest is kept. Lines that
-are none of a journal go to ``rejects`` with path, number and reason.
+A record that arrives again *and says something else* is another matter: somebody has changed a
+journal, or it goes on in two places, as when a machine was copied. What the tables have stays; of
+what comes together a rule chooses that looks at nothing but the lines (`duplicates`). The other
+line goes to ``rejects`` and is counted apart. So do lines that are none of a journal. Both have
+their path, number and reason there.
 
 Everything of one call becomes visible at once (`Warehouse`).
 """
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import unquote
 
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
-from amqproute.journal.record import LINE_FIELDS, RUN_FIELDS, VERSION
-from amqproute.pipeline.schema import LINE, RECORDS, RUNS, conform
-from amqproute.pipeline.tables import PARQUET, Part, Snapshot, Warehouse
+from amqproute.journal.record import VERSION
+from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
+from amqproute.pipeline.lines import NOBODY, TOO_NEW, parse
+from amqproute.pipeline.schema import RUNS, SEGMENTS
+from amqproute.pipeline.tables import PARQUET, Part, Warehouse, few
 
-__all__ = ["Ingested", "compact", "ingest", "parse", "records", "spread"]
+__all__ = ["Ingested", "compact", "ingest", "literal"]
 
 DAYS: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 """Folders of closed segments in the directory of a journal."""
 
-NOBODY: Final = "unknown"
-"""Domain of what says none."""
-
-TOO_NEW: Final = "schema version "
-"""How a reason begins for which a later release takes the segment again."""
-
 AT_ONCE: Final = 5000
 """Segments of one change, at most: their names are what the driver has to know."""
-
-_HEAD: Final = '{"h":"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,7 @@ class Ingested:
         records: events in them.
         duplicates: lines that were there already.
         rejected: lines that are in ``rejects``.
+        contradicting: those of them that contradict records which are in the tables.
     """
 
     segments: int = 0
@@ -65,95 +64,12 @@ class Ingested:
     records: int = 0
     duplicates: int = 0
     rejected: int = 0
+    contradicting: int = 0
 
     def __add__(self, other: Ingested) -> Ingested:
         return Ingested(
             *(getattr(self, name) + getattr(other, name) for name in self.__dataclass_fields__)
         )
-
-
-# -- lines, runs, records ----------------------------------------------------------------------
-
-
-def parse(lines: DataFrame, *kept: str) -> DataFrame:
-    """Read lines of segments.
-
-    Args:
-        lines: ``value`` is the text of a line, ``path`` where it stands.
-        kept: further columns of `lines` to pass through.
-
-    Returns:
-        The columns of `RUNS`, then ``path``, ``text``, ``reason`` and `kept`. What is no line of a
-        journal has a ``reason`` and its ``text``, and the others have neither.
-    """
-    line = F.from_json("value", LINE, {"columnNameOfCorruptRecord": "corrupt"})
-    read = lines.select("path", "value", *kept, line.alias("line"))
-    read = read.select("*", _reason().alias("reason"))
-    good = F.col("reason").isNull()
-    folder = F.try_to_date(F.element_at(F.split("path", "/"), -2), "yyyy-MM-dd")
-    return read.select(
-        *(F.col(f"line.{name}").alias(name) for name in _FROM_LINE),
-        F.element_at(F.split("path", "/"), -1).alias("segment"),
-        F.when(good, F.timestamp_micros("line.time").cast("date")).otherwise(folder).alias("day"),
-        F.when(good, F.col("line.domain")).otherwise(NOBODY).alias("domain"),
-        "path",
-        F.when(~good, F.col("value")).alias("text"),
-        "reason",
-        *kept,
-    )
-
-
-_FROM_LINE: Final = [name for name in RUNS.names if name not in ("segment", "day", "domain")]
-
-
-def _reason() -> Column:
-    """Say why a line is none of a journal, as `amqproute.journal.record.read_line` would."""
-    line, text = F.col("line"), F.col("value")
-    # Where a line feed has got lost, the reader of JSON takes the first line and is content.
-    whole = (
-        text.startswith(_HEAD)
-        & (F.substring(text, len(_HEAD) + 65, 2) == '",')
-        & text.endswith("}")
-        & ~F.contains(text, F.lit("}" + _HEAD))
-    )
-    absent = F.lit(False)
-    for name in (*LINE_FIELDS, "all", "each"):
-        absent = absent | line[name].isNull()
-    misfit = F.lit(False)
-    for name in RUN_FIELDS:
-        misfit = misfit | (F.size(line["each"][name]) != line["n"])
-    return (
-        F.when(~whole, "not a whole line of a journal")
-        .when(~F.is_valid_utf8(text), "not UTF-8")
-        .when(line["v"] > VERSION, F.concat(F.lit(TOO_NEW), line["v"].cast("string")))
-        .when(line["corrupt"].isNotNull(), "not JSON, or a field of a wrong type")
-        .when(absent | (line["v"] < 1), "a field of the line is missing")
-        .when(line["n"].isNull() | (line["n"] < 1), "'n' is missing or of a wrong type")
-        .when(F.coalesce(misfit, F.lit(False)), "a column does not have 'n' values")
-    )
-
-
-def records(runs: DataFrame) -> DataFrame:
-    """Return one row for each record of runs, with the columns of `RECORDS`."""
-    return conform(spread(runs, RUN_FIELDS), RECORDS)
-
-
-def spread(runs: DataFrame, fields: Sequence[str], *kept: str) -> DataFrame:
-    """Return one row for each record, with the fields of the line and those named.
-
-    Columns of `runs` that are `kept` stand in each row. What is not named is not read. Filters on
-    kinds belong on `runs`, before.
-    """
-    i = F.col("i")
-    line = [F.col(name) for name in LINE_FIELDS if name != "seq"]
-    each = [
-        F.when(F.col(f"each.{name}").isNotNull(), F.get(F.col(f"each.{name}"), i))
-        .otherwise(F.col(f"all.{name}"))
-        .alias(name)
-        for name in fields
-    ]
-    numbered = runs.select("*", F.explode(F.sequence(F.lit(0), F.col("n") - 1)).alias("i"))
-    return numbered.select(*line, (F.col("seq") + i).alias("seq"), *each, *kept)
 
 
 # -- segments ----------------------------------------------------------------------------------
@@ -174,9 +90,12 @@ def ingest(
         Conflict: somebody else has changed the tables meanwhile; what was published stays.
     """
     total = Ingested()
-    while fresh := _fresh(warehouse, journals, at_once):
-        total += _take(warehouse, fresh)
-    return total
+    while True:
+        fresh = _fresh(warehouse, journals, at_once)
+        if fresh:
+            total += _take(warehouse, fresh)
+        if len(fresh) < at_once:
+            return total
 
 
 def _fresh(warehouse: Warehouse, journals: Sequence[str | Path], at_once: int) -> list[Row]:
@@ -185,171 +104,202 @@ def _fresh(warehouse: Warehouse, journals: Sequence[str | Path], at_once: int) -
         warehouse.spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.jsonl")
-        .load([str(journal) for journal in journals])
+        .load([literal(str(journal)) for journal in journals])
     )
     parts = F.split("path", "/")
     found = listing.select(
         F.element_at(parts, -1).alias("segment"),
-        F.struct("length", "path").alias("file"),
         F.try_to_date(F.element_at(parts, -2), "yyyy-MM-dd").alias("day"),
+        "length",
+        F.struct("path", F.col("_metadata.file_path").alias("place")).alias("file"),
     )
-    # What is open lies in a folder that is no day. Of several copies the longest is the whole one.
-    closed = found.where("day IS NOT NULL").groupBy("segment")
-    longest = closed.agg(F.max("file").alias("file"), F.min("day").alias("day"))
+    # What is open lies in a folder that is no day. Copies that are as long are one segment.
+    key = ["segment", "day", "length"]
+    closed = found.where("day IS NOT NULL").groupBy(*key).agg(F.min("file").alias("file"))
     known = warehouse.read("segments").where(
         ~((F.col("too_new") > 0) & (F.col("reader") < VERSION))
     )
-    fresh = longest.select("segment", "day", "file.*").join(
-        known, ["segment", "length"], "left_anti"
-    )
-    return fresh.orderBy("day", "segment").limit(at_once).collect()
+    fresh = closed.select(*key, "file.*").join(known, key, "left_anti")
+    return fresh.orderBy("day", "segment", "length").limit(at_once).collect()
 
 
 def _take(warehouse: Warehouse, fresh: Sequence[Row]) -> Ingested:
     """Take in some segments, in one change."""
     base = warehouse.snapshot()
-    commit = warehouse.begin()
-    parsed = parse(_lines(warehouse.spark, [row.path for row in fresh]))
-    table = F.when(F.col("reason").isNull(), "runs").otherwise("rejects")
-    writer = parsed.withColumn("table", table).write.options(**PARQUET)
-    writer.partitionBy("table", "day", "domain").parquet(warehouse.path(commit))
-    staged = warehouse.staged(commit)
-    runs = [part for part in staged if part.table == "runs"]
-    rejects: Sequence[Part] = [part for part in staged if part.table == "rejects"]
-    kept = _without_duplicates(warehouse, base, runs)
-    if rejects:
-        rejects = _numbered(warehouse, rejects)
-    segments = warehouse.stage("segments", _files(warehouse, fresh, runs, kept, rejects))
-    arrived = {date.fromisoformat(part.day) for part in kept}
-    warehouse.publish(base, [*kept, *rejects, *segments], pending=base.pending | arrived)
-    totals = [F.sum(name) for name in ("lines", "records", "duplicates", "rejected")]
-    row = warehouse.read_parts("segments", segments).agg(F.count("*"), *totals).first()
-    assert row is not None
-    return Ingested(*row)
+    staged = _written(warehouse, parse(_lines(warehouse.spark, [row.path for row in fresh])))
+    runs, rejects = _of("runs", staged), _of("rejects", staged)
+    known = warehouse.read("segments", snapshot=base) if base.of("segments") else None
+    read = _counted(_with_path(warehouse, runs), known)
+    kept, refused = read, None
+    if any(row.is_shared for row in read):
+        left, refused = settled(_with_path(warehouse, runs), warehouse.read("runs", snapshot=base))
+        refused = refused.localCheckpoint()
+        runs = _written(warehouse, left.withColumn("reason", F.lit(None).cast("string")))
+        kept = _counted(_with_path(warehouse, runs))
+    if rejects or refused is not None:
+        rejects = _numbered(warehouse, fresh, rejects, refused)
+    rows = _described(fresh, read, kept, _rejected(warehouse, rejects))
+    files = warehouse.stage("segments", few(warehouse.spark, SEGMENTS, rows).coalesce(1))
+    arrived = {date.fromisoformat(part.day) for part in runs}
+    added = [*runs, *rejects, *files]
+    warehouse.publish(base, added, pending=base.pending | arrived)
+    return sum(map(_taken, rows), Ingested())
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    text = spark.read.text(list(paths), lineSep="\n")
+    text = spark.read.text([literal(path) for path in paths], lineSep="\n")
     return text.select("value", F.col("_metadata.file_path").alias("path"))
 
 
-def _without_duplicates(
-    warehouse: Warehouse, base: Snapshot, staged: Sequence[Part]
-) -> Sequence[Part]:
-    """Return directories with those of the staged runs that are there for the first time."""
-    runs = warehouse.read_parts("runs", staged)
-    places = {(part.day, part.domain) for part in staged}
-    # A record that arrives again is of the same day and domain.
-    there = [part for part in base.of("runs") if (part.day, part.domain) in places]
-    old = warehouse.read_parts("runs", there)
-    if not _overlap(runs, old):
-        return staged
-    return warehouse.stage("runs", _remainders(runs, old))
+def literal(path: str) -> str:
+    """Return a path as a pattern that means nothing but this path."""
+    return re.sub(r"[\\{}*?,\[\]]", r"\\\g<0>", path)
 
 
-_SPAN: Final = ("journal", "day", "seq", "n")
+def _written(warehouse: Warehouse, lines: DataFrame) -> list[Part]:
+    """Write what `parse` gives where nobody reads it yet, the paths of runs too."""
+    commit = warehouse.begin()
+    table = F.when(F.col("reason").isNull(), "runs").otherwise("rejects")
+    writer = lines.withColumn("table", table).write.options(**PARQUET)
+    writer.partitionBy("table", "day", "domain").parquet(warehouse.path(commit))
+    return warehouse.staged(commit)
 
 
-def _overlap(runs: DataFrame, old: DataFrame) -> bool:
-    """Tell whether a record stands in more than one run."""
-    before = Window.partitionBy("journal", "day").orderBy("seq", "n")
-    reached = F.max(F.col("seq") + F.col("n")).over(before.rowsBetween(_BEGINNING, -1))
-    spans = runs.select(*_SPAN).union(old.select(*_SPAN)).withColumn("reached", reached)
-    return not spans.where("seq < reached").isEmpty()
+def _of(table: str, parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if part.table == table]
 
 
-_BEGINNING: Final = Window.unboundedPreceding
+_STAGED: Final = StructType([*RUNS.fields, StructField("path", StringType())])
 
 
-def _remainders(runs: DataFrame, old: DataFrame) -> DataFrame:
-    """Return runs without the records that others of them have, or that are there already.
+def _with_path(warehouse: Warehouse, staged: Sequence[Part]) -> DataFrame:
+    return warehouse.read_parts("runs", staged, _STAGED)
 
-    A record that several runs have stays in the longest, and a run is divided where what it loses
-    lies in its middle.
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def _counted(runs: DataFrame, segments: DataFrame | None = None) -> list[Row]:
+    """Count what is in each file, and find out whether a record stands in more than one run.
+
+    Args:
+        runs: with ``path``.
+        segments: `SEGMENTS` whose records are there already.
+
+    Returns:
+        A row for each file, ``is_shared`` if it has a run with records of an earlier one; and one
+        without a ``path`` for all `segments`.
     """
-    key = ["journal", "seq", "n"]
-    places = F.explode(F.sequence(F.lit(0), F.col("n") - 1)).alias("i")
-    once = runs.dropDuplicates(key)
-    event = (F.col("seq") + F.col("i")).alias("event")
-    claims = once.select(*key, places).select(*key, "i", event)
-    taken = old.select("journal", "seq", places).select("journal", event)
-    free = claims.join(taken.distinct(), ["journal", "event"], "left_anti")
-    owner = F.max(F.struct("n", "seq", "i")).alias("owner")
-    own = free.groupBy("journal", "event").agg(owner).select("journal", "owner.*")
-    # Places that follow each other are as far from their ranks, all of them.
-    rank = F.row_number().over(Window.partitionBy(*key).orderBy("i"))
-    pieces = (
-        own.withColumn("piece", F.col("i") - rank)
-        .groupBy(*key, "piece")
-        .agg(F.min("i").alias("from"), F.count("*").cast("int").alias("length"))
+    spans = runs.select("path", "journal", "domain", "n", "seq", end().alias("end"))
+    if segments is not None:
+        # An earlier release has not said the journals; the name does.
+        named = F.array(F.element_at(F.split("segment", "-"), -2))
+        journal = F.explode(F.coalesce("journals", named)).alias("journal")
+        known = segments.select(journal, "first_seq", "end_seq")
+        nothing = [F.lit(None).alias(name) for name in ("domain", "n")]
+        spans = spans.union(known.select(F.lit(None), "journal", *nothing, "first_seq", "end_seq"))
+    before = Window.partitionBy("journal").orderBy("seq", "end").rowsBetween(BEGINNING, -1)
+    is_new = F.col("path").isNotNull()
+    # Of what is there the parts of a segment that came in two may lie over each other.
+    reached = F.when(is_new, F.max("end").over(before)).otherwise(
+        F.max(F.when(is_new, F.col("end"))).over(before)
     )
-    cut = once.join(pieces, key)
-    values = [
-        F.slice(f"each.{name}", F.col("from") + 1, F.col("length")).alias(name)
-        for name in RUN_FIELDS
-    ]
-    kept = cut.withColumn("each", F.struct(*values))
-    return kept.withColumn("seq", F.col("seq") + F.col("from")).withColumn("n", F.col("length"))
-
-
-def _numbered(warehouse: Warehouse, staged: Sequence[Part]) -> Sequence[Part]:
-    """Return directories with the rejected lines and their numbers, which a reader of parts of
-    files does not know: the few files that have any are read again, each in one piece."""
-    rejects = warehouse.read_parts("rejects", staged)
-    paths = [row.path for row in rejects.select("path").distinct().collect()]
-    spark = warehouse.spark.newSession()
-    spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 50))
-    # Rows of a partition have consecutive numbers, in the order of the file.
-    lines = _lines(spark, paths).withColumn("id", F.monotonically_increasing_id())
-    parsed = parse(lines, "id").where("reason IS NOT NULL")
-    first = lines.groupBy("path").agg(F.min("id").alias("first"))
-    numbered = parsed.join(first, "path").withColumn(
-        "line", (F.col("id") - F.col("first") + 1).cast("int")
-    )
-    return warehouse.stage("rejects", numbered)
-
-
-def _files(
-    warehouse: Warehouse,
-    fresh: Sequence[Row],
-    staged: Sequence[Part],
-    kept: Sequence[Part],
-    rejects: Sequence[Part],
-) -> DataFrame:
-    """Describe the files that were taken, also those of which nothing was."""
-    files = warehouse.spark.createDataFrame(
-        [(row.segment, row.path, row.length, row.day) for row in fresh],
-        "segment string, path string, length long, day date",
-    )
-    read = warehouse.read_parts("runs", staged).groupBy("segment").agg(F.count("*").alias("read"))
-    kept_runs = (
-        warehouse.read_parts("runs", kept)
-        .groupBy("segment")
+    return (
+        spans.withColumn("is_shared", F.coalesce(F.col("seq") < reached, F.lit(False)))
+        .groupBy("path")
         .agg(
             F.count("*").alias("lines"),
             F.sum("n").alias("records"),
             F.min("seq").alias("first_seq"),
-            F.max(F.col("seq") + F.col("n")).alias("end_seq"),
+            F.max("end").alias("end_seq"),
             F.min("domain").alias("domain"),
+            F.sort_array(F.collect_set("journal")).alias("journals"),
+            F.bool_or("is_shared").alias("is_shared"),
         )
+        .collect()
     )
-    rejected = (
-        warehouse.read_parts("rejects", rejects)
-        .groupBy("segment")
-        .agg(
-            F.count("*").alias("rejected"),
-            F.count_if(F.col("reason").startswith(TOO_NEW)).alias("too_new"),
+
+
+def _rejected(warehouse: Warehouse, rejects: Sequence[Part]) -> list[Row]:
+    """Count the rejected lines of each file."""
+    if not rejects:
+        return []
+    reason = F.col("reason")
+    lines = warehouse.read_parts("rejects", rejects).groupBy("path")
+    return lines.agg(
+        F.count("*").alias("rejected"),
+        F.count_if(reason.startswith(TOO_NEW)).alias("too_new"),
+        F.count_if(reason.startswith(CONTRADICTS)).alias("contradicting"),
+    ).collect()
+
+
+def _described(
+    fresh: Sequence[Row], read: Sequence[Row], kept: Sequence[Row], rejected: Sequence[Row]
+) -> list[dict[str, Any]]:
+    """Return rows of `SEGMENTS` for the files that were taken, also those of which nothing was."""
+    numbers = {row.path: row.lines for row in read}
+    there = {row.path: row.asDict() for row in kept}
+    bad = {row.path: row.asDict() for row in rejected}
+    rows = []
+    for file in fresh:
+        row = (
+            _NOTHING | there.get(file.place, {}) | bad.get(unquote(file.place), {}) | file.asDict()
         )
-    )
-    for other in (read, kept_runs, rejected):
-        files = files.join(other, "segment", "left")
-    counted = files.fillna(0, ["read", "lines", "records", "rejected", "too_new"])
-    return counted.fillna(NOBODY, ["domain"]).select(
-        "*",
         # A line that was divided is more than one.
-        F.greatest(F.col("read") - F.col("lines"), F.lit(0)).alias("duplicates"),
-        F.lit(VERSION).alias("reader"),
-    )
+        gone = numbers.get(file.place, 0) - row["lines"] - row["contradicting"]
+        rows.append(row | {"duplicates": max(gone, 0), "reader": VERSION})
+    return [{name: row[name] for name in SEGMENTS.names} for row in rows]
+
+
+def _taken(row: Mapping[str, Any]) -> Ingested:
+    counted = ("lines", "records", "duplicates", "rejected", "contradicting")
+    return Ingested(1, *(row[name] for name in counted))
+
+
+_NOTHING: Final[dict[str, Any]] = {
+    "lines": 0, "records": 0, "rejected": 0, "too_new": 0, "contradicting": 0,
+    "first_seq": None, "end_seq": None, "journals": [], "domain": NOBODY,
+}  # fmt: skip
+
+
+# -- lines that are refused ---------------------------------------------------------------------
+
+
+def _numbered(
+    warehouse: Warehouse, fresh: Sequence[Row], rejects: Sequence[Part], refused: DataFrame | None
+) -> list[Part]:
+    """Return directories with the rejected lines and their numbers, which a reader of parts of
+    files does not know: the few files that have any are read again, each in one piece.
+
+    Args:
+        warehouse: where they are.
+        fresh: the files.
+        rejects: lines that are none of a journal.
+        refused: those that contradict others, see `settled`.
+    """
+    places = warehouse.read_parts("rejects", rejects).select("path")
+    if refused is not None:
+        places = places.union(refused.select("path"))
+    wanted = {row.path for row in places.distinct().collect()}
+    if not wanted:
+        return []
+    spark = warehouse.spark.newSession()
+    spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 50))
+    # Rows of a partition have consecutive numbers, in the order of the file.
+    lines = _lines(spark, [row.path for row in fresh if row.place in wanted])
+    lines = lines.withColumn("id", F.monotonically_increasing_id())
+    first = lines.groupBy("path").agg(F.min("id").alias("first"))
+    parsed = parse(lines, "id", "value")
+    if refused is not None:
+        told = refused.withColumnRenamed("reason", "other")
+        parsed = with_content(parsed).join(told, ["path", *LINE], "left")
+        parsed = parsed.withColumn("reason", F.coalesce("reason", "other"))
+    number = (F.col("id") - F.col("first") + 1).cast("int")
+    bad = parsed.where("reason IS NOT NULL").join(first, "path")
+    # A URI says "%20" for a blank, and means a plus by a plus.
+    plain = F.url_decode(F.replace("path", F.lit("+"), F.lit("%2B")))
+    said = {"line": number, "text": F.col("value"), "path": plain}
+    return warehouse.stage("rejects", bad.withColumns(said))
 
 
 # -- small files -------------------------------------------------------------------------------

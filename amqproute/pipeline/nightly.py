@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import Kind
-from amqproute.pipeline.conservation import LOST, balance, violations
+from amqproute.pipeline.conservation import LOST, balance, judged, violations
 from amqproute.pipeline.days import between
 from amqproute.pipeline.facts import Facts, Tables, facts, last_hop, vanished
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
@@ -62,10 +62,11 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     runs = warehouse.read("runs", made, base)
     later = [day for day in base.days("runs") if day >= first]
     stocked = warehouse.read("runs", later, base)
+    doubtful = judged(stocked, fresh)
     frames = {
         "messages": messages(known),
-        "violations": violations(stocked, fresh),
-        "balance": balance(stocked, fresh),
+        "violations": violations(stocked, doubtful),
+        "balance": balance(fresh, doubtful),
         "latencies": latencies(fresh),
         "volumes": volumes(fresh),
         "reasons": reasons(runs),

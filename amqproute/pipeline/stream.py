@@ -20,7 +20,6 @@ replace those that nobody can see yet.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +30,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from amqproute.journal.record import ENDS, Kind
-from amqproute.pipeline.ingest import DAYS, parse, spread
+from amqproute.pipeline.ingest import DAYS, literal
+from amqproute.pipeline.lines import parse, spread
 
 __all__ = ["LIVE", "Progress", "follow", "live", "progress", "read_live", "timed"]
 
@@ -190,11 +190,7 @@ def _pattern(journals: Sequence[str | Path]) -> str:
         depth -= 1
     common = "/".join(split[0][:depth])
     rests = ("/".join(parts[depth:]) for parts in split)
-    return f"{_literal(common)}/{{{','.join(map(_literal, rests))}}}"
-
-
-def _literal(name: str) -> str:
-    return re.sub(r"[\\{}*?,\[\]]", r"\\\g<0>", name)
+    return f"{literal(common)}/{{{','.join(map(literal, rests))}}}"
 
 
 def progress(query: StreamingQuery, before: Progress | None = None) -> Progress:

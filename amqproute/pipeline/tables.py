@@ -29,18 +29,21 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from amqproute.pipeline.schema import TABLES, conform
 
-__all__ = ["PARQUET", "Conflict", "Part", "Snapshot", "Warehouse"]
+__all__ = ["PARQUET", "Conflict", "Part", "Snapshot", "Warehouse", "few"]
 
 KEPT_SECONDS: Final = 86_400.0
 """How long a directory that is on no list is kept for those who read by an older one."""
@@ -146,12 +149,20 @@ class Warehouse:
         """
         return self.read_parts(table, (snapshot or self.snapshot()).of(table, days))
 
-    def read_parts(self, table: str, parts: Iterable[Part]) -> DataFrame:
-        """Return what stands in some directories of a table, published or not."""
-        schema = TABLES[table]
+    def read_parts(
+        self, table: str, parts: Iterable[Part], schema: StructType | None = None
+    ) -> DataFrame:
+        """Return what stands in some directories of a table, published or not.
+
+        Args:
+            table: its name.
+            parts: the directories.
+            schema: which columns of the files; by default those of the table.
+        """
+        schema = schema or TABLES[table]
         paths = [f"{self.base}/data/{part.path}" for part in parts]
         if not paths:
-            return self.spark.createDataFrame([], schema)
+            return few(self.spark, schema)
         reader = self.spark.read.schema(schema).option("basePath", f"{self.base}/data")
         return reader.parquet(*paths).select(*schema.names)
 
@@ -234,6 +245,17 @@ class Warehouse:
         for name, changed in lists[:-1]:
             if now - changed > KEPT_SECONDS:
                 self._files.remove(f"log/{name}")
+
+
+def few(
+    spark: SparkSession, schema: StructType, rows: Iterable[Mapping[str, Any]] = ()
+) -> DataFrame:
+    """Return a few rows that the driver has, by default none, as a data frame.
+
+    They go by way of Arrow: for a list, Spark starts workers of Python.
+    """
+    table = pa.Table.from_pylist(list(rows), schema=to_arrow_schema(schema))
+    return spark.createDataFrame(table, schema)
 
 
 def _value(name: str) -> str:

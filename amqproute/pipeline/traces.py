@@ -21,7 +21,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import BEGINS, ENDS, Kind
-from amqproute.pipeline.ingest import spread
+from amqproute.pipeline.lines import spread
 from amqproute.pipeline.schema import HOPS, MESSAGES, RUNS, STAY, conform
 
 __all__ = ["hops", "messages", "roots"]

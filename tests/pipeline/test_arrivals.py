@@ -37,9 +37,10 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import functions as F
 
     from amqproute.pipeline import ingest as bronze
-    from amqproute.pipeline.conservation import balance, violations
+    from amqproute.pipeline.conservation import balance, judged, violations
     from amqproute.pipeline.figures import latencies, queues, reasons, volumes
-    from amqproute.pipeline.ingest import ingest, parse
+    from amqproute.pipeline.ingest import ingest
+    from amqproute.pipeline.lines import parse
     from amqproute.pipeline.nightly import refresh, settle
     from amqproute.pipeline.schema import TABLES
     from amqproute.pipeline.stream import follow, live, progress, read_live, timed
@@ -176,11 +177,12 @@ class OrderTests(ArrivalCase):
     def expected(self, runs: DataFrame) -> Rows:
         """Make the same of tables that are not in files."""
         entries = hops(runs).persist()
+        doubtful = judged(runs, entries)
         tables = {
             "hops": entries,
             "messages": messages(entries),
-            "violations": violations(runs, entries),
-            "balance": balance(runs, entries),
+            "violations": violations(runs, doubtful),
+            "balance": balance(entries, doubtful),
             "latencies": latencies(entries),
             "volumes": volumes(entries),
             "reasons": reasons(runs),

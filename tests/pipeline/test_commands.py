@@ -215,6 +215,23 @@ class CommandTests(SparkCase):
             self.assertIn(f"{bill['octets']:,}", text)
         self.assertEqual(same, 1)
 
+    def test_contradiction(self) -> None:
+        """Who takes in what says otherwise than the tables is told."""
+        journal = Journal("alpha.example")
+        journal.receive(1, "orders")
+        own = journal.lines[:]
+        journal.segment(self.folder)
+        other = own[0].replace(b'"size":100', b'"size":1000')
+        journal.segment(self.folder / "copy", [other])
+        taken = [
+            invoked("ingest", "--warehouse", self.warehouse, "--journal", folder / journal.domain)
+            for folder in (self.folder, self.folder / "copy")
+        ]
+        self.assertEqual([result.exit_code for result in taken], [0, 0], taken)
+        self.assertNotIn("contradict", taken[0].stderr)
+        self.assertIn("1 lines contradict records of the same number", taken[1].stderr)
+        self.assertNotIn("cannot be read", taken[1].stderr)
+
     def test_refusals(self) -> None:
         """What cannot be done is said in words, with what to do instead."""
         empty = self.folder / "journal"

@@ -15,8 +15,8 @@ from tests.pipeline.test_traces import TraceCase
 if TYPE_CHECKING or not MISSING:
     from pyspark.sql import functions as F
 
-    from amqproute.pipeline import ingest
-    from amqproute.pipeline.conservation import balance, violations
+    from amqproute.pipeline import ingest, lines
+    from amqproute.pipeline.conservation import balance, judged, violations
     from amqproute.pipeline.coverage import RESTORED, holes
     from amqproute.pipeline.exchange import Source, between
     from amqproute.pipeline.reconcile import AGREED, VERDICTS, reconcile
@@ -36,7 +36,7 @@ class JudgmentTests(TraceCase):
         """What each case says, and nothing else, is found in its journal."""
         cases = (
             self.each_violation, self.grace, self.end, self.end_after_a_stop, self.stock_in_part,
-            self.memory_only, self.gap, self.missing, self.copies_in_memory,
+            self.memory_only, self.gap, self.missing, self.begins_late, self.copies_in_memory,
         )  # fmt: skip
         journals, expected = [], set()
         for case in cases:
@@ -47,13 +47,14 @@ class JudgmentTests(TraceCase):
             journals.append(self.alpha)
         runs = self.runs(*journals)
         entries = hops(runs).persist()
-        rows = violations(runs, entries)
+        doubtful = judged(runs, entries)
+        rows = violations(runs, doubtful)
         self.assertEqual(rows.schema.names, VIOLATIONS.names)
         found = {(row.domain, row.what, row.entry, row.hidden) for row in rows.collect()}
         self.assertEqual(found, expected)
         balanced = {
             row.domain: (row.accepted, row.forgotten, row.queued, row.lost)
-            for row in balance(runs, entries).collect()
+            for row in balance(entries, doubtful).collect()
         }
         self.assertEqual(balanced["memory-only.example"], (2, 1, 0, 1))
         self.assertEqual(balanced["copies-in-memory.example"], (1, 0, 1, 0))
@@ -150,6 +151,18 @@ class JudgmentTests(TraceCase):
         del self.alpha.lines[2]
         return {("lost", 1, True)}
 
+    def begins_late(self) -> Found:
+        """Nor before its first record that is there, though a later journal has its first one."""
+        self.alpha.lines.clear()
+        self.alpha.at = 10
+        self.alpha.end(Kind.DELIVERED, 9, "orders")
+        self.alpha.at = 20
+        self.alpha.write(Kind.STOP, {})
+        self.alpha.name, self.alpha.seq, self.alpha.at = "f" * 16, 1, 30
+        self.alpha.write(Kind.START, {})
+        self.alpha.end(Kind.DELIVERED, 10, "orders")
+        return {("unexplained", 9, True), ("unexplained", 10, True)}
+
     def copies_in_memory(self) -> Found:
         """A topic that kept nothing but copies in memory has nothing to account for."""
         self.publish(1)
@@ -189,7 +202,7 @@ class PlantedTests(TraceCase):
             replace(plan, organizations=self.healthy, faults=Faults(), seed=2), directory
         )
         paths = [str(path) for path in directory.rglob("*.jsonl")]
-        runs = ingest.parse(ingest._lines(self.spark, paths)).persist()
+        runs = lines.parse(ingest._lines(self.spark, paths)).persist()
         entries = hops(runs).persist()
         words = {"vanished": "lost", "unexplained": "unexplained", "ended_twice": "ended twice",
                  "came_back": "came back"}  # fmt: skip
@@ -199,11 +212,12 @@ class PlantedTests(TraceCase):
             if fault.kind in words
         }
         self.assertEqual(len(expected), 8)
-        rows = violations(runs, entries).collect()
+        doubtful = judged(runs, entries)
+        rows = violations(runs, doubtful).collect()
         found = [(row.what, row.stream, row.entry, row.message_id) for row in rows]
         self.assertEqual(sorted(map(str, found)), sorted(map(str, expected)))
         self.assertFalse(any(row.hidden for row in rows))
-        balanced = balance(runs, entries)
+        balanced = balance(entries, doubtful)
         self.assertEqual(balanced.schema.names, BALANCE.names)
         hours = balanced.collect()
         ends = [kind.replace("-", "_") for kind in ENDS]

@@ -20,7 +20,9 @@ if not MISSING:
     from pyspark.testing import assertDataFrameEqual
 
     from amqproute.pipeline import ingest as bronze
-    from amqproute.pipeline.ingest import Ingested, compact, ingest, parse, records
+    from amqproute.pipeline import lines
+    from amqproute.pipeline.ingest import Ingested, compact, ingest
+    from amqproute.pipeline.lines import parse, records
     from amqproute.pipeline.schema import RECORDS
     from amqproute.pipeline.tables import Conflict, Part, Warehouse
 
@@ -153,7 +155,7 @@ class IngestTests(IngestCase):
         self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 1))
         path.write_bytes(b"".join(self.first))
         self.journal.segment(self.journals / "copy", self.first + self.first[:1])
-        self.assertEqual(self.ingest(), Ingested(1, 1, 3, 3, 0))
+        self.assertEqual(self.ingest(), Ingested(2, 1, 3, 6, 0))
         self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
 
     def test_overlaps(self) -> None:
@@ -205,7 +207,8 @@ class IngestTests(IngestCase):
         self.journal.segment(self.journals, [*self.first[:2], later])
         self.assertEqual(self.ingest(), Ingested(1, 2, 2, 0, 1))
         self.assertEqual(self.ingest(), Ingested())
-        self.patch(bronze, "VERSION", 2)
+        for module in (bronze, lines):
+            self.patch(module, "VERSION", 2)
         self.assertEqual(self.ingest(), Ingested(1, 1, 3, 2, 0))
         self.assertEqual(self.ingest(), Ingested())
 
@@ -221,6 +224,96 @@ class IngestTests(IngestCase):
         self.assertEqual(compact(self.warehouse, ["runs"], 2), 1)
         self.assertEqual(len(self.warehouse.snapshot().of("runs")), 1)
         self.assertEqual(self.events(), before)
+
+
+class ContradictionTests(IngestCase):
+    """Two records of one number that say different things: somebody has changed a journal, or it
+    goes on in two places."""
+
+    def changed(self, line: bytes, **changes: object) -> bytes:
+        body = json.loads(line)
+        each = {**body["each"], **changes.pop("each", {})}  # type: ignore[dict-item]
+        text = json.dumps({**body, "each": each, **changes}, separators=(",", ":"))
+        return text.encode() + b"\n"
+
+    def rejected(self) -> list[tuple[int, str, str]]:
+        rows = self.warehouse.read("rejects").orderBy("path", "line").collect()
+        return [(row.line, row.text, row.reason) for row in rows]
+
+    def sizes(self) -> dict[int, int | None]:
+        rows = records(self.warehouse.read("runs")).collect()
+        found = {row.seq: row.size for row in rows}
+        self.assertEqual(len(found), len(rows))
+        return found
+
+    def test_within_a_segment(self) -> None:
+        """The one line is taken and the other refused, whichever comes first."""
+        line = self.first[2]
+        other = self.changed(line, each={"size": [1, 99, 3]})
+        kept = set()
+        for number, lines in enumerate(([line, other], [other, line])):
+            folder = self.directory.absolute() / str(number)
+            self.warehouse = Warehouse(self.spark, folder / "tables")
+            self.journals = folder / "journals"
+            self.journal.segment(self.journals, [*self.first[:2], *lines])
+            self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 1, 1))
+            [(place, text, reason)] = self.rejected()
+            self.assertEqual(reason, "contradicts what is there: 1 of the records 4 to 4")
+            self.assertEqual(text.encode() + b"\n", lines[place - 3])
+            kept.add((text, self.sizes()[4]))
+        self.assertEqual(len(kept), 1)
+
+    def test_what_is_there_stays(self) -> None:
+        """In a second copy one record was changed, on another day by its own word. The same copy
+        again is no news."""
+        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 0))
+        tomorrow = json.loads(self.first[1])["time"] + 86_400_000_000
+        copy = [self.first[0], self.changed(self.first[1], time=tomorrow), self.first[2]]
+        self.assertEqual(sum(map(len, copy)), sum(map(len, self.first)))
+        folder = self.journals / "alpha.example" / "2026-11-23"
+        self.journal.segment(self.directory / "copy", copy).parent.rename(folder)
+        self.assertEqual(self.ingest(), Ingested(1, 0, 0, 2, 1, 1))
+        [(place, text, reason)] = self.rejected()
+        self.assertEqual((place, text.encode() + b"\n"), (2, copy[1]))
+        self.assertIn("1 of the records 2 to 2", reason)
+        self.assertEqual(self.ingest(), Ingested())
+        self.assertEqual([seq for seq, _, _ in self.events()], list(range(1, 6)))
+        [bad] = self.warehouse.read("segments").where("contradicting > 0").collect()
+        self.assertEqual((bad.rejected, bad.duplicates, bad.journals), (1, 2, []))
+
+    def test_rest_of_a_line(self) -> None:
+        """Of a line that contradicts in part what nobody else says is taken."""
+
+        def run(first: int, sizes: list[int]) -> bytes:
+            journal = Journal("gamma.example")
+            journal.seq = first
+            journal.write(Kind.RECEIVED, {"node": "orders"}, len(sizes), size=sizes)
+            return journal.lines[0]
+
+        spans = [run(1, [1, 2, 3]), run(2, [2, 99, 4, 5]), run(6, [6]), run(7, [7, 8])]
+        journal = Journal("gamma.example")
+        self.journals = self.directory.absolute() / "gamma"
+        for number, lines in enumerate((spans[:1], spans[1:3], [spans[3], spans[1]])):
+            journal.segment(self.journals / str(number), lines)
+            taken = self.ingest()
+            self.assertEqual(taken.contradicting, int(number > 0), number)
+        self.assertEqual(self.sizes(), {seq: seq for seq in range(1, 9)})
+        self.assertEqual(
+            [(place, reason) for place, _, reason in self.rejected()],
+            [(1, "contradicts what is there: 1 of the records 3 to 3"),
+             (2, "contradicts what is there: 1 of the records 3 to 3")],
+        )  # fmt: skip
+
+    def test_places_with_odd_names(self) -> None:
+        """Lines of a folder whose name is a pattern, and written otherwise in a URI, are found."""
+        self.journals = self.directory.absolute() / "a {b}, [c]+%20ö*"
+        lines = [self.first[0], b"rubbish\n", *self.first[1:]]
+        path = self.journal.segment(self.journals, lines)
+        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 1))
+        [row] = self.warehouse.read("rejects").collect()
+        self.assertEqual((row.line, row.text), (2, "rubbish"))
+        self.assertTrue(row.path.endswith(str(path)), row.path)
+        self.assertEqual(self.ingest(), Ingested())
 
 
 class CrashTests(IngestCase):

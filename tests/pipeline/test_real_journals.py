@@ -22,7 +22,7 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from amqproute.pipeline.conservation import violations
+    from amqproute.pipeline.conservation import judged, violations
     from amqproute.pipeline.coverage import holes
     from amqproute.pipeline.exchange import Source, between
     from amqproute.pipeline.figures import volumes
@@ -261,7 +261,7 @@ class RealJournalTests(SparkCase):
             agreed = reconcile(*between(first, second))
             self.assertEqual(agreed.counts[one, AGREED], number, (one, other))
             self.assertEqual(agreed.listed.count(), 0, (one, other))
-        self.assertEqual(violations(runs, entries).count(), 0)
+        self.assertEqual(violations(runs, judged(runs, entries)).count(), 0)
         self.check_bills(entries)
 
     def check_bills(self, entries: DataFrame) -> None:

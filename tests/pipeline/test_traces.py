@@ -13,7 +13,7 @@ from tests.pipeline.support import MISSING, SparkCase
 if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
 
-    from amqproute.pipeline import ingest
+    from amqproute.pipeline import ingest, lines
     from amqproute.pipeline.schema import HOPS, MESSAGES
     from amqproute.pipeline.traces import hops, messages
 
@@ -34,7 +34,7 @@ class TraceCase(SparkCase):
             for journal in journals or (self.alpha, self.beta, self.gamma)
             if journal.lines
         ]
-        return ingest.parse(ingest._lines(self.spark, paths)).persist()
+        return lines.parse(ingest._lines(self.spark, paths)).persist()
 
     def hops(self, *journals: Journal) -> DataFrame:
         return hops(self.runs(*journals)).persist()
