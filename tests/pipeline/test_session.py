@@ -133,6 +133,11 @@ class SessionTests(SparkCase):
         self.assertEqual(conf.get("spark.sql.shuffle.partitions"), "2")
         self.assertEqual(conf.get("spark.driver.bindAddress"), "127.0.0.1")
         self.assertEqual(conf.get("spark.driver.memory"), "1g")
+        machine = self.spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
+        arguments = list(machine.getInputArguments())
+        # What was given comes behind the defaults, and so holds.
+        patient = arguments.index("-XX:Tier4InvocationThreshold=50000")
+        self.assertLess(patient, arguments.index("-XX:TieredStopAtLevel=1"))
 
     def test_shared(self) -> None:
         """A second call gives the same session."""
