@@ -43,8 +43,8 @@ Extra = tuple[int, str, int, int]
 """Of which segment, what else came of it (`HOWS`), in which night, and a digit that says more."""
 
 HOWS: Final = ("part", "copy", "renamed", "twice", "recut")
-"""The beginning of a segment; the same under the same name; the same under another name; that with
-each line twice; that with the records of each run divided otherwise."""
+"""The beginning of a segment, in the first night; the same under the same name; the same under
+another name; that with each line twice; that with the records of each run divided otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ def courses() -> st.SearchStrategy[Course]:
         clocks=some(st.sampled_from((0, 2, -2, 45, 3000)), 2, 3),
         lengths=some(st.integers(1, 6), 1, 4),
         nights=some(night, 1, 5),
-        extras=some(st.tuples(st.integers(0, 15), st.sampled_from(HOWS), night, _DIGITS), 0, 5),
+        extras=some(st.tuples(st.integers(0, 15), st.sampled_from(HOWS), night, _DIGITS), 1, 6),
         is_earlier=st.booleans(),
     )
 
@@ -373,7 +373,8 @@ def arrivals(course: Course, number: int) -> list[Arrival]:
         day, name = _path(lines).split("/")
         prefix = "" if how in ("part", "copy") else f"{how}{i}-"
         path = f"extra{i}/{day}/{prefix}{name}"
-        found.append(Arrival(night_of(lines, night), how, path, _text(lines, how, digit)))
+        comes = 0 if how == "part" else night_of(lines, night)
+        found.append(Arrival(comes, how, path, _text(lines, how, digit)))
     return found
 
 
@@ -410,7 +411,8 @@ def _recut(line: bytes, digit: int) -> Iterator[bytes]:
         return
     cut = 1 + digit % (count - 1)
     spans = [(0, cut), (cut, count)] if digit < 4 else [(0, cut), (cut - 1, count)]
-    for begin, end in spans if digit != 3 else spans[1:]:
+    # Some have one of the two only: what comes whole later is cut at its beginning or at its end.
+    for begin, end in {2: spans[:1], 3: spans[1:]}.get(digit % 4, spans):
         if (begin, end) == (0, count):
             yield line
             continue
