@@ -48,7 +48,7 @@ if TYPE_CHECKING or not MISSING:
 
 IS_LONG = os.environ.get("AMQPROUTE_HYPOTHESIS") == "long"
 ROUNDS = 20 if IS_LONG else 1
-TOGETHER = 60 if IS_LONG else 40
+TOGETHER = 60 if IS_LONG else 30
 """Courses of a round."""
 
 DAY = 86_400
