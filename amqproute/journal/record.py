@@ -481,8 +481,8 @@ def _checked(body: Any) -> tuple[str, int, int, int]:
         if type(body.get(name)) is not (str if FIELDS[name] == "string" else int):
             raise InvalidLine(f"{name!r} is missing or of a wrong type")
     count = body.get("n")
-    if type(count) is not int or count < 1:
-        raise InvalidLine("'n' is missing or of a wrong type")
+    if type(count) is not int or not 1 <= count <= LONGEST_RUN:
+        raise InvalidLine(f"'n' is missing, or no number from 1 to {LONGEST_RUN}")
     if not isinstance(body.get("all"), dict) or not isinstance(body.get("each"), dict):
         raise InvalidLine("'all' or 'each' is missing")
     for name, values in body["each"].items():

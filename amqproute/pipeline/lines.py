@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import LINE_FIELDS, RUN_FIELDS, VERSION
+from amqproute.journal.record import LINE_FIELDS, LONGEST_RUN, RUN_FIELDS, VERSION
 from amqproute.pipeline.schema import LINE, RECORDS, RUNS, conform
 
 __all__ = ["NOBODY", "TOO_NEW", "parse", "records", "spread"]
@@ -81,7 +81,10 @@ def _reason() -> Column:
         .when(line["v"] > VERSION, F.concat(F.lit(TOO_NEW), line["v"].cast("string")))
         .when(line["corrupt"].isNotNull(), "not JSON, or a field of a wrong type")
         .when(absent | (line["v"] < 1), "a field of the line is missing")
-        .when(line["n"].isNull() | (line["n"] < 1), "'n' is missing or of a wrong type")
+        .when(
+            line["n"].isNull() | ~line["n"].between(1, LONGEST_RUN),
+            f"'n' is missing, or no number from 1 to {LONGEST_RUN}",
+        )
         .when(F.coalesce(misfit, F.lit(False)), "a column does not have 'n' values")
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from unittest import mock
 
 from amqproute.journal import record
-from amqproute.journal.record import FIELDS, RUN_FIELDS, InvalidLine, Kind
+from amqproute.journal.record import FIELDS, LONGEST_RUN, RUN_FIELDS, InvalidLine, Kind
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
 
@@ -106,6 +106,7 @@ class LineTests(SparkCase):
             whole.replace(b"\\u00f6", b"\xff"),
             but(v=record.VERSION + 1), but(v=0), but(v="1"), but(v=None),
             but(n=0), but(n=3), but(n=None), but(n="2"),
+            but(n=LONGEST_RUN, each={}), but(n=LONGEST_RUN + 1, each={}), but(n=2**31 - 1, each={}),
             but(seq="7"), but(seq=1.5), but(time=None), but(all=None), but(each=[]),
             but(each={"entry": [1]}), but(each={"entry": 1}),
             *(without(name) for name in body if name != "h"),

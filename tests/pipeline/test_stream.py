@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -77,13 +78,16 @@ class StreamTests(SparkCase):
         environment |= {"PYSPARK_SUBMIT_ARGS": f"{SUBMITTED} pyspark-shell"}
         with (self.folder / "log").open("wb") as log:
             process = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+                command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
             try:
                 self._until_step(process, 1)
             finally:
-                process.send_signal(signal.SIGKILL)
+                # Java as well: it would go on for a moment, and own the checkpoint.
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                self._until_gone(process.pid)
         before = self._steps()
         self.assertGreater(before, 0, (self.folder / "log").read_text())
         query = follow(self.spark, self.journals, self.output, at_once=10)
@@ -110,6 +114,14 @@ class StreamTests(SparkCase):
             if process.poll() is not None or time.monotonic() > deadline:
                 self.fail((self.folder / "log").read_text())
             time.sleep(0.02)
+
+    def _until_gone(self, group: int) -> None:
+        deadline = time.monotonic() + PATIENCE
+        with contextlib.suppress(ProcessLookupError):
+            while time.monotonic() < deadline:
+                os.killpg(group, 0)
+                time.sleep(0.02)
+            self.fail("processes that were killed are still there")
 
 
 def _first_time(path: Path) -> str:
