@@ -36,6 +36,8 @@ __all__ = ["ingest", "report", "run", "stream", "trace"]
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 WAREHOUSE: Final = "/var/lib/amqproute-pipeline"
+PRINTED: Final = 10
+"""Rows of a list that are printed, at most."""
 
 warehouse_option: Decorator = click.option(
     "--warehouse",
@@ -318,20 +320,22 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
             [
                 [row.domain, row.to_whom, row.messages, duration(row.p50 or 0),
                  duration(row.p99 or 0)]
-                for row in said.routes[:10]
+                for row in said.routes[:PRINTED]
             ],
             right="messages",
         )  # fmt: skip
+        _tell_of_others(len(said.routes))
     if said.partners:
         click.echo()
         render.table(
             ["organization", "", "partner", "messages", "octets"],
             [
                 [row.domain, row.direction, row.partner, row.messages, octets(row.octets)]
-                for row in said.partners[:10]
+                for row in said.partners[:PRINTED]
             ],
             right="messages octets",
         )
+        _tell_of_others(len(said.partners))
         if said.unmeasured:
             render.warn(said.unmeasured)
     click.echo()
@@ -341,6 +345,11 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
         else:
             render.warn("; ".join([words, *details]))
     click.echo(f"The page is {page}.")
+
+
+def _tell_of_others(number: int) -> None:
+    if number > PRINTED:
+        click.echo(f"{number - PRINTED:,} more are on the page.")
 
 
 @click.command()

@@ -27,7 +27,7 @@ from amqproute.cli.refusal import NEGATIVE, USAGE, Refusal
 from amqproute.pipeline.exchange import SourceError
 from amqproute.pipeline.java import JavaError
 from amqproute.pipeline.session import session
-from amqproute.pipeline.tables import Conflict
+from amqproute.pipeline.tables import TIME_ZONE, Conflict
 
 __all__ = ["spark_options", "started"]
 
@@ -81,6 +81,8 @@ def started(
         running = session(
             "amqproute pipeline", master=master, memory=memory, local_dir=local_dir, debug=debug
         )
+        # Whatever spark-defaults.conf says for other work there: the tables are by days of UTC.
+        running.conf.set(TIME_ZONE, "UTC")
         # PySpark's own handler asks the JVM something in the middle of another question.
         before = signal.signal(signal.SIGINT, _interrupt)
         try:

@@ -49,6 +49,9 @@ before, it is None. So was `Record.bare_size`."""
 LONGEST_RUN: Final = 64
 """Records in a line, at most: what is damaged is told by the line."""
 
+END_OF_SEQ: Final = 1 << 62
+"""Sequences are below this, so that whoever counts on from one stays within 64 bits."""
+
 MAX_WORDS: Final = 256
 """Characters of words taken from a peer or a client into a record."""
 
@@ -480,6 +483,8 @@ def _checked(body: Any) -> tuple[str, int, int, int]:
     for name in LINE_FIELDS:
         if type(body.get(name)) is not (str if FIELDS[name] == "string" else int):
             raise InvalidLine(f"{name!r} is missing or of a wrong type")
+    if not 0 <= body["seq"] < END_OF_SEQ:
+        raise InvalidLine("'seq' is no sequence")
     count = body.get("n")
     if type(count) is not int or not 1 <= count <= LONGEST_RUN:
         raise InvalidLine(f"'n' is missing, or no number from 1 to {LONGEST_RUN}")

@@ -43,6 +43,8 @@ __all__ = [
 
 MOST_ROWS: Final = 100
 """Rows of a list, at most."""
+MOST_PARTNERS: Final = 10_000
+"""Rows of what is billed, at most: whoever is not among them gets no bill."""
 HOURLY_DAYS: Final = 4
 """Ranges of up to so many days are shown by the hour, longer ones by the day."""
 
@@ -309,7 +311,7 @@ def _partners(hops: DataFrame) -> Sequence[Row]:
             F.percentile_approx("took", 0.99).alias("p99"),
         )
         .orderBy(F.desc("octets"), "domain", "partner", "direction")
-        .limit(MOST_ROWS)
+        .limit(MOST_PARTNERS)
         .collect()
     )
 

@@ -33,9 +33,9 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from amqproute.journal.record import VERSION
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
-from amqproute.pipeline.lines import NOBODY, TOO_NEW, parse
-from amqproute.pipeline.schema import RUNS, SEGMENTS
-from amqproute.pipeline.tables import PARQUET, Part, Warehouse, few
+from amqproute.pipeline.lines import TOO_NEW, parse
+from amqproute.pipeline.schema import NOBODY, RUNS, SEGMENTS
+from amqproute.pipeline.tables import PARQUET, TIME_ZONE, Part, Warehouse, few
 
 __all__ = ["Ingested", "compact", "ingest", "literal"]
 
@@ -285,6 +285,7 @@ def _numbered(
         return []
     spark = warehouse.spark.newSession()
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 50))
+    spark.conf.set(TIME_ZONE, "UTC")  # as in the other one
     # Rows of a partition have consecutive numbers, in the order of the file.
     lines = _lines(spark, [row.path for row in fresh if row.place in wanted])
     lines = lines.withColumn("id", F.monotonically_increasing_id())

@@ -14,16 +14,20 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import LINE_FIELDS, LONGEST_RUN, RUN_FIELDS, VERSION
-from amqproute.pipeline.schema import LINE, RECORDS, RUNS, conform
+from amqproute.journal.record import END_OF_SEQ, LINE_FIELDS, LONGEST_RUN, RUN_FIELDS, VERSION
+from amqproute.pipeline.schema import LINE, NOBODY, RECORDS, RUNS, conform
 
-__all__ = ["NOBODY", "TOO_NEW", "parse", "records", "spread"]
-
-NOBODY: Final = "unknown"
-"""Domain of what says none."""
+__all__ = ["TOO_NEW", "parse", "records", "spread"]
 
 TOO_NEW: Final = "schema version "
 """How the reason begins of a line that a later release takes again."""
+
+_NAMES: Final = "[A-Za-z0-9._-]{0,248}"
+"""Domains: they become names of folders, with ``domain=`` before them. Other letters would be
+written as three."""
+
+_END_OF_TIME: Final = 7_258_118_400_000_000
+"""The year 2200, in microseconds. A day behind it would have the tables reach so far."""
 
 _HEAD: Final = '{"h":"'
 
@@ -48,7 +52,9 @@ def parse(lines: DataFrame, *kept: str) -> DataFrame:
         *(F.col(f"line.{name}").alias(name) for name in _FROM_LINE),
         F.element_at(F.split("path", "/"), -1).alias("segment"),
         F.when(good, F.timestamp_micros("line.time").cast("date")).otherwise(folder).alias("day"),
-        F.when(good, F.col("line.domain")).otherwise(NOBODY).alias("domain"),
+        F.when(good & (F.col("line.domain") != ""), F.col("line.domain"))
+        .otherwise(NOBODY)
+        .alias("domain"),
         "path",
         F.when(~good, F.col("value")).alias("text"),
         "reason",
@@ -60,7 +66,10 @@ _FROM_LINE: Final = [name for name in RUNS.names if name not in ("segment", "day
 
 
 def _reason() -> Column:
-    """Say why a line is none of a journal, as `amqproute.journal.record.read_line` would."""
+    """Say why a line is none of a journal, as `amqproute.journal.record.read_line` would.
+
+    It would take domains and times that cannot be where a row stands.
+    """
     line, text = F.col("line"), F.col("value")
     # Where a line feed has got lost, the reader of JSON takes the first line and is content.
     whole = (
@@ -81,11 +90,14 @@ def _reason() -> Column:
         .when(line["v"] > VERSION, F.concat(F.lit(TOO_NEW), line["v"].cast("string")))
         .when(line["corrupt"].isNotNull(), "not JSON, or a field of a wrong type")
         .when(absent | (line["v"] < 1), "a field of the line is missing")
+        .when(~line["seq"].between(0, END_OF_SEQ - 1), "'seq' is no sequence")
         .when(
             line["n"].isNull() | ~line["n"].between(1, LONGEST_RUN),
             f"'n' is missing, or no number from 1 to {LONGEST_RUN}",
         )
         .when(F.coalesce(misfit, F.lit(False)), "a column does not have 'n' values")
+        .when(~line["domain"].rlike(f"^{_NAMES}$"), "'domain' is no name of one")
+        .when(~line["time"].between(0, _END_OF_TIME - 1), "'time' is no time of this age")
     )
 
 

@@ -82,7 +82,9 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
         heads.append(("doubtful", words, details))
     failed = said.number(*FAILURES)
     if failed:
-        heads.append(("doubtful", f"{failed:,} messages could not be delivered: see below", []))
+        heads.append(
+            ("doubtful", f"{failed:,} messages could not be delivered: the page says why", [])
+        )
     return heads
 
 

@@ -39,6 +39,7 @@ __all__ = [
     "LATENCIES",
     "LINE",
     "MESSAGES",
+    "NOBODY",
     "QUEUES",
     "REASONS",
     "RECORDS",
@@ -50,6 +51,9 @@ __all__ = [
     "VOLUMES",
     "conform",
 ]
+
+NOBODY: Final = "unknown"
+"""Domain of what says none."""
 
 _TYPES: Final[Mapping[str, DataType]] = {
     "string": StringType(),

@@ -41,9 +41,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from amqproute.pipeline.schema import TABLES, conform
+from amqproute.pipeline.schema import NOBODY, TABLES, conform
 
-__all__ = ["PARQUET", "Conflict", "Part", "Snapshot", "Warehouse", "few"]
+__all__ = ["PARQUET", "TIME_ZONE", "Conflict", "Part", "Snapshot", "Warehouse", "few"]
 
 KEPT_SECONDS: Final = 86_400.0
 """How long a directory that is on no list is kept for those who read by an older one."""
@@ -56,6 +56,11 @@ PARQUET: Final = {
 """Options of Spark's writer. Of columns whose values come once a dictionary is built in vain, which
 takes half as long again as all the rest."""
 
+TIME_ZONE: Final = "spark.sql.session.timeZone"
+"""Setting of a session by which it tells the day of a time."""
+
+_UTC: Final = ("UTC", "Etc/UTC", "Z", "+00:00")
+_NULL: Final = "/domain=__HIVE_DEFAULT_PARTITION__"
 _FORMAT: Final = 1
 
 
@@ -164,12 +169,22 @@ class Warehouse:
         if not paths:
             return few(self.spark, schema)
         reader = self.spark.read.schema(schema).option("basePath", f"{self.base}/data")
-        return reader.parquet(*paths).select(*schema.names)
+        rows = reader.parquet(*paths).select(*schema.names)
+        # The first release took the journals of brokers without a domain in like this.
+        nameless = "domain" in schema.names and any(path.endswith(_NULL) for path in paths)
+        return rows.fillna(NOBODY, ["domain"]) if nameless else rows
 
     # -- changing -----------------------------------------------------------------------------
 
     def begin(self) -> str:
-        """Return the name of a new change, and remove what earlier ones left unfinished."""
+        """Return the name of a new change, and remove what earlier ones left unfinished.
+
+        Raises:
+            ValueError: days and hours would not be those of UTC.
+        """
+        zone = self.spark.conf.get(TIME_ZONE)
+        if zone not in _UTC:
+            raise ValueError(f"{TIME_ZONE} is {zone}, and the tables are by days of UTC")
         self._clean()
         # Never digits and an "e": Spark works out what the values of directories are, and takes
         # 38556e0160814979 for a number, whose 160 million digits it then writes out.

@@ -109,6 +109,10 @@ class CommandTests(SparkCase):
         adaptive = "spark.sql.adaptive.enabled"
         self.addCleanup(self.spark.conf.set, adaptive, self.spark.conf.get(adaptive))
         self.spark.conf.set(adaptive, "true")
+        # A cluster's defaults may name any; the commands are by days of UTC all the same.
+        zone = "spark.sql.session.timeZone"
+        self.addCleanup(self.spark.conf.set, zone, "UTC")
+        self.spark.conf.set(zone, "America/New_York")
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.warehouse = self.folder / "tables"
 

@@ -17,6 +17,7 @@ from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
 
 if not MISSING:
+    from pyspark.sql import functions as F
     from pyspark.testing import assertDataFrameEqual
 
     from amqproute.pipeline import ingest as bronze
@@ -107,6 +108,7 @@ class LineTests(SparkCase):
             but(v=record.VERSION + 1), but(v=0), but(v="1"), but(v=None),
             but(n=0), but(n=3), but(n=None), but(n="2"),
             but(n=LONGEST_RUN, each={}), but(n=LONGEST_RUN + 1, each={}), but(n=2**31 - 1, each={}),
+            but(seq=-1), but(seq=record.END_OF_SEQ), but(seq=2**63 - 1), but(seq=2**64),
             but(seq="7"), but(seq=1.5), but(time=None), but(all=None), but(each=[]),
             but(each={"entry": [1]}), but(each={"entry": 1}),
             *(without(name) for name in body if name != "h"),
@@ -201,6 +203,42 @@ class IngestTests(IngestCase):
         self.assertTrue(all(row.path.endswith(str(path)) for row in rows))
         [segment] = self.warehouse.read("segments").collect()
         self.assertEqual((segment.rejected, segment.records), (2, 2))
+
+    def test_no_place(self) -> None:
+        """What says a time or a domain that no folder can be named after is kept aside, and does
+        not keep everything else from coming in."""
+        for change in (
+            {"domain": "d" * 249}, {"domain": "a/b"}, {"domain": "\u00e4.example"},
+            {"time": -1}, {"time": 2**63 - 1}, {"time": 253_402_300_800_000_000},
+        ):  # fmt: skip
+            body = {**json.loads(self.first[0]), **change}
+            text = json.dumps(body, separators=(",", ":"), ensure_ascii=False)
+            self.first.append(text.encode() + b"\n")
+        self.journal.segment(self.journals, self.first)
+        self.assertEqual(self.ingest(), Ingested(1, 3, 5, 0, 6))
+        reasons = {row.reason for row in self.warehouse.read("rejects").collect()}
+        self.assertEqual(reasons, {"'domain' is no name of one", "'time' is no time of this age"})
+
+    def test_no_domain(self) -> None:
+        """A broker need not have a domain; its rows have one that says so, those too that an
+        earlier release took in."""
+        nameless = Journal("")
+        nameless.receive(1, "orders")
+        nameless.segment(self.journals)
+        self.ingest()
+        runs = self.warehouse.read("runs").where("broker = 'mx1.'")
+        self.assertEqual([row.domain for row in runs.collect()], ["unknown"])
+        earlier = runs.withColumn("domain", F.lit(None).cast("string"))
+        rows = self.warehouse.read_parts("runs", self.warehouse.stage("runs", earlier)).collect()
+        self.assertEqual([row.domain for row in rows], ["unknown"])
+
+    def test_time_zone(self) -> None:
+        """Days are UTC's; a session of another time zone writes nothing."""
+        self.journal.segment(self.journals)
+        self.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        self.addCleanup(self.spark.conf.set, "spark.sql.session.timeZone", "UTC")
+        with self.assertRaisesRegex(ValueError, "Asia/Tokyo"):
+            self.ingest()
 
     def test_later_version(self) -> None:
         """Lines of a later release wait in the rejects until a release reads them."""

@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 from datetime import date
+from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.pipeline.support import MISSING
+from tests.pipeline.support import MISSING, SparkCase
 
 if not MISSING:
     from pyspark.sql import Row
+    from pyspark.sql import functions as F
 
-    from amqproute.pipeline import coverage
+    from amqproute.cli.analysis import _print_report
+    from amqproute.pipeline import coverage, facts
     from amqproute.pipeline.facts import Facts
     from amqproute.pipeline.report import headline, report_page
+    from amqproute.pipeline.schema import HOPS
 
 DAY = date(2026, 11, 22)
 
@@ -73,3 +79,25 @@ class HeadlineTests(SynchronousTestCase):
         )
         self.assertIn(("Waiting", "5", "still in a queue"), tiles)
         self.assertIn(("Lost", "3", "2 gone with a restart; 4 in gaps of journals"), tiles)
+
+
+class PartnerTests(SparkCase):
+    def test_many(self) -> None:
+        """However many partners there are, each has its bill; of those that are not printed it is
+        said how many they are."""
+        names = [f"peer:{number:03}.example" for number in range(facts.MOST_ROWS + 1)]
+        entries = self.spark.createDataFrame(
+            [("beta.example", name, 7) for name in names],
+            "domain string, sender string, bare_size long",
+        )
+        others = [
+            F.lit(None).cast(each.dataType).alias(each.name)
+            for each in HOPS
+            if each.name not in entries.columns
+        ]
+        said = Facts(DAY, DAY, partners=facts._partners(entries.select("*", *others)))
+        self.assertEqual([f"peer:{row.partner}" for row in said.partners], names)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            _print_report(said, Path("page.html"), False)
+        self.assertIn("009.example\t1\t7 B\n91 more are on the page.\n", out.getvalue())
