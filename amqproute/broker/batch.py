@@ -90,8 +90,8 @@ class Batch:
         self.leaving: Mapping[Queue, int] = _NOTHING
         self.redo: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self._receipts: dict[Stream, list[int]] = {}
-        self._when_committed: Sequence[Callable[[], None]] = ()
-        self._when_failed: Sequence[Callable[[], None]] = ()
+        self._when_committed: list[Callable[[], None]] | None = None  # of most batches
+        self._when_failed: list[Callable[[], None]] | None = None
 
     def mark(self, stream: Stream, entry_id: int) -> None:
         """Note the receipt of a peer's message; it becomes durable with the message."""
@@ -144,11 +144,15 @@ class Batch:
 
     def when_committed(self, tell: Callable[[], None]) -> None:
         """Have ``tell()`` called when this is durable, before its messages arrive."""
-        self._when_committed = (*self._when_committed, tell)
+        if self._when_committed is None:
+            self._when_committed = []
+        self._when_committed.append(tell)
 
     def when_failed(self, tell: Callable[[], None]) -> None:
         """Have ``tell()`` called when it is certain that this will not be durable."""
-        self._when_failed = (*self._when_failed, tell)
+        if self._when_failed is None:
+            self._when_failed = []
+        self._when_failed.append(tell)
 
     def commit(self, patient: bool = False) -> Deferred[None]:
         """Make it durable, then line the entries up on their queues.
@@ -208,7 +212,7 @@ class Batch:
             self.gate.has_failed = False
         for stream, ids in self._receipts.items():
             stream.confirm(ids)
-        for tell in self._when_committed:
+        for tell in self._when_committed or ():
             self._tell(tell)
         for queue, entries in self.arrivals.items():
             self._tell(queue.arrived, entries)
@@ -225,7 +229,7 @@ class Batch:
         return failure
 
     def _undo(self) -> None:
-        for tell in self._when_failed:
+        for tell in self._when_failed or ():
             self._tell(tell)
         for queue, entries in self.arrivals.items():
             self._tell(queue.not_arrived, entries)

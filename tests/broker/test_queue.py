@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import gc
+import time
+from functools import partial
 from typing import Any
 
 from twisted.internet.task import Clock
@@ -553,6 +555,19 @@ class BoundsTests(QueueCase):
             self.assertEqual(self.queue.depth, 3)
             self.assertEqual(self.bodies(self.queue), [b"3", b"4", b"5"])
             self.assertEmpty(self.queue)
+
+    def test_much_waits_for_one_commit(self) -> None:
+        """A transaction of 50,000 outcomes does not cost the square of it."""
+        batch = self.broker.begin()
+        told: list[int] = []
+        begun = time.thread_time()
+        for number in range(50_000):
+            batch.when_committed(partial(told.append, number))
+            batch.when_failed(partial(told.append, -1))
+        self.assertLess(time.thread_time() - begun, 1)  # it is 0.02; the square is 8
+        batch.commit()
+        self.turn()
+        self.assertEqual(told, list(range(50_000)))
 
     def test_dynamic_nodes_are_bounded(self) -> None:
         """A node that lives in memory takes no more than there is memory for."""
