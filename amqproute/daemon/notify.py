@@ -100,8 +100,10 @@ class Notifier:
         if self._address is None:
             return False
         if status is not None:
-            # One assignment a line: a line break in a status would begin another assignment.
-            lines.append("STATUS=" + " ".join(status.split())[:_STATUS_LIMIT])
+            # One assignment a line: a line break in a status would begin another assignment. And
+            # `systemctl status` shows it as it is, on a terminal.
+            words = " ".join(status.split())[:_STATUS_LIMIT]
+            lines.append("STATUS=" + "".join(c if c.isprintable() else "?" for c in words))
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
                 sender.setblocking(False)

@@ -71,7 +71,9 @@ class DaemonService(Service):
         self.house: House | None = None
         self._output = output
         self._notifier = Notifier.from_environment(os.environ)
+        self._patience: Patience | None = None
         self._watchdog: Watchdog | None = None
+        self._starting: Deferred[None] | None = None
         self._is_stopping = False
         self._is_ready = False
         self._is_reload_due = False
@@ -84,18 +86,21 @@ class DaemonService(Service):
         gc.set_threshold(YOUNG_OBJECTS, 20, 100)
         # At once: a hang-up that nobody waits for ends the process.
         signal.signal(signal.SIGHUP, self._hangup)
-        Deferred.fromCoroutine(self._start()).addErrback(self._failed)
+        self._starting = Deferred.fromCoroutine(self._start())
+        self._starting.addErrback(self._failed)
 
     async def _start(self) -> None:
         log.info("amqproute {version} starting, {path}", version=__version__, path=str(self.path))
         self.house = house = House(self.config, reactor, self._store_died)
         self._notifier.status("recovering what the store holds")
-        patience = Patience(self._notifier, _clock())
+        self._patience = patience = Patience(self._notifier, _clock())
         patience.begin()
         try:
             await house.start()
         finally:
             patience.end()
+        if self._is_stopping:
+            return
         # What exists now lives as long as the process: never walk over it again.
         gc.collect()
         gc.freeze()
@@ -184,15 +189,23 @@ class DaemonService(Service):
     # -- stop --------------------------------------------------------------------------------------
 
     def stopService(self) -> Deferred[None]:
-        """Stop the house gracefully; the reactor waits for it."""
+        """Stop the house gracefully; the reactor waits for it.
+
+        One that is still starting is stopped when it has started: as long as the store is being
+        opened it cannot be closed either. The manager is not asked for more time for that.
+        """
         super().stopService()  # type: ignore[no-untyped-call]
         self._is_stopping = True
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         self._notifier.stopping("stopping")
+        if self._patience is not None:
+            self._patience.end()
         if self._watchdog is not None:
             self._watchdog.stopService()
+        if self._starting is not None:
+            await self._starting
         house, self.house = self.house, None
         if house is not None:
             log.info("stopping")

@@ -107,6 +107,12 @@ class NotifierTests(NotifyCase):
         self.assertTrue(datagram.startswith("STATUS=peer said MAINPID=1xxx"))
         self.assertLess(len(datagram), 600)
 
+    def test_status_of_any_characters(self) -> None:
+        """What a terminal would act on, or UTF-8 cannot say, is neither sent nor a fault."""
+        manager = self.manager()
+        self.assertTrue(Notifier(manager.address).status("no room in /\x1b[2Jdat\udcff/\x00\xe4"))
+        self.assertEqual(manager.heard(), ["STATUS=no room in /?[2Jdat?/?\xe4"])
+
 
 class IntervalTests(SynchronousTestCase):
     def test_half_of_the_limit(self) -> None:

@@ -19,7 +19,7 @@ from twisted.trial.unittest import TestCase
 from amqproute.broker.floodgate import DISK, Floodgate
 from amqproute.config import loads
 from amqproute.daemon import service
-from amqproute.errors import ConfigError
+from amqproute.errors import ConfigError, StoreError
 from tests.daemon.test_notify import ServiceManager
 
 FILE = "domains: [alpha.example]\n"
@@ -164,6 +164,30 @@ class ServiceTests(TestCase):
         house.broker.gate.close(DISK, "the disk is full")
         house.broker.gate.open(DISK)
         self.assertEqual(self.manager.heard(), ["STATUS=the disk is full", IDENTITY])
+
+    def test_stop_while_starting(self) -> None:
+        """What has begun to start is stopped in order, when it has; that is no failure."""
+        self.patch(service, "_clock", lambda: self.clock)
+        house = self.start()
+        self.manager.heard()
+        stopped = self.service.stopService()
+        self.clock.pump([10.0] * 3)
+        self.assertNoResult(stopped)
+        self.assertEqual(self.manager.heard(), ["STOPPING=1\nSTATUS=stopping"])
+        house.started.callback(None)
+        self.successResultOf(stopped)
+        self.assertEqual(self.manager.heard(), ["EXTEND_TIMEOUT_USEC=17000000"])
+        self.assertEqual(self.service.exit_code, 0)
+        self.assertFalse(gc.get_freeze_count())
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_stop_while_starting_in_vain(self) -> None:
+        """A start that fails after it was told to stop has failed, and is over."""
+        house = self.start()
+        stopped = self.service.stopService()
+        house.started.errback(StoreError("the disk is broken"))
+        self.successResultOf(stopped)
+        self.assertEqual(self.service.exit_code, 1)
 
     async def test_stop(self) -> None:
         """Time to drain is asked for, and what happens then is no news any more."""
