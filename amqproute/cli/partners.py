@@ -102,6 +102,9 @@ def reconcile(
         result.listed.coalesce(1).write.mode("overwrite").parquet(str(place / "reconciliation"))
         (place / "index.html").write_text(agreement_page(result), encoding="utf-8")
         _print_agreement(result, limit, place, as_json)
+        for side in (first, second):
+            if side.unread:
+                render.warn(f"{side.directory}: {side.unread}; what they say is missing here")
     return NEGATIVE if result.is_discrepant else DONE
 
 

@@ -48,6 +48,7 @@ class Source:
         read: the days of which it has records, as far as they were read.
         known: all days that there are.
         shown_to: for whom it was exported, as in ``peer`` of records; nobody for a journal.
+        unread: in words, how many lines cannot be read, and why; empty if all can.
     """
 
     directory: Path
@@ -57,6 +58,7 @@ class Source:
     read: Sequence[date] = ()
     known: Sequence[date] = ()
     shown_to: Sequence[str] = ()
+    unread: str = ""
 
     def has(self, day: date) -> bool:
         """Tell whether there are records of a day."""
@@ -145,10 +147,11 @@ def open_source(
     found: dict[str, list[date]] = {}
     for row in runs.select("domain", "day").distinct().orderBy("domain", "day").collect():
         found.setdefault(row.domain, []).append(row.day)
+    unread = _unread(warehouse.read("rejects", _days(day)))
     known = sorted({*_folders(directory), *warehouse.snapshot().days("runs")})
     if not found:
         what = f"nothing of {day}; there is {spans(known)}" if known else "no tables there"
-        raise SourceError(f"{directory}: {what}")
+        raise SourceError(f"{directory}: {unread or what}")
     chosen = next(iter(found)) if domain is None and len(found) == 1 else domain
     if chosen is None or chosen not in found:
         more = "say whose side is meant" if domain is None else f"not of {domain}"
@@ -160,7 +163,13 @@ def open_source(
     told = own.where(F.col("kind") == Kind.SEGMENT).select("all.peer").distinct().collect()
     shown_to = sorted(row.peer for row in told if row.peer is not None)
     holes = coverage.holes(own)
-    return Source(directory, chosen, entries, holes, found[chosen], known, shown_to)
+    return Source(directory, chosen, entries, holes, found[chosen], known, shown_to, unread)
+
+
+def _unread(rejects: DataFrame) -> str:
+    told = rejects.agg(F.count("*").alias("number"), F.mode("reason").alias("reason")).first()
+    assert told is not None
+    return f"{told.number:,} lines cannot be read: {told.reason}" if told.number else ""
 
 
 def segments_of(directory: Path, day: date | None = None) -> list[Path]:

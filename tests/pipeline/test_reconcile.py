@@ -214,6 +214,21 @@ class ReconcileTests(SparkCase):
         self.assertIn(f"--peer {OURS}", str(caught.exception))
         exchange.between(ours, replace(theirs, shown_to=["peer:another.example"]))
 
+    def test_lines_that_cannot_be_read(self) -> None:
+        """An export that was damaged on its way is told from a partner who knows less."""
+        planted = self.planted(100)
+        shown = self.folder / "export"
+        export(planted.journals[THEIRS], shown, OURS, 0, 1 << 62)
+        segments = sorted(shown.glob("*/*.jsonl"))
+        whole = segments[0].read_bytes()
+        segments[0].write_bytes(whole + b"torn\n")
+        unread = "1 lines cannot be read: not a whole line of a journal"
+        self.assertEqual(self.source(shown).unread, unread)
+        for path in segments:
+            path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        with self.assertRaisesRegex(SourceError, "lines cannot be read: not a whole line"):
+            open_source(self.spark, shown, None, self.folder / "converted")
+
     def test_wrong_sources(self) -> None:
         """What is no journal, empty or of another day is said in words."""
         planted = self.planted(100)
