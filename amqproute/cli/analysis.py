@@ -24,11 +24,11 @@ from amqproute.pipeline.agreement import instant
 from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.exchange import segments_of
-from amqproute.pipeline.facts import FATES, WAITING, Facts
+from amqproute.pipeline.facts import FATES, STAGES, WAITING, Facts
 from amqproute.pipeline.ingest import Ingested
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
-from amqproute.pipeline.report import headline, report_page
+from amqproute.pipeline.report import BEHIND, headline, report_page
 from amqproute.pipeline.tables import Snapshot, Warehouse
 
 __all__ = ["ingest", "report", "run", "stream", "trace"]
@@ -291,6 +291,16 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
                 "messages": total,
                 "fates": fates,
                 "latency-us": {"p50": p50, "p99": p99},
+                "hops": [
+                    {
+                        "organization": row.domain,
+                        "to": row.to_whom,
+                        "messages": row.messages,
+                        "latency-us": {"p50": row.p50, "p99": row.p99},
+                        "stages-p99-us": {name.removesuffix("_us"): row[name] for name in STAGES},
+                    }
+                    for row in said.routes
+                ],
                 "partners": [
                     {
                         "organization": row.domain,
@@ -316,10 +326,10 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
     if said.routes:
         click.echo()
         render.table(
-            ["from", "to", "messages", "half within", "99 of 100 within"],
+            ["from", "to", "messages", "half within", "99 of 100 within", "latest at"],
             [
                 [row.domain, row.to_whom, row.messages, duration(row.p50 or 0),
-                 duration(row.p99 or 0)]
+                 duration(row.p99 or 0), _latest(row)]
                 for row in said.routes[:PRINTED]
             ],
             right="messages",
@@ -345,6 +355,12 @@ def _print_report(said: Facts, page: Path, as_json: bool) -> None:
         else:
             render.warn("; ".join([words, *details]))
     click.echo(f"The page is {page}.")
+
+
+def _latest(row: Row) -> str | None:
+    """Name the stage before the end of a hop of which 99 of 100 take the longest."""
+    took, name = max((row[name] or 0, name) for name in STAGES if name != BEHIND)
+    return f"{name.removesuffix('_us')}, {duration(took)}" if took else None
 
 
 def _tell_of_others(number: int) -> None:

@@ -29,10 +29,10 @@ from amqproute.pipeline.facts import (
 )
 from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tag, tiles
 
-__all__ = ["headline", "report_page"]
+__all__ = ["BEHIND", "headline", "report_page"]
 
 MOST_BARS: Final = 12
-_BEHIND: Final = "settle_us"
+BEHIND: Final = "settle_us"
 """The stage behind the end of a hop: it delays no message."""
 _STAGES_IN_WORDS: Final = (
     "Queue: waited for its turn. Resolve, connect: to find the next broker, and to reach it. Wire: "
@@ -176,7 +176,7 @@ def _delay(said: Facts) -> Markup:
     stages = {
         name.removesuffix("_us"): [row[name] for row in said.routes[:MOST_BARS]]
         for name in STAGES
-        if name != _BEHIND and any(row[name] for row in said.routes)
+        if name != BEHIND and any(row[name] for row in said.routes)
     }
     ways = [f"{row.domain} → {row.to_whom}" for row in said.routes]
     return section(

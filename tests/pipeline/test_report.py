@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from datetime import date
 from pathlib import Path
@@ -101,3 +102,31 @@ class PartnerTests(SparkCase):
         with contextlib.redirect_stdout(out):
             _print_report(said, Path("page.html"), False)
         self.assertIn("009.example\t1\t7 B\n91 more are on the page.\n", out.getvalue())
+
+
+class StageTests(SynchronousTestCase):
+    """At which stage messages are late, in the summary of the command and for programs."""
+
+    skip = MISSING
+
+    def printed(self, as_json: bool) -> str:
+        hop = Row(
+            domain="alpha.example", to_whom="beta.example", messages=5, p50=2_000, p99=90_000,
+            queue_us=1_000, resolve_us=None, connect_us=80_000, wire_us=9_000, settle_us=99_000,
+        )  # fmt: skip
+        overall = Row(messages=5, octets=0, p50=1, p99=2, least=0, most=2)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            _print_report(Facts(DAY, DAY, routes=[hop], overall=overall), Path("page"), as_json)
+        return out.getvalue()
+
+    def test_words(self) -> None:
+        """What comes behind the end of a hop delays nobody, and is not named."""
+        self.assertIn("beta.example\t5\t2 ms\t90 ms\tconnect, 80 ms\n", self.printed(False))
+
+    def test_json(self) -> None:
+        """All stages, and those that no hop had are None."""
+        [hop] = json.loads(self.printed(True))["hops"]
+        self.assertEqual(hop["latency-us"], {"p50": 2_000, "p99": 90_000})
+        stages = {"queue": 1_000, "resolve": None, "connect": 80_000, "wire": 9_000}
+        self.assertEqual(hop["stages-p99-us"], {**stages, "settle": 99_000})
