@@ -139,8 +139,8 @@ class Walk:
             for entry_id in sorted(wanted):
                 while line.is_busy:
                     await deferLater(self._clock, BUSY_SECONDS)
-                if not line.paged or entry_id <= line.cursor:
-                    continue
+                if not line.paged or not line.cursor < entry_id < self._until:
+                    continue  # what has not been given out the store may not even know to ask for
                 page, _ = await self._on_disk(line, entry_id - 1, 1)
                 page = [each for each in page if each.id == entry_id]
                 if page:

@@ -13,7 +13,7 @@ one after the other, so any other answer would tell a stranger what still waits,
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
@@ -27,6 +27,9 @@ from amqproute.services.requests import Allows
 from amqproute.values import Local
 
 __all__ = ["Explaining"]
+
+LONGEST_ID: Final = 19
+"""Digits of the highest number that the store can give a message."""
 
 
 class Explaining:
@@ -60,7 +63,7 @@ class Explaining:
     async def why(self, request: Request) -> Reply:
         """Carry out WHY."""
         text = str(request.properties.get("name", ""))
-        if not text.isascii() or not text.isdigit():
+        if not text.isascii() or not text.isdigit() or len(text) > LONGEST_ID:
             words = f"{text[:64]!r} is no id of a message; ids are numbers: LIST-MESSAGES"
             return Reply.of(BAD_REQUEST, words)
         wanted = int(text)

@@ -171,6 +171,16 @@ class WalkTests(QueueCase):
         self.successResultOf(finding)
         self.assertEqual(sorted(found), [b"1", b"1199", b"700"])
 
+    def test_find_what_cannot_be(self) -> None:
+        """An id that no message has yet, or can have, is not asked for in the store."""
+        self.fill(1200)
+        self.store.load = lambda *_: self.fail_later()  # type: ignore[method-assign]
+        walk = self.queue.walk()
+        wanted = [-1, self.store.next_id(), 1 << 63, (1 << 64) - 1]
+        finding = Deferred.fromCoroutine(walk.find(wanted, lambda _: None))
+        self.turn()
+        self.successResultOf(finding)
+
     def test_store_fails(self) -> None:
         """The walk ends with the error, and the queue goes on."""
         self.fill(20)

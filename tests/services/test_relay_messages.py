@@ -224,7 +224,8 @@ class RelayMessagesTests(_House):
         reply = self.part("WHY", str(rows[1]["id"]))
         self.assertEqual((reply.status, reply.body["subject"]), (200, "s1"))
         self.assertEqual(self.part("WHY", "99999").status, 404)
-        self.assertEqual(self.part("WHY", "me").status, 400)
+        for name in ("me", "-1", "9" * 20, "9" * 5000):
+            self.assertEqual(self.part("WHY", name).status, 400)
 
     def test_rights_and_refusals(self) -> None:
         """Who may not manage the queue does nothing; what says nothing means nothing."""
