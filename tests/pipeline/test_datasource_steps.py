@@ -33,8 +33,8 @@ if not MISSING:
     from amqproute.pipeline.datasource.write import send
     from amqproute.url import parse_url
     from amqproute.wire.amqp10 import codec, sections, spec
-    from amqproute.wire.amqp10.session import Session
     from amqproute.wire.amqp10.types import Symbol, Timestamp, ULong
+    from amqproute.wire.amqp10.unsettled import Unsettled
 
 
 class RowTests(SynchronousTestCase):
@@ -266,13 +266,13 @@ class StreamTests(BrokerCase):
         stream = self.stream("q11", maxMessages="300")
         one = stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
         told: list[Any] = []
-        tell = Session._send_disposition
+        tell = Unsettled._send_disposition
 
-        def telling(session: Any, *arguments: Any) -> None:
+        def telling(unsettled: Any, *arguments: Any) -> None:
             told.append(arguments)
-            tell(session, *arguments)
+            tell(unsettled, *arguments)
 
-        self.patch(Session, "_send_disposition", telling)
+        self.patch(Unsettled, "_send_disposition", telling)
         [(key, part)] = one["queues"].items()
         first, last = (int(each) for each in part["entries"].split("-"))
         stream.commit({"batch": 1, "queues": {key: {**part, "entries": f"{first}-{last - 2}"}}})

@@ -255,7 +255,11 @@ class RealJournalTests(SparkCase):
             ("gamma.example", "beta.example", 5),
         ):
             first, second = (
-                Source(domain, entries.where(f"domain = '{domain}'"), gaps)
+                Source(
+                    Path(domain),
+                    domain,
+                    *(each.where(F.col("domain") == domain) for each in (entries, gaps)),
+                )
                 for domain in (one, other)
             )
             agreed = reconcile(*between(first, second))
