@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MOST_COUNTED: Final = 0xFFFFFFFF
 """Where a delivery-count stays: it is a uint, and a sender may start it anywhere."""
+FLEETING_MS: Final = 1 << 62
+"""expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
 TRANSIENT: Final = 1
 """Store flag: a non-durable entry that was paged out; dropped when the store is opened."""
 ACCOUNT_SHIFT: Final = 8

@@ -29,9 +29,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from amqproute.broker.consumers import Consumers
-from amqproute.broker.expiry import FLEETING_MS
 from amqproute.broker.levels import Levels
-from amqproute.entry import Entry
+from amqproute.entry import FLEETING_MS, Entry
 
 __all__ = ["Ahead"]
 

@@ -23,8 +23,6 @@ GRAIN_SECONDS: Final = 0.05
 LONGEST_SECONDS: Final = 600.0
 """How late the end of a life may be noticed where nobody asks for the entry and the wall clock was
 set ahead: timers go by a clock that nobody can set."""
-FLEETING_MS: Final = 1 << 62
-"""expires_ms of an entry with a ttl of 0 that has not been offered to the consumers yet (D-11)."""
 
 
 class Expiry:

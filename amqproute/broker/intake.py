@@ -19,7 +19,6 @@ from amqproute.broker import admission
 from amqproute.broker.accounts import Accounts
 from amqproute.broker.ahead import Ahead
 from amqproute.broker.batch import Batch
-from amqproute.broker.expiry import FLEETING_MS
 from amqproute.broker.levels import USUAL_PRIORITY, Levels, level_of
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.line import Line
@@ -28,7 +27,7 @@ from amqproute.broker.options import Duplicates, Durability, NonTransactional, Q
 from amqproute.broker.removal import Removal
 from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
-from amqproute.entry import TRANSIENT, Entry
+from amqproute.entry import FLEETING_MS, TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.values import Origin

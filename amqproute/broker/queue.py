@@ -42,7 +42,7 @@ from amqproute.broker.branch_holds import BranchHolds
 from amqproute.broker.consumers import UNBOUNDED, Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.dispatch import Dispatch
-from amqproute.broker.expiry import FLEETING_MS, Expiry
+from amqproute.broker.expiry import Expiry
 from amqproute.broker.feed import Selects
 from amqproute.broker.intake import Intake
 from amqproute.broker.levels import USUAL_PRIORITY, Levels
@@ -57,7 +57,7 @@ from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.broker.walk import Walk
-from amqproute.entry import Entry
+from amqproute.entry import FLEETING_MS, Entry
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.journal.events import SILENCE
 from amqproute.values import DeadLetterReason

@@ -23,7 +23,7 @@ from uuid import UUID
 from zope.interface import implementer
 
 from amqproute.address import from_compatibility, parse
-from amqproute.entry import Entry
+from amqproute.entry import FLEETING_MS, Entry
 from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import IJournal
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, Kind, encode, named
@@ -34,6 +34,8 @@ from amqproute.wire.amqp10.sections import Offsets
 from amqproute.wire.amqp10.types import ULong
 
 _LARGE: Final = 32 * 1024
+_LATEST_US: Final = (1 << 63) - 1
+_LATEST_MS: Final = _LATEST_US // 1000
 NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -309,18 +311,27 @@ class Arrivals(Event):
         if is_entry:
             columns["entry"] = [entry.id for entry in came]
             columns["durable"] = [entry.durable for entry in came]
-            columns["expires"] = [1000 * entry.expires_ms or None for entry in came]
+            columns["expires"] = [
+                (1000 * entry.expires_ms if entry.expires_ms <= _LATEST_MS else _expires_us(entry))
+                or None
+                for entry in came
+            ]
             messages = [entry.message for entry in came]
         columns["size"] = [
             len(message.encoded) if message.rest is None else message.size for message in messages
         ]
-        if origin.store and all(len(tag) == TAG_OCTETS for tag in tags):
+        if origin.store and all(len(tag) == TAG_OCTETS and tag[0] < 0x80 for tag in tags):
             shared["from_stream"] = origin.store
             columns["from_entry"] = [int.from_bytes(tag, "big") for tag in tags]
         _add_facts(columns, messages)
         if not origin.is_peer and self._domain and columns["origin"].count(None) == len(part):
             columns["origin"] = [self._domain]
         return _run(kind, len(part), self.time_us, shared, columns)
+
+
+def _expires_us(entry: Entry) -> int:
+    """Return when a life ends that is none, or so long that its end is no number of a record."""
+    return 1000 * entry.arrived_ms if entry.expires_ms == FLEETING_MS else _LATEST_US
 
 
 def _alike(came: Sequence[Came]) -> Sequence[Sequence[Came]]:

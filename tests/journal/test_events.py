@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.entry import Entry
+from amqproute.entry import FLEETING_MS, Entry
 from amqproute.journal.events import Arrivals, Event, Gone, Told
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, Kind, named
 from amqproute.journal.recovery import begun_by
@@ -20,6 +20,7 @@ from amqproute.wire.amqp10.types import Symbol
 from tests.journal.rig import ANN, entry, message
 
 LONG = 300_000
+LARGEST = 2**63 - 1
 
 
 def told(event: Event) -> dict[str, Any]:
@@ -103,6 +104,27 @@ class BareTests(SynchronousTestCase):
         said = told(came(Entry(1, Message(b"nothing"), True, True, 1, 0)))
         self.assertEqual(said["size"], 7)
         self.assertFalse({"bare_size", "digest"} & said.keys())
+
+
+class NumberTests(SynchronousTestCase):
+    """Whatever numbers others choose, those of a record are of 63 bits: tables have no larger."""
+
+    def test_lives(self) -> None:
+        """A life that does not end in earnest ends at the last instant there is; one that ends
+        at once, when the message came."""
+        lives = [0, 1, LARGEST // 1000, LARGEST // 1000 + 1, LARGEST, FLEETING_MS]
+        entries = [Entry(each, message(), True, True, 1, ms) for each, ms in enumerate(lives)]
+        said = told(came(*entries))["expires"]
+        self.assertEqual(said[:3], [None, 1000, LARGEST // 1000 * 1000])
+        self.assertEqual(said[3:], [LARGEST, LARGEST, 1000])
+
+    def test_tags(self) -> None:
+        """A tag that is no number of an entry does not tell where a message came from."""
+        for tag, is_told in ((b"\x7f" + b"\xff" * 7, True), (b"\x80" + bytes(7), False)):
+            origin = Origin(ANN, store="s")
+            said = told(Arrivals(1, [("q", entry(1), origin, tag, None)], ""))
+            self.assertEqual(said.get("from_entry"), LARGEST if is_told else None)
+            self.assertEqual("from_stream" in said, is_told)
 
 
 class BegunTests(SynchronousTestCase):
