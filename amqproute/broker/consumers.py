@@ -96,9 +96,11 @@ class Consumers:
         return len(self._rotation)
 
     def held(self) -> Iterator[Entry]:
-        """Iterate over the entries they hold."""
+        """Iterate over the entries that they have taken away: what browsers have may be gone."""
         for consumer in self._rotation:
-            yield from consumer.holds()
+            feed = self.feeds.get(consumer)
+            if feed is None or not feed.copies:
+                yield from consumer.holds()
 
     # -- coming and going ----------------------------------------------------------------------
 

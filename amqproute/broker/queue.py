@@ -358,8 +358,7 @@ class Queue:
         self._intake.end()
         batch = self._begin()
         if self._accounts:
-            # Nobody settles them any more; a browser may hold what is somebody else's.
-            self._accounts.gone({each for each in self._consumers.held() if each.taken})
+            self._accounts.gone(list(self._consumers.held()))  # nobody settles them any more
         self._removal.drop(self._removal.take_all(), NODE_DELETED, batch)
         self._consumers.clear()
         self._backlog.end()
@@ -598,9 +597,7 @@ class Queue:
     def in_memory(self) -> Iterator[Entry]:
         """Iterate over the entries in memory, those in consumers' hands among them."""
         yield from self._in_memory()
-        for entry in self._consumers.held():
-            if entry.taken:  # else it is a browser's
-                yield entry
+        yield from self._consumers.held()
 
     def _in_memory(self) -> Iterator[Entry]:
         yield from self._levels.entries()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -319,6 +320,20 @@ class DuplicateTests(OptionCase):
         self.queue.purge()
         turn(self.clock)
         self.assertEqual((self.queue.depth, len(self.queue._intake._once or ())), (0, 0))
+
+    def test_shown_and_gone(self) -> None:
+        """What a browser still has before it, and the queue does not, is no reason to drop."""
+        self.boot()
+        browser = Taker(self.queue, 9, copies=True)
+        self.put(identified("a", durable=False))
+        self.queue.purge()
+        self.put(identified("b"))
+        self.assertEqual(len(browser.held), 2)
+        self.assertEqual(list(self.queue.held_by_consumers()), [])
+        self.queue.options = replace(self.queue.options, duplicates=Duplicates.GLOBAL_IDS)
+        turn(self.clock)
+        self.put(identified("a"), identified("b"))
+        self.assertEqual(self.queue.depth, 2)
 
     def test_full(self) -> None:
         """A repetition is accepted even where there is no room."""
