@@ -3,8 +3,9 @@
 
 Trial deals out single tests to whichever process is free. Sooner or later each process gets one
 that needs Spark, and starts a JVM of its own, which takes seconds and is slow at whatever it does
-for the first time. Here one process gets all tests that say so (``shares_process``), and goes on as
-the others do behind them. All options are trial's, and so is everything else.
+for the first time. Here one process gets the tests that say so (``shares_process``), and goes on as
+the others do behind them. A second one lends a hand as soon as nothing else is left to do, while
+there are enough of them to be worth a JVM. All options are trial's, and so is everything else.
 """
 
 from __future__ import annotations
@@ -16,22 +17,31 @@ from typing import Any
 from twisted.scripts import trial
 from twisted.trial._dist.disttrial import DistTrialRunner
 
+WORTH_A_JVM = 8
+"""So many tests take longer than a JVM that starts."""
+
 
 class Runner(DistTrialRunner):
     """Trial's runner of several processes, but for who gets which tests."""
 
     _source: Iterable[Any] | None = None
+    _shared: deque[Any]
     _rest: deque[Any]
+    _has_second = False
 
     async def _driveWorker(self, result: Any, testCases: Iterable[Any], worker: Any) -> None:
         """Give tests to a process until there are none. All are given the same iterable."""
-        queues = []
-        if self._source is not testCases:
+        is_first = self._source is not testCases
+        if is_first:
             self._source, cases = testCases, list(testCases)
-            queues.append(deque(case for case in cases if _shares(case)))
+            self._shared = deque(case for case in cases if _shares(case))
             self._rest = deque(case for case in cases if not _shares(case))
-        for queue in (*queues, self._rest):
-            await super()._driveWorker(result, self._each(queue, result), worker)
+            self._has_second = False
+            await super()._driveWorker(result, self._each(self._shared, result), worker)
+        await super()._driveWorker(result, self._each(self._rest, result), worker)
+        if len(self._shared) >= WORTH_A_JVM and not self._has_second:
+            self._has_second = True
+            await super()._driveWorker(result, self._each(self._shared, result), worker)
 
     def _each(self, queue: deque[Any], result: Any) -> Iterator[Any]:
         while queue and not (self._exitFirst and not result.original.wasSuccessful()):
