@@ -440,6 +440,8 @@ def _words(error: BaseException) -> str:
         return "connection refused"
     if isinstance(error, twisted_error.TimeoutError):
         return "no answer in time"
+    if isinstance(error, twisted_error.ConnectError) and isinstance(error.args[0], Failure):
+        return str(error.args[0].value)  # closed before it was open: words for a person
     return str(error)
 
 

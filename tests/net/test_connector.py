@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone, ConnectionRefusedError, NoRouteError
 from twisted.internet.testing import MemoryReactorClock
@@ -68,6 +69,16 @@ class ConnectorTests(SynchronousTestCase):
         self.assertEqual(len(error.attempts), 2)
         self.assertIn("192.0.2.1:5671: connect.unreachable", error.attempts[0])
         self.assertIn("[2001:db8::1]:5671: connect.refused", error.attempts[1])
+
+    def test_closed_while_it_opens(self) -> None:
+        """What Twisted has wrapped for programs is told in words for people."""
+        connecting = self.connect("192.0.2.1")
+        wrapped: Any = Failure(ConnectionDone())
+        self.fail(0, error.ConnectError(string=wrapped))
+        failed = self.failureResultOf(connecting, ConnectError).value
+        self.assertEqual(failed.code, "connect.unreachable")
+        self.assertIn("Connection was closed cleanly.", str(failed))
+        self.assertNotIn("Failure", str(failed))
 
     def test_stagger(self) -> None:
         """A silent address does not hold up the next."""
