@@ -27,7 +27,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import twisted
@@ -219,9 +218,7 @@ class Machine:
             return
         process.kill()  # and with it all within: --kill-child
         process.wait(COMMAND_SECONDS)
-        end = time.monotonic() + COMMAND_SECONDS
-        while not remove(self._cgroup) and time.monotonic() < end:
-            time.sleep(0.01)
+        until(lambda: remove(self._cgroup), "the end of all within", COMMAND_SECONDS)
 
     # -- commands ----------------------------------------------------------------------------------
 

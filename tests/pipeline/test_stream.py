@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.integration.support import until
 from tests.pipeline.support import MISSING, SUBMITTED, SparkCase
 
 if not MISSING:
@@ -109,19 +110,20 @@ class StreamTests(SparkCase):
         return len([path for path in commits.glob("*") if path.name.isdigit()])
 
     def _until_step(self, process: subprocess.Popen[bytes], number: int) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while self._steps() < number:
-            if process.poll() is not None or time.monotonic() > deadline:
-                self.fail((self.folder / "log").read_text())
-            time.sleep(0.02)
+        def is_there() -> bool:
+            self.assertIsNone(process.poll(), (self.folder / "log").read_text())
+            return self._steps() >= number
+
+        until(is_there, "a step", PATIENCE, (self.folder / "log").read_text)
 
     def _until_gone(self, group: int) -> None:
-        deadline = time.monotonic() + PATIENCE
-        with contextlib.suppress(ProcessLookupError):
-            while time.monotonic() < deadline:
+        def is_gone() -> bool:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, 0)
-                time.sleep(0.02)
-            self.fail("processes that were killed are still there")
+                return False
+            return True
+
+        until(is_gone, "the end of processes that were killed", PATIENCE)
 
 
 def _first_time(path: Path) -> str:
