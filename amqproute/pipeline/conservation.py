@@ -38,6 +38,7 @@ __all__ = [
     "LOST",
     "UNEXPLAINED",
     "balance",
+    "is_forgotten",
     "judged",
     "violations",
 ]
@@ -90,7 +91,7 @@ _SMALL: Final = 1_000_000
 
 def _judged(entries: DataFrame, seen: DataFrame, last: DataFrame, grace: int) -> DataFrame:
     near = F.broadcast(seen) if seen.count() <= _SMALL else seen
-    waits = F.col("fate").isNull() & F.col("kind").isNotNull()
+    waits = _waits()
     came_back = F.coalesce(F.col("seen_us") > F.col("ended_us") + grace, F.lit(False))
     twice = (F.col("beginnings") > 1) | (F.col("endings") > 1)
     rows = (
@@ -98,22 +99,31 @@ def _judged(entries: DataFrame, seen: DataFrame, last: DataFrame, grace: int) ->
         .where(waits | F.col("kind").isNull() | twice | came_back)
         .join(F.broadcast(last), "stream", "left")
     )
-    forgotten = waits & (~F.col("durable")) & (F.col("start_us") > F.col("began_us"))
-    is_forgotten = F.coalesce(forgotten, F.lit(False))
+    forgotten = is_forgotten()
     missing = F.coalesce(F.col("seen_us") < F.col("stock_from_us"), F.lit(True))
     old = F.col("began_us") + grace < F.col("stock_from_us")
     return rows.select(
         *entries.columns,
         "stock_us",
-        is_forgotten.alias("is_forgotten"),
+        forgotten.alias("is_forgotten"),
         _those(
-            (waits & old & missing & ~is_forgotten, LOST),
+            (waits & old & missing & ~forgotten, LOST),
             (F.col("kind").isNull(), UNEXPLAINED),
             (F.col("endings") > 1, ENDED_TWICE),
             (F.col("beginnings") > 1, BEGAN_TWICE),
             (came_back, CAME_BACK),
         ).alias("wrong"),
     )
+
+
+def _waits() -> Column:
+    return F.col("fate").isNull() & F.col("kind").isNotNull()
+
+
+def is_forgotten() -> Column:
+    """Tell of an entry whether it went with a restart: ``start_us`` is the last of its store."""
+    went = _waits() & ~F.col("durable") & (F.col("start_us") > F.col("began_us"))
+    return F.coalesce(went, F.lit(False))
 
 
 def violations(runs: DataFrame, doubtful: DataFrame) -> DataFrame:

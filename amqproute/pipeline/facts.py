@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from amqproute.journal.record import Kind
 from amqproute.pipeline import conservation, coverage
 from amqproute.pipeline.days import between
-from amqproute.pipeline.figures import billed
+from amqproute.pipeline.figures import FOREIGN, OWN, billed, partner
 from amqproute.pipeline.lines import spread
 
 __all__ = [
@@ -71,7 +71,6 @@ wait either; see `vanished`."""
 
 FAILURES: Final = (Kind.EXPIRED, Kind.DEAD_LETTERED, Kind.REJECTED, Kind.RETURNED)
 STAGES: Final = ("queue_us", "resolve_us", "connect_us", "wire_us", "settle_us")
-_OWN: Final = "own clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +207,7 @@ def vanished(hops: DataFrame, violations: DataFrame, starts: DataFrame) -> DataF
     lost = violations.where(F.col("what") == conservation.LOST).select(
         "stream", "entry", F.when(F.col("hidden"), UNKNOWN).otherwise(LOST).alias("gone")
     )
-    in_memory = hops.where("fate IS NULL AND kind IS NOT NULL AND NOT durable")
-    forgotten = in_memory.join(F.broadcast(starts), "stream").where("start_us > began_us")
+    forgotten = hops.join(F.broadcast(starts), "stream").where(conservation.is_forgotten())
     return lost.unionByName(forgotten.select("stream", "entry", F.lit(FORGOTTEN).alias("gone")))
 
 
@@ -287,17 +285,16 @@ def _routes(hops: DataFrame) -> Sequence[Row]:
 
 
 def _partner(name: str) -> Expression:
-    column = F.col(name)
-    return F.when(column.startswith("peer:"), F.substring(column, 6, 1 << 20)).otherwise(_OWN)
+    return F.coalesce(partner(F.col(name)), F.lit(OWN))
 
 
 def _partners(hops: DataFrame) -> Sequence[Row]:
     """Sum up what went to and came from each partner: what is billed."""
-    came = hops.where(F.col("sender").startswith("peer:")).select(
+    came = hops.where(F.col("sender").startswith(FOREIGN)).select(
         "domain", _partner("sender").alias("partner"), F.lit("from").alias("direction"), "size",
         "bare_size", F.lit(0).alias("deferrals"), F.lit(None).cast("long").alias("took"),
     )  # fmt: skip
-    went = hops.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith("peer:")).select(
+    went = hops.where((F.col("fate") == Kind.RELAYED) & F.col("peer").startswith(FOREIGN)).select(
         "domain", _partner("peer").alias("partner"), F.lit("to").alias("direction"), "size",
         "bare_size", "deferrals", (F.col("ended_us") - F.col("began_us")).alias("took"),
     )  # fmt: skip

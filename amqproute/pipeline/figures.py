@@ -27,13 +27,25 @@ from amqproute.pipeline.schema import (
     conform,
 )
 
-__all__ = ["FOREIGN", "billed", "latencies", "percentiles", "queues", "reasons", "volumes"]
+__all__ = [
+    "FOREIGN",
+    "OWN",
+    "billed",
+    "latencies",
+    "partner",
+    "percentiles",
+    "queues",
+    "reasons",
+    "volumes",
+]
 
 STAGES: Final = ("queue", "resolve", "connect", "wire", "settle")
 _WIDTH: Final = math.log(1.02)
 
 FOREIGN: Final = "peer:"
 """How another organization's name begins in ``sender`` and ``peer``."""
+OWN: Final = "own clients"
+"""The partner of what comes from or goes to somebody who is not another organization."""
 
 _TROUBLE: Final = (
     Kind.ATTEMPT, Kind.DEFERRED, Kind.RELEASED, Kind.REJECTED, Kind.DUPLICATE, Kind.DEAD_LETTERED,
@@ -184,10 +196,13 @@ def _hour(name: str) -> Column:
     return F.date_trunc("hour", F.timestamp_micros(name)).alias("hour")
 
 
-def _partner(name: str) -> Column:
-    """The other organization's domain; None for whoever is none."""
-    column = F.col(name)
+def partner(column: Column) -> Column:
+    """Return the other organization's domain, of who sent or took; None for whoever is none."""
     return F.when(column.startswith(FOREIGN), F.substring(column, len(FOREIGN) + 1, 1 << 20))
+
+
+def _partner(name: str) -> Column:
+    return partner(F.col(name))
 
 
 def _bucket(us: Column) -> Column:

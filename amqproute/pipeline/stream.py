@@ -30,6 +30,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from amqproute.journal.record import ENDS, Kind
+from amqproute.pipeline.figures import OWN, partner
 from amqproute.pipeline.ingest import DAYS, literal
 from amqproute.pipeline.lines import parse, spread
 
@@ -47,9 +48,6 @@ LIVE: Final = (
 that were received, bare as partners bill them (of journals of earlier releases: as stored); of
 those that were handed over, how many had waited and travelled less than a second, less than a
 minute, and the longest of all in microseconds."""
-
-OWN: Final = "own clients"
-"""The partner of what comes from or goes to somebody who is not another organization."""
 
 _LINES: Final = "lines"
 _KINDS: Final = sorted({Kind.RECEIVED, Kind.DEFERRED, Kind.DUPLICATE, *ENDS})
@@ -79,14 +77,11 @@ def _told(runs: DataFrame) -> DataFrame:
 
 
 def _sums(records: DataFrame) -> DataFrame:
-    partner = F.coalesce("peer", "sender")
     taken = F.col("queue_us") + F.coalesce("wire_us", F.lit(0))
     figures = records.select(
         "at",
         "domain",
-        F.when(partner.startswith("peer:"), F.substring(partner, 6, 1 << 20))
-        .otherwise(OWN)
-        .alias("partner"),
+        F.coalesce(partner(F.coalesce("peer", "sender")), F.lit(OWN)).alias("partner"),
         "kind",
         F.coalesce("count", F.lit(1)).alias("number"),
         F.when(F.col("kind") == Kind.RECEIVED, F.coalesce("bare_size", "size")).alias("octets"),
