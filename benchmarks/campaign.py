@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program behind each campaign: scenarios by name, their results, and the page about them.
+
+A campaign is a set of `tests.network.campaign.Scenario`, each in a long and a short form. Results
+of long forms are kept in a JSON file, so that a part can be run by itself, and the page is written
+from that file after each. All results of a page belong to one revision: the first result of
+another revision starts the page again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tests.network.campaign import Finding, Scenario, machine
+
+__all__ = ["Campaign", "revision"]
+
+HERE: Final = Path(__file__).parent
+
+Kept = Mapping[str, Mapping[str, Any]]
+"""Results by the name of their scenario, as they stand in the JSON file."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """A campaign, its program and its page.
+
+    Attributes:
+        name: of the page and of the JSON file, without suffix.
+        scenarios: by name, the long and the short form.
+        head: text of the page down to its table.
+        columns: head and cell of the columns between the verdict and the duration.
+        tail: text after the last scenario.
+        directory: of the page and the JSON file.
+    """
+
+    name: str
+    scenarios: Mapping[str, tuple[Scenario, Scenario]]
+    head: str
+    columns: Mapping[str, Callable[[Mapping[str, Any]], str]]
+    tail: str = ""
+    directory: Path = HERE
+
+    @property
+    def results(self) -> Path:
+        """The JSON file."""
+        return self.directory / f"{self.name}.json"
+
+    @property
+    def page(self) -> Path:
+        """The page."""
+        return self.directory / f"{self.name}.md"
+
+    def main(self, description: str, arguments: Sequence[str] | None = None) -> int:
+        """Run scenarios, print their findings, and write the page; return the exit code."""
+        parser = argparse.ArgumentParser(
+            prog=f"python -m benchmarks.{self.name}",
+            description=description,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("--short", action="store_true", help="small forms; writes nothing")
+        parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="some of them")
+        given = parser.parse_args(arguments)
+        names = [
+            n for n in self.scenarios if not given.only or any(word in n for word in given.only)
+        ]
+        if not names:
+            words = " or ".join(given.only)
+            parser.error(f"no scenario has {words} in its name: {', '.join(self.scenarios)}")
+        failed = False
+        for name in names:
+            scenario = self.scenarios[name][given.short]
+            print(f"{name}: {scenario.title} ...", file=sys.stderr, flush=True)
+            finding = scenario.play()
+            failed |= bool(finding.broken)
+            print(describe(finding), flush=True)
+            if not given.short:
+                self._keep(name, finding)
+        return int(failed)
+
+    def _keep(self, name: str, finding: Finding) -> None:
+        kept: dict[str, dict[str, Any]] = {}
+        if self.results.exists():
+            kept = json.loads(self.results.read_text())
+        current = revision()
+        kept = {key: each for key, each in kept.items() if each["revision"] == current}
+        kept[name] = {
+            **dataclasses.asdict(finding),
+            "machine": machine(),
+            "when": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+            "revision": current,
+        }
+        self.results.write_text(json.dumps(kept, indent=1) + "\n")
+        self.page.write_text(self.text(kept))
+
+    def text(self, kept: Kept) -> str:
+        """Return the page."""
+        ordered = [(name, kept[name]) for name in self.scenarios if name in kept]
+        revisions = sorted({each["revision"] for _, each in ordered})
+        lines = [self.head, f"Revision: {', '.join(revisions)}.", ""]
+        heads = ["scenario", "", *self.columns, "seconds", "run"]
+        lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
+        for name, each in ordered:
+            cells = [f"[{each['title']}](#{name})", _finding(each).verdict]
+            cells += [cell(each["figures"]) for cell in self.columns.values()]
+            cells += [f"{each['seconds']:.0f}", each["when"]]
+            lines.append("| " + " | ".join(cells) + " |")
+        for name, each in ordered:
+            lines += _section(name, each)
+        return "\n".join([*lines, self.tail]) if self.tail else "\n".join([*lines, ""])
+
+
+def revision() -> str:
+    """Return the revision of this clone, with ``-dirty`` behind it if files were changed.
+
+    The pages and results of campaigns do not count as changes: a run writes them.
+    """
+    results = (":(exclude,top)benchmarks/*.md", ":(exclude,top)benchmarks/*.json")
+    head = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no", ":/", *results)
+    return (head or "unknown") + ("-dirty" if changed else "")
+
+
+def _git(*arguments: str) -> str:
+    command = ["git", "-C", str(HERE), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def describe(finding: Finding) -> str:
+    """Return lines for a terminal."""
+    lines = [f"  {finding.verdict}, {finding.seconds:.0f} s {finding.skipped}".rstrip()]
+    lines += [f"  {name}: {value}" for name, value in finding.figures.items()]
+    lines += [f"  BROKEN: {words}" for words in finding.broken]
+    return "\n".join(lines)
+
+
+def _section(name: str, each: Mapping[str, Any]) -> list[str]:
+    parameters = ", ".join(f"{key.replace('_', ' ')} {v}" for key, v in each["parameters"].items())
+    lines = ["", f"## {name}", "", f"{each['title']}. Claim: {each['claim']}.", ""]
+    lines += [f"Parameters: {parameters}.", "", "| figure | |", "|---|---|"]
+    lines += [f"| {key} | {value} |" for key, value in each["figures"].items()]
+    if each["skipped"]:
+        lines += ["", f"Not run: {each['skipped']}."]
+    if each["broken"]:
+        lines += ["", "Did not hold:", "", *(f"* {_one_line(b)}" for b in each["broken"])]
+    return [*lines, "", f"Machine: {each['machine']}."]
+
+
+def _finding(each: Mapping[str, Any]) -> Finding:
+    return Finding(**{field.name: each[field.name] for field in dataclasses.fields(Finding)})
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())[:500]
