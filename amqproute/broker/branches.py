@@ -45,6 +45,7 @@ from amqproute.broker.branch_record import NOTES, Record, record_of
 from amqproute.broker.branch_recovery import Find, revive
 from amqproute.broker.branch_watch import BranchWatch
 from amqproute.broker.broker import Broker
+from amqproute.broker.party_shares import PartyShares
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import (
     Posting,
@@ -65,11 +66,12 @@ class BranchLimits:
     """Bounds of distributed transactions.
 
     Attributes:
-        branches: at one time, over all principals; prepared and decided ones count.
+        branches: at one time, over all principals; prepared and decided ones count. Each
+            principal has a share of them, see `party_shares`.
         timeout_seconds: one in which nothing happens for so long is rolled back, unless it is
             prepared. A transaction manager may ask for another time.
         operations: postings and retirements of all branches.
-        total_bytes: bytes of the messages they have posted.
+        total_bytes: bytes of the messages they have posted; each principal has a share of it.
         warn_seconds: an operator is told of branches that have been prepared for so long.
     """
 
@@ -129,7 +131,9 @@ class Branches:
             connection_bytes=limits.total_bytes,
             total_bytes=terms.limits.total_bytes,
         )
-        self._book = Transactions(terms, self._timed_out, limits=bounds)
+        self._book = Transactions(
+            terms, self._timed_out, limits=bounds, owner_of=lambda branch: branch.owner
+        )
         terms.branches = self
 
     def __len__(self) -> int:
@@ -253,7 +257,7 @@ class Branches:
     def _begin(self, owner: str, xid: Xid) -> Branch:
         if (owner, xid) in self._known:
             raise XaError(Xa.DUPID, f"branch {xid} exists already")
-        self._make_room()
+        self._make_room(owner)
         branch = Branch(xid, owner, State.ACTIVE, self._now_ms())
         try:
             transaction = self._book.declare(branch)
@@ -265,15 +269,28 @@ class Branches:
         self._working[transaction.id] = branch
         return branch
 
-    def _make_room(self) -> None:
+    def _make_room(self, owner: str) -> None:
+        """Have a place for one more branch of an owner's, within its share of the places."""
+        own = sum([branch.owner == owner for branch in self._known.values()])
+        places = PartyShares()
+        places.take(own, owner)
+        places.take(len(self._known) - own, "others")
         most = self.limits.branches
-        if len(self._known) < most:
+        if places.room(most, owner):
             return
         # Of what has timed out nothing is left but the answer to a question.
-        ended = next((b for b in self._known.values() if b.state is State.TIMED_OUT), None)
-        if ended is None:
-            raise XaError(Xa.RMERR, f"there are {most} branches, no more are made")
-        self._forget(ended)
+        is_full = places.used >= most
+        for branch in self._known.values():
+            if branch.state is State.TIMED_OUT and (is_full or branch.owner == owner):
+                self._forget(branch)
+                return
+        raise XaError(
+            Xa.RMERR,
+            f"there are {most} branches, no more are made"
+            if is_full
+            else f"{own} of the {most} places for branches are yours, the others "
+            "are kept for others",
+        )
 
     def timeout_of(self, owner: str) -> float:
         """Return after how many seconds without work a new branch is rolled back."""
@@ -542,7 +559,7 @@ class Branches:
             return branch.transaction
         record = branch.record
         assert record is not None
-        transaction = self._book.declare(branch)
+        transaction = self._book.declare(branch, is_revived=True)
         try:
             branch.leftover = await revive(
                 record,

@@ -47,6 +47,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
+from amqproute.broker.party_shares import PartyShares
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotAllowed
 from amqproute.message import Message
@@ -71,7 +72,8 @@ class TransactionLimits:
         open: transactions that one connection may have open at once.
         operations: postings and retirements of one connection's open transactions.
         connection_bytes: bytes of the messages they have posted.
-        total_bytes: the same over all connections.
+        total_bytes: memory of the open transactions of all connections, as `Transactions` charges
+            it: a party and each of its connections have shares of it, see `party_shares`.
     """
 
     timeout_seconds: float = 120.0
@@ -90,7 +92,7 @@ class TransactionTerms:
         clock: for time-outs.
         new_id: makes an id that is never made again and cannot be guessed, at most 32 octets.
         limits: see there.
-        staged_bytes: bytes of all messages posted in open transactions at this moment.
+        shares: octets that the open transactions of each principal are charged.
         branches: the `Branches` of distributed transactions; None where they are not offered.
     """
 
@@ -98,8 +100,13 @@ class TransactionTerms:
     clock: IReactorTime
     new_id: Callable[[], bytes]
     limits: TransactionLimits = field(default_factory=TransactionLimits)
-    staged_bytes: int = 0
+    shares: PartyShares = field(default_factory=PartyShares)
     branches: Any = None
+
+    @property
+    def staged_bytes(self) -> int:
+        """Octets charged for all open transactions at this moment."""
+        return self.shares.used
 
 
 @dataclass(slots=True)
@@ -265,7 +272,7 @@ class Transaction:
         """
         self.touch()
         size = len(message.encoded)
-        self._book.make_room(size)
+        self._book.make_room(self, size)
         if getattr(target, "acts_at_once", False):
             raise NotAllowed(  # G-04
                 f"what {target.name} does cannot be rolled back: send it outside of a transaction"
@@ -278,7 +285,7 @@ class Transaction:
         message.forget()
         self.postings.append(Posting(poster, delivery, target, message, origin, delivery.tag))
         self._bytes += size
-        self._book.staged(1, size)
+        self._book.staged(self, 1, size)
 
     def retire(
         self, consumer: Any, delivery: Any, entry: Entry, outcome: Any, settled: bool
@@ -289,11 +296,11 @@ class Transaction:
             ResourceLimitExceeded: there is no room for it.
         """
         self.touch()
-        self._book.make_room(0)
+        self._book.make_room(self, 0)
         retirement = Retirement(self, consumer, delivery, entry, outcome, settled)
         self.retirements.append(retirement)
         self.count_leaving(retirement, 1)
-        self._book.staged(1, 0)
+        self._book.staged(self, 1, 0)
         return retirement
 
     def acquire(self, consumer: Any, delivery: Any) -> None:
@@ -322,7 +329,7 @@ class Transaction:
         for each in retirements:
             self.count_leaving(each, 1)
         self._bytes = sum([len(posting.message.encoded) for posting in postings])
-        self._book.staged(self.operations, self._bytes)
+        self._book.staged(self, self.operations, self._bytes)
         self.prepared()
 
     # -- discharge -----------------------------------------------------------------------------

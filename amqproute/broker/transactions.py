@@ -1,5 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The open transactions of one connection, or of all branches: found by id, bounded, remembered."""
+"""The open transactions of one connection, or of all branches: found by id, bounded, remembered.
+
+Memory. An open transaction is charged for itself, for each of its operations, and for the octets
+of the messages posted in it. What all transactions are charged together is bounded, and the bound
+is divided (`amqproute.broker.party_shares`): each principal has a share, and each connection a
+share of its principal's. At its share a connection's next posting is refused with
+``amqp:resource-limit-exceeded``, which rolls its transaction back; nobody else notices. Branches
+of distributed transactions belong to their owner rather than to a connection, and have a second
+bound of their own, divided among owners in the same way.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from amqproute import conditions
+from amqproute.broker.party_shares import PartyShares
 from amqproute.broker.transaction import Transaction, TransactionLimits, TransactionTerms
 from amqproute.errors import AmqpError, ResourceLimitExceeded
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
@@ -15,6 +25,10 @@ from amqproute.wire.amqp10 import spec
 
 REMEMBERED: Final = 256
 """Ids of timed-out transactions that one connection remembers."""
+TRANSACTION_OCTETS: Final = 2048
+"""What an open transaction is charged: itself, its timer, its id."""
+OPERATION_OCTETS: Final = 512
+"""What a posting or a retirement is charged beside the octets of its message."""
 
 
 class Transactions:
@@ -26,6 +40,10 @@ class Transactions:
             it has to have it concluded.
         who: the principal of the connection, for the branches it may work in.
         limits: if they are not those of the terms.
+        owner_of: names whose a branch is, where these are the transactions of branches: its
+            owner's share is charged, and the octets of messages are bounded by
+            ``limits.connection_bytes`` with a share for each owner. None: all of them belong to
+            one connection.
     """
 
     def __init__(
@@ -34,6 +52,7 @@ class Transactions:
         timed_out: Callable[[Transaction], None],
         who: Callable[[], Principal] = lambda: ANONYMOUS_PRINCIPAL,
         limits: TransactionLimits | None = None,
+        owner_of: Callable[[Any], str] | None = None,
     ) -> None:
         self.terms = terms
         self._limits = limits
@@ -41,6 +60,8 @@ class Transactions:
         self._who = who
         self._open: dict[bytes, Transaction] = {}
         self._late: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._owner_of = owner_of
+        self._by_owner = PartyShares()
         self._operations = 0
         self._bytes = 0
 
@@ -52,8 +73,12 @@ class Transactions:
         """The bounds that hold here."""
         return self._limits or self.terms.limits
 
-    def declare(self, owner: Any) -> Transaction:
+    def declare(self, owner: Any, *, is_revived: bool = False) -> Transaction:
         """Begin a transaction.
+
+        Args:
+            owner: its coordinator link, or the branch it belongs to.
+            is_revived: it was prepared before a restart: there is room for it in any case.
 
         Raises:
             ResourceLimitExceeded: there are too many.
@@ -64,8 +89,11 @@ class Transactions:
                 f"there are {most} open transactions here, no more are allowed",
                 info={"limiter": "open-transactions"},
             )
+        if not is_revived and self._room(owner) < TRANSACTION_OCTETS:
+            raise _too_much()
         transaction = Transaction(self.terms.new_id(), owner, self)
         self._open[transaction.id] = transaction
+        self._charge(owner, TRANSACTION_OCTETS)
         return transaction
 
     def find(self, txn_id: bytes) -> Transaction:
@@ -145,33 +173,64 @@ class Transactions:
 
     # -- for `Transaction` ---------------------------------------------------------------------
 
-    def make_room(self, size: int) -> None:
-        """Refuse one more operation, and so many more bytes, if there is no room for them."""
+    def _party(self, owner: Any) -> tuple[str, Transactions | None]:
+        """Return whose share is charged for an owner's work, and which member of the party's."""
+        if self._owner_of is not None:
+            return self._owner_of(owner), None
+        return str(self._who()), self
+
+    def _room(self, owner: Any) -> int:
+        party, member = self._party(owner)
+        return self.terms.shares.room(self.limits.total_bytes, party, member)
+
+    def _charge(self, owner: Any, octets: int) -> None:
+        party, member = self._party(owner)
+        if octets >= 0:
+            self.terms.shares.take(octets, party, member)
+        else:
+            self.terms.shares.give_back(-octets, party, member)
+
+    def make_room(self, transaction: Transaction, size: int) -> None:
+        """Refuse one more operation, and so many more bytes, if there is no room for them.
+
+        Raises:
+            ResourceLimitExceeded: the connection has too many operations or octets, or the share of
+                its party is used up.
+        """
         limits = self.limits
         if self._operations >= limits.operations:
             raise ResourceLimitExceeded(
                 f"the open transactions here have {limits.operations} operations",
                 info={"limiter": "transaction-operations"},
             )
-        if size and (
-            self._bytes + size > limits.connection_bytes
-            or self.terms.staged_bytes + size > limits.total_bytes
-        ):
-            raise ResourceLimitExceeded(
-                "the messages of open transactions take too much memory",
-                info={"limiter": "transaction-bytes"},
-            )
+        if size and self._owner_of is None:
+            room = limits.connection_bytes - self._bytes
+        elif size:
+            party = self._party(transaction.owner)[0]
+            room = self._by_owner.room(limits.connection_bytes, party)
+        else:
+            room = size
+        if size > room or OPERATION_OCTETS + size > self._room(transaction.owner):
+            raise _too_much()
 
-    def staged(self, operations: int, size: int) -> None:
-        """Count an operation in."""
+    def staged(self, transaction: Transaction, operations: int, size: int) -> None:
+        """Count operations of a transaction in, and the octets of their messages."""
         self._operations += operations
         self._bytes += size
-        self.terms.staged_bytes += size
+        if self._owner_of is not None:
+            self._by_owner.take(size, self._party(transaction.owner)[0])
+        self._charge(transaction.owner, operations * OPERATION_OCTETS + size)
 
     def forget(self, transaction: Transaction, operations: int, size: int) -> None:
         """A transaction is not open any more."""
-        if self._open.pop(transaction.id, None) is not None:
-            self.staged(-operations, -size)
+        if self._open.pop(transaction.id, None) is None:
+            return
+        self._operations -= operations
+        self._bytes -= size
+        if self._owner_of is not None:
+            self._by_owner.give_back(size, self._party(transaction.owner)[0])
+        octets = TRANSACTION_OCTETS + operations * OPERATION_OCTETS + size
+        self._charge(transaction.owner, -octets)
 
     def expired(self, transaction: Transaction) -> None:
         """A transaction has been idle for too long."""
@@ -180,4 +239,11 @@ class Transactions:
         self._timed_out(transaction)
 
 
-__all__ = ["REMEMBERED", "Transactions"]
+def _too_much() -> ResourceLimitExceeded:
+    return ResourceLimitExceeded(
+        "open transactions hold all the memory that they may hold for this user or connection",
+        info={"limiter": "transaction-bytes"},
+    )
+
+
+__all__ = ["OPERATION_OCTETS", "REMEMBERED", "TRANSACTION_OCTETS", "Transactions"]

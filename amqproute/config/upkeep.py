@@ -151,7 +151,7 @@ class DistributedTransactions(Settings):
         ge=1,
         le=10000,
         description="The most branches at one time, those that are prepared or were resolved by "
-        "an operator among them.",
+        "an operator among them. One user may have at most as many as stay free.",
     )
     timeout: Seconds = Field(
         default=120.0,
@@ -160,9 +160,10 @@ class DistributedTransactions(Settings):
         "is prepared or its transaction manager has asked for another time.",
     )
     memory: Bytes = Field(
-        default=64 * MEBIBYTE,
+        default=128 * MEBIBYTE,
         ge=65536,
-        description="The octets of all messages sent in branches that are not resolved.",
+        description="The octets of all messages sent in branches that are not resolved. One user "
+        "may hold at most as much as stays free: half of it alone, a third beside another.",
     )
     warn_after: Seconds = Field(
         default=600.0,

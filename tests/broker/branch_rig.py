@@ -91,7 +91,8 @@ class Link:
 class BranchCase(SynchronousTestCase):
     """A broker with the queues ``q`` and ``r`` over a store that outlives it."""
 
-    limits = BranchLimits(branches=5, timeout_seconds=60.0, warn_seconds=600.0)
+    # Of 9 branches one owner may have 5.
+    limits = BranchLimits(branches=9, timeout_seconds=60.0, warn_seconds=600.0)
     nodes = (node("q"), node("r"))
 
     def setUp(self) -> None:
@@ -119,7 +120,7 @@ class BranchCase(SynchronousTestCase):
             self.broker.begin,
             self.clock,
             lambda: b"%d" % next(self.ids),
-            TransactionLimits(total_bytes=100_000),
+            TransactionLimits(total_bytes=210_000),  # half of it for one owner
         )
         self.branches = Branches(
             self.terms, self.broker, self.store, wall(self.clock), self.find, self.admit,

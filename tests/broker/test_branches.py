@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -743,6 +744,33 @@ class BoundTests(BranchCase):
         self.assertEqual({self.state(xid) for xid in xids[:5]}, {"timed out"})
         self.assertEqual(self.do("start", xids[5]), "OK")
         self.assertEqual((self.state(xids[0]), len(self.branches)), ("absent", 5))
+
+    def test_number_of_others(self) -> None:
+        """Places that one owner may not have are there for another, and its own timed-out go."""
+        xids = [Xid(1, b"%d" % number, b"") for number in range(7)]
+        for xid in xids[:5]:
+            self.open(xid)
+        with self.assertRaisesRegex(XaError, "5 of the 9 places"):
+            self.branches.start(OWNER, xids[5])
+        for xid in xids[:2]:
+            self.branches.start("user:bob", xid)
+        with self.assertRaisesRegex(XaError, "2 of the 9 places"):
+            self.branches.start("user:bob", xids[2])
+
+    def test_octets_of_others(self) -> None:
+        """What one owner's branches hold leaves room for another's."""
+        book = self.branches._book
+        book._limits = replace(book.limits, connection_bytes=100_000, total_bytes=10_000_000)
+        link = Link(self.broker.nodes["q"])
+        self.post(self.open(), link, "r", b"x" * 49_000)
+        other = self.open(Xid(1, b"other", b""))
+        self.assertRaises(AmqpError, self.post, other, link, "r", b"x" * 1_000)
+        bob = self.branches.working(
+            self.branches.start("user:bob", Xid(1, b"bob", b"")), Principal("user", "bob")
+        )
+        assert bob is not None
+        self.post(bob, link, "r", b"x" * 24_000)
+        self.assertRaises(AmqpError, self.post, bob, link, "r", b"x" * 2_000)
 
     def test_octets(self) -> None:
         """Messages of all branches count; resolved, the room is there again."""

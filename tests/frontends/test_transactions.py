@@ -14,6 +14,7 @@ from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.transaction import TransactionLimits
+from amqproute.broker.transactions import OPERATION_OCTETS, TRANSACTION_OCTETS
 from amqproute.errors import StoreError, Unresolved
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
@@ -601,10 +602,13 @@ class PostingTests(TransactionCase):
     def test_bounds(self) -> None:
         """What transactions hold has bounds, with names; rolled back, the room is there again."""
         terms = self.house.shared.transactions
+        self.roll_back(self.txn_id)
         size = len(message(b"x"))
+        charged = TRANSACTION_OCTETS + 2 * (OPERATION_OCTETS + size)
         for limits, name in (
             (TransactionLimits(connection_bytes=2 * size), "transaction-bytes"),
-            (TransactionLimits(total_bytes=2 * size), "transaction-bytes"),
+            # A connection that is alone may have half of the half that its principal may have.
+            (TransactionLimits(total_bytes=4 * charged), "transaction-bytes"),
             (TransactionLimits(operations=2), "transaction-operations"),
         ):
             terms.limits = limits
@@ -620,6 +624,49 @@ class PostingTests(TransactionCase):
                 self.assertEqual(error.info[Symbol("limiter")], name)
                 self.assertFails(txn_id, ROLLBACK)
                 self.assertEqual(terms.staged_bytes, 0)
+
+    def test_shares(self) -> None:
+        """A client with many connections leaves room for another."""
+        terms = self.house.shared.transactions
+        terms.limits = TransactionLimits(total_bytes=64_000)
+        post = message(b"x" * 500)
+        for name in ("one", "two", "three", "four"):
+            self.connect(Principal("user", "greedy"), name)
+            self.fill_up(post)
+        self.assertLess(terms.staged_bytes, 32_000)
+        # Somebody else gets as much again as is free, and the first still has a part of its own.
+        self.connect(Principal("user", "ann"), "ann")
+        self.assertGreaterEqual(self.fill_up(post), 5)
+        self.assertLess(terms.staged_bytes, 64_000)
+
+    def test_many_open(self) -> None:
+        """Transactions are charged when they are empty, and operations without octets are, too."""
+        terms = self.house.shared.transactions
+        terms.limits = TransactionLimits(total_bytes=64_000)
+        self.control(spec.Declare())
+        while isinstance(self.client.one(spec.Disposition).state, spec.Declared):
+            self.control(spec.Declare())
+        self.assertLessEqual(terms.staged_bytes, 16_000)
+        self.client.hang_up()
+        self.assertEqual(terms.staged_bytes, 0)
+
+    def connect(self, principal: Principal, name: str) -> None:
+        """Go on as somebody else, with a link to ``q`` and a coordinator link."""
+        self.client = self.house.client(principal).ready(name)
+        self.count = 0
+        self.attach_coordinator()
+        self.client.sender("q")
+
+    def fill_up(self, encoded: bytes) -> int:
+        """Post in one transaction until a posting is refused; return how many were not."""
+        txn_id = self.declare()
+        for taken in range(1000):
+            self.post(txn_id, encoded=encoded)
+            state = self.client.one(spec.Disposition).state
+            if not isinstance(state, spec.TransactionalState):
+                self.assertEqual(condition(state), "amqp:resource-limit-exceeded")
+                return taken
+        raise AssertionError("there is no bound")
 
     def test_management(self) -> None:
         """X-04, G-04: management is not transactional, and says so instead of acting early."""
