@@ -14,7 +14,7 @@ whoever subscribes is given them as soon as they are.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final
 
 from twisted.logger import Logger
@@ -69,7 +69,7 @@ class Newest:
         self._store = store
         self._begin = begin
         self._limits = limits
-        self._by_key: OrderedDict[Any, deque[Arrival]] = OrderedDict()
+        self._by_key: OrderedDict[Hashable, deque[Arrival]] = OrderedDict()
         self._bytes = 0
         self._held: list[Arrival] = []
         self._waiting: list[Callable[[], None]] = []
@@ -231,7 +231,8 @@ class Newest:
             call()
 
 
-def _value_of(message: Message, key: str | None) -> Any:
+def _value_of(message: Message, key: str | None) -> Hashable:
+    """Return what stands for the value of a property; None for a message without one."""
     if key is None:
         return None
     try:
@@ -239,4 +240,9 @@ def _value_of(message: Message, key: str | None) -> Any:
         hash(value)
     except (DecodeError, TypeError):
         return None
-    return value
+    if isinstance(value, str | bytes):
+        return value
+    # The publisher chooses the hash of a number or UUID; that of its text is salted.
+    if isinstance(value, int):
+        value = int(value)
+    return (f"{type(value).__name__} {value!r}",)

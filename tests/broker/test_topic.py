@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from twisted.internet.defer import fail
 from twisted.internet.task import Clock
@@ -27,7 +28,7 @@ from amqproute.filters.registry import NO_FILTERS, SELECTOR, FilterSet, read_fil
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import sections, spec
-from amqproute.wire.amqp10.types import Described, Symbol
+from amqproute.wire.amqp10.types import Described, Symbol, ULong
 from tests.support.fakes import KeptStore, Taker, body_of, make_broker, message, node, put, topic
 
 ACCEPTED = spec.Accepted()
@@ -43,7 +44,7 @@ def compiled(filters: Mapping[Any, Any] | None) -> FilterSet:
     return read_filters(filters, own_container="me")
 
 
-def colored(color: str, body: bytes = b"") -> Message:
+def colored(color: Any, body: bytes = b"") -> Message:
     """Return a durable message with an application property."""
     return Message(
         b"".join(
@@ -488,6 +489,16 @@ class NewcomerTests(TopicCase):
         self.assertEqual(self.subscriber().seen, [b"b1", b"r2", b"none"])
         red = self.subscriber(filters=selector("color = 'red'"))
         self.assertEqual(red.seen, [b"r2"])
+
+    def test_numeric_keys(self) -> None:
+        """No value whose hash a publisher can choose is a key by itself."""
+        self.build(last_value=1, last_value_key="color")
+        colors: list[Any] = [ULong(7), ULong((1 << 61) - 1), 1.5, True, UUID(int=(1 << 61) - 1)]
+        self.publish(*(colored(each, b"old") for each in colors))
+        self.publish(*(colored(each, b"%d" % n) for n, each in enumerate(colors)))
+        self.publish(colored("7", b"text"))
+        self.assertEqual(self.subscriber().seen, [b"0", b"1", b"2", b"3", b"4", b"text"])
+        self.assertTrue(all(type(key) in (str, tuple) for key in self.topic._last._by_key))
 
     def test_durable(self) -> None:
         """A new durable subscription gets them, too, once."""

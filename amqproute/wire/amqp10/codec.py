@@ -12,8 +12,9 @@ Limits, since every byte here may come from a stranger:
 * Elements of no width (null, true, uint0, list0 ... in an array) cost the sender nothing:
   `MAX_ZERO_WIDTH_ITEMS` bounds their sum within one top-level value.
 * Compound values and descriptors nest at most `MAX_DEPTH` deep.
-* A map has at most `MAX_PREDICTABLE_KEYS` keys whose Python hash a stranger can choose: UUIDs
-  and described values. Thousands with the same hash would take minutes to enter into a dict.
+* A dict has at most `MAX_PREDICTABLE_KEYS` keys whose Python hash a stranger can choose.
+  Thousands that collide would take minutes to enter. A map with more numeric keys is decoded to a
+  `types.WideMap`; one with more UUIDs and described values is refused.
 
 The decoder raises `DecodeError` and nothing else. The encoder raises `LocalProtocolError`: a
 value that cannot be encoded is a mistake of ours.
@@ -47,6 +48,7 @@ from amqproute.wire.amqp10.types import (
     UInt,
     ULong,
     UShort,
+    WideMap,
 )
 
 MAX_DEPTH: Final = 32
@@ -56,7 +58,7 @@ MAX_ZERO_WIDTH_ITEMS: Final = 4096
 """How many array elements of no width one top-level value may hold in all."""
 
 MAX_PREDICTABLE_KEYS: Final = 64
-"""How many UUIDs and described values one map may have as keys."""
+"""How many UUIDs and described values one map, and how many numbers one dict may have as keys."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -287,10 +289,13 @@ def _map(wide: bool) -> _Decoder:
         for done in range(count >> 1):
             key, pos = _decode_at(data, pos, after, budget)
             value, pos = _decode_at(data, pos, after, budget)
-            if type(key) is UUID or type(key) is Described:
+            if not isinstance(key, _SALTED):
                 predictable += 1
                 if predictable > MAX_PREDICTABLE_KEYS:
-                    raise DecodeError(f"a map has more than {MAX_PREDICTABLE_KEYS} uuid keys")
+                    pairs = [*result.items(), (key, value)]
+                    large = _wide_map(pairs, data, pos, after, count >> 1, budget)
+                    budget[0] += 1
+                    return large, after
             try:
                 result[key] = value
             except TypeError:
@@ -303,6 +308,35 @@ def _map(wide: bool) -> _Decoder:
         return result, after
 
     return decode_map
+
+
+_SALTED: Final = (str, bytes)
+"""The types of keys whose hash nobody outside this process can know."""
+
+
+def _wide_map(
+    pairs: list[tuple[Any, Any]], data: bytes, pos: int, after: int, count: int, budget: _Budget
+) -> WideMap:
+    """Go on with a map that has many predictable keys, until it has `count` pairs."""
+    while len(pairs) < count:
+        key, pos = _decode_at(data, pos, after, budget)
+        value, pos = _decode_at(data, pos, after, budget)
+        pairs.append((key, value))
+    if pos != after:
+        raise DecodeError("a map has bytes after its last value")
+    costly = 0
+    for key, _ in pairs:
+        kind = type(key)
+        if kind is UUID or kind is Described:
+            costly += 1
+        elif kind.__hash__ is None:
+            raise DecodeError(f"a {kind.__name__} cannot be a map key")
+    if costly > MAX_PREDICTABLE_KEYS:
+        raise DecodeError(f"a map has more than {MAX_PREDICTABLE_KEYS} uuid keys")
+    try:
+        return WideMap(pairs)
+    except ValueError as error:
+        raise DecodeError(f"a map has a key twice: {error}") from None
 
 
 def _described(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
@@ -715,6 +749,7 @@ _ENCODERS: dict[type, _Encoder] = {
     list: _put_list,
     tuple: _put_list,
     dict: put_map,
+    WideMap: put_map,
     Array: put_array,
     Described: _put_described,
 }

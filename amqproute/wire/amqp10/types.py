@@ -17,7 +17,8 @@ timestamp             `Timestamp`                milliseconds since the Unix epo
 uuid                  ``uuid.UUID``
 binary                ``bytes``
 string, symbol        ``str``, `Symbol`
-list, map             ``list``, ``dict``         the dict keeps the order of the wire
+list, map             ``list``, ``dict``         the dict keeps the order of the wire;
+                                                 `WideMap` for many numeric keys
 array                 `Array`
 described             `Described`
 ====================  =========================  ====================================
@@ -33,7 +34,7 @@ carried without being decoded.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 _FLOAT = struct.Struct(">f")
@@ -253,6 +254,57 @@ class Array:
     def __repr__(self) -> str:
         described = f", {self.descriptors!r}" if self.descriptors else ""
         return f"Array(0x{self.code:02x}, {self.items!r}{described})"
+
+
+class WideMap(Mapping[Any, Any]):
+    """A map with many keys whose Python hash its sender can choose: numbers (§1.6.23).
+
+    A dict of such keys can be made to take time by the square of its size. Here a key is found by
+    its type and its text, whose hash is salted. So ``1`` and ``UInt(1)`` are two keys, as they
+    are for AMQP.
+
+    Raises:
+        ValueError: two of the pairs have the same key.
+    """
+
+    __slots__ = ("_pairs",)
+
+    def __init__(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        self._pairs: dict[Any, tuple[Any, Any]] = {}
+        for done, pair in enumerate(pairs):
+            self._pairs[_place(pair[0])] = pair
+            if len(self._pairs) == done:
+                raise ValueError(f"the key {pair[0]!r:.64} stands there twice")
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._pairs[_place(key)][1]
+
+    def __contains__(self, key: object) -> bool:
+        return _place(key) in self._pairs
+
+    def __iter__(self) -> Iterator[Any]:
+        return (key for key, _ in self._pairs.values())
+
+    def __len__(self) -> int:
+        return len(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, WideMap):
+            return NotImplemented
+        return self._pairs == other._pairs
+
+    # No map is a map key: see the module's docstring.
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"WideMap({list(self._pairs.values())!r:.200})"
+
+
+def _place(key: object) -> object:
+    """Return what stands for a key: itself if its hash is salted, else its type and text."""
+    if isinstance(key, str | bytes):
+        return key
+    return (f"{type(key).__name__} {key!r}",)
 
 
 # Format codes (§1.6), in the order of the type table of the standard.

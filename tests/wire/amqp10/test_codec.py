@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import struct
 import tracemalloc
 from enum import IntEnum
 from typing import Any
@@ -40,6 +41,7 @@ from amqproute.wire.amqp10.types import (
     UInt,
     ULong,
     UShort,
+    WideMap,
 )
 from tests.support.amqp_values import VALUES, same
 
@@ -252,6 +254,52 @@ class LimitTests(SynchronousTestCase):
         self.assertRaises(DecodeError, decode, encode(few))
         many: Any = {f"key {n}": None for n in range(10 * MAX_PREDICTABLE_KEYS)}
         self.assertEqual(decode(encode(many))[0], many)
+
+    def test_numbers_as_keys_collide_with_nothing(self) -> None:
+        """Many numeric keys never meet in a dict: each is entered by a salted text."""
+        modulus = (1 << 61) - 1
+        for kind in (int, Int, UInt, ULong, Timestamp, Float, float):
+            keys = [kind(n) for n in range(10 * MAX_PREDICTABLE_KEYS)]
+            if kind in (int, ULong, Timestamp):
+                keys += [kind(n * modulus) for n in (1, 2, 3)]
+            found, _ = decode(encode(WideMap((key, n) for n, key in enumerate(keys))))
+            self.assertIs(type(found), WideMap)
+            self.assertEqual(list(found.values()), list(range(len(keys))))
+            self.assertTrue(all(same(key, again) for key, again in zip(found, keys, strict=True)))
+            self.assertEqual(found[keys[-1]], len(keys) - 1)
+            self.assertNotIn("another", found)
+            salted = [place for place in found._pairs if type(place) is tuple]
+            self.assertEqual(len(salted), len(keys))
+            self.assertTrue(all(type(place[0]) is str for place in salted))
+
+    def test_a_wide_map_is_decoded_once(self) -> None:
+        """Wide maps within wide maps do not multiply the work, and mixed keys keep their order."""
+        value: Any = 0
+        for _ in range(MAX_DEPTH):
+            keys: list[Any] = [
+                *range(MAX_PREDICTABLE_KEYS + 1),
+                "text",
+                Symbol("symbol"),
+                b"octets",
+            ]
+            value = WideMap((key, value if not n else None) for n, key in enumerate(keys))
+        found, _ = decode(encode(value))
+        self.assertEqual(found, value)
+        self.assertEqual(list(found)[-3:], ["text", Symbol("symbol"), b"octets"])
+
+    def test_a_wide_map_is_checked(self) -> None:
+        """What a dict refuses as keys a wide map refuses, too."""
+        keys = range(MAX_PREDICTABLE_KEYS + 1)
+        body = b"".join(encode(key) + b"\x40" for key in keys)
+        for wrong in (encode(0), encode([]), encode({}), encode(Array(0x50, [UByte(1)]))):
+            pairs = body + wrong + b"\x40"
+            count = 2 * (len(keys) + 1)
+            octets = b"\xd1" + struct.pack(">II", len(pairs) + 4, count) + pairs
+            self.assertRaises(DecodeError, decode, octets)
+        flood = {UUID(int=n): None for n in range(MAX_PREDICTABLE_KEYS + 1)}
+        self.assertRaises(
+            DecodeError, decode, encode(WideMap([*((n, None) for n in keys), *flood.items()]))
+        )
 
     def test_hostile_sizes_allocate_nothing(self) -> None:
         """A few bytes that announce gigabytes cost next to no memory."""
