@@ -19,7 +19,7 @@ PACKAGE = Path(amqproute.__file__).parent
 ROOT = PACKAGE.parent
 
 STOREYS: tuple[tuple[str, ...], ...] = (
-    ("errors", "conditions", "address", "url", "sparing", "stamp"),
+    ("errors", "conditions", "address", "url", "sparing", "stamp", "tracebacks"),
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),

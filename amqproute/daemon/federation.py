@@ -89,7 +89,7 @@ def make_resolver(config: Config, reactor: Any) -> SrvResolver:
     )
     return SrvResolver(
         client,
-        Cache(reactor, cache_limits),
+        Cache(reactor, cache_limits, lambda answer: answer.octets),
         random.SystemRandom().random,
         reactor,
         deny_targets=settings.deny_targets,

@@ -79,6 +79,8 @@ Why so
   target's address may change at its own pace.
 * *Stale answers instead of none* (RFC 8767), as Synapse does: peers move seldom, name servers fail
   often. The window is a setting.
+* *A failed look-up is a value* (`cache.KnownFailure`) until it is told to its asker: exceptions
+  hold the frames they come through, and strangers choose how many look-ups fail.
 
 Limits
 ======

@@ -34,6 +34,9 @@ __all__ = ["Answer", "Outcome", "Question", "ServiceRecord", "Unusable", "read_r
 NEGATIVE_TTL_WITHOUT_SOA: Final = 0.0
 """A negative answer without SOA is not to be cached (RFC 2308 §5); the cache's minimum remains."""
 
+RECORD_OCTETS: Final = 600
+"""What a record takes in memory, a TLSA record's certificate not counted (measured)."""
+
 
 class Outcome(Enum):
     """What an answer proves about the name it was asked for."""
@@ -117,6 +120,11 @@ class Answer:
     glue: tuple[Answer, ...] = ()
     attempts: tuple[str, ...] = field(default=(), compare=False)
     message: dns.message.Message | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def octets(self) -> int:
+        """The memory that it takes, roughly; no record of ours is larger than `RECORD_OCTETS`."""
+        return len(self.records) * RECORD_OCTETS + sum(len(each.data) for each in self.tlsa)
 
     @property
     def addresses(self) -> tuple[str, ...]:

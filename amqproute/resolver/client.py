@@ -51,6 +51,7 @@ from amqproute.errors import ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
 from amqproute.resolver.dnssec import Validator
 from amqproute.resolver.nameservers import Nameserver
+from amqproute.tracebacks import forget_frames, without_frames
 
 if TYPE_CHECKING:
     from twisted.internet.interfaces import IDelayedCall, IListeningPort
@@ -246,6 +247,7 @@ class DnsClient:
         task = Deferred.fromCoroutine(self._fly(flight))
         flight.task = task
         # The tries keep their own time; this catches what they cannot: the wait for a slot.
+        task.addErrback(without_frames)
         task.addTimeout(self.limits.deadline, self._reactor)  # type: ignore[arg-type]  # IReactorTime
         task.addBoth(self._land, flight)
         return waiter
@@ -269,10 +271,11 @@ class DnsClient:
         waiters, flight.waiters = flight.waiters, []
         if isinstance(result, Failure):
             reason = result.value
+            forget_frames(reason)
             if isinstance(reason, TimeoutError):
                 reason = _gave_up("dns.timeout", flight)
             for waiter in waiters:
-                waiter.errback(reason)
+                waiter.errback(_again(reason))
         else:
             for waiter in waiters:
                 waiter.callback(result)
@@ -333,6 +336,7 @@ class DnsClient:
                     if self._validator is not None and first is None:
                         answer = await self._judge(self._validator, answer, flight, server)
                 except Unusable as failure:
+                    forget_frames(failure)
                     flight.attempts.append(f"{question} @{server}: {failure}")
                     failures.add(failure.code)
                     if failure.code == "dns.timeout":
@@ -368,6 +372,7 @@ class DnsClient:
             Unusable: it gave no answer.
         """
         turns: Deferred[Answer] = Deferred.fromCoroutine(self._turns(question, server))
+        turns.addErrback(without_frames)
         turns.addTimeout(patience, self._reactor)  # type: ignore[arg-type]  # as above
         try:
             return await turns
@@ -597,6 +602,14 @@ def _gave_up(code: str, flight: _Flight) -> ResolveError:
         permanent=False,
         attempts=tuple(flight.attempts),
     )
+
+
+def _again(reason: BaseException | None) -> BaseException | None:
+    """Return the same error for one more asker: each raises its own, with the way it takes."""
+    if isinstance(reason, ResolveError):
+        code, words, attempts = reason.code, str(reason), reason.attempts
+        return ResolveError(code, words, permanent=reason.permanent, attempts=attempts)
+    return reason
 
 
 def _failed(error: Exception) -> Deferred[Answer]:

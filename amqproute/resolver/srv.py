@@ -23,9 +23,10 @@ from twisted.python.failure import Failure
 from amqproute.address import normalize_domain
 from amqproute.errors import InvalidField, ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, ServiceRecord
-from amqproute.resolver.cache import Cache
+from amqproute.resolver.cache import Cache, KnownFailure
 from amqproute.resolver.order import Uniform, order
 from amqproute.resolver.probe import DnssecProbe
+from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.values import (
     Candidate,
     Resolution,
@@ -42,6 +43,9 @@ AMQPS_PORT: Final = 5671
 
 MAX_TLSA: Final = 32
 """TLSA records of one place that are looked at."""
+MAX_GLUE: Final = 32
+"""Names whose addresses are taken from the additional section of one answer; a response over TCP
+has room for thousands."""
 
 SERVICES: Final = (
     (TransportSecurity.IMPLICIT, "_amqps._tcp"),
@@ -97,6 +101,19 @@ class ResolverLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class _Failing:
+    """A look-up without an answer. A value: only what is raised to the asker is an exception.
+
+    Attributes:
+        failure: code and words.
+        attempts: lines for the operator.
+    """
+
+    failure: KnownFailure
+    attempts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class _Looked:
     """An answer as it was come by.
 
@@ -122,13 +139,13 @@ class _Trail:
     ttl: float = float("inf")
     stale: bool = False
     authenticated: bool = True
-    failure: ResolveError | None = None
+    failure: KnownFailure | None = None
 
-    def take(self, looked: _Looked | ResolveError) -> Answer | None:
+    def take(self, looked: _Looked | _Failing) -> Answer | None:
         """Note what one look-up gave; None if it failed."""
         _note(self.lines, looked.attempts)
-        if isinstance(looked, ResolveError):
-            self.failure = self.failure or looked
+        if isinstance(looked, _Failing):
+            self.failure = self.failure or looked.failure
             return None
         self.ttl = min(self.ttl, looked.ttl)
         self.stale = self.stale or looked.stale
@@ -143,9 +160,9 @@ class _Trail:
             attempts=tuple(self.lines),
         )
 
-    def give_up(self, failure: ResolveError) -> ResolveError:
+    def give_up(self, code: str, words: str) -> ResolveError:
         """The end because something failed, with the whole story."""
-        return ResolveError(failure.code, str(failure), permanent=False, attempts=tuple(self.lines))
+        return ResolveError(code, words, permanent=False, attempts=tuple(self.lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +247,12 @@ class SrvResolver:
         def too_late(result: object, timeout: float) -> Resolution:
             if isinstance(result, Failure):
                 text = f"{trail.domain}: the DNS took longer than {timeout:g} s"
-                raise trail.give_up(ResolveError("dns.timeout", text, permanent=False))
+                raise trail.give_up("dns.timeout", text)
             assert isinstance(result, Resolution)
             return result
 
         resolving = Deferred.fromCoroutine(self._resolve_or_say_why(trail))
+        resolving.addErrback(without_frames)
         return resolving.addTimeout(self.limits.deadline, self._clock, onTimeoutCancel=too_late)
 
     def tlsa(self, host: str, port: int) -> Deferred[TlsaAnswer]:
@@ -278,12 +296,13 @@ class SrvResolver:
         try:
             return await self._resolve(trail)
         except ResolveError as error:
-            code, words = await self._why_insecure()
-            if error.code != "dns.insecure" or code == "dns.insecure":
+            if error.code != "dns.insecure":
                 raise
-            trail.lines.append(f"{trail.domain}: {words}")
-            text = f"{trail.domain}: DNSSEC is required: {words}"
-            raise trail.give_up(ResolveError(code, text, permanent=False)) from error
+            code, words = await self._why_insecure()
+            if code == "dns.insecure":
+                raise
+        trail.lines.append(f"{trail.domain}: {words}")
+        raise trail.give_up(code, f"{trail.domain}: DNSSEC is required: {words}")
 
     async def _why_insecure(self) -> tuple[str, str]:
         """Code and words for an answer that DNSSEC does not prove."""
@@ -306,8 +325,9 @@ class SrvResolver:
         for (security, _), question, result in zip(SERVICES, questions, results, strict=True):
             answer = trail.take(result)
             if answer is None:
-                if isinstance(result, ResolveError) and result.code == "dns.bogus":
-                    raise trail.give_up(result)  # never around what fails validation
+                if isinstance(result, _Failing) and result.failure.code == "dns.bogus":
+                    # Never around what fails validation.
+                    raise trail.give_up(result.failure.code, result.failure.words)
                 continue
             if answer.outcome is not Outcome.FOUND:
                 absence_authenticated = absence_authenticated and answer.authenticated
@@ -324,7 +344,7 @@ class SrvResolver:
             return await self._from_targets(targets, trail)
         # Nothing may be concluded from one service while nothing is known about the other.
         if trail.failure is not None:
-            raise trail.give_up(trail.failure)
+            raise trail.give_up(trail.failure.code, trail.failure.words)
         if withdrawn:
             raise trail.conclude("dns.no-service", "its zone says that it offers no such service")
         trail.authenticated = absence_authenticated
@@ -377,7 +397,7 @@ class SrvResolver:
                 weight=target.weight,
                 source=f"srv:{target.owner}",
                 secure=target.secure,
-                tlsa=_answer_of(found[target.record.target, target.record.port, target.secure]),
+                tlsa=found[target.record.target, target.record.port, target.secure],
             )
             for target in kept
             if reachable[target.record.target]
@@ -452,13 +472,14 @@ class SrvResolver:
 
     async def _tlsa_at(self, base: str, port: int, lines: list[str]) -> TlsaAnswer:
         question = Question(f"_{port}._tcp.{base}", dns.rdatatype.TLSA)
-        try:
-            looked = await self._look_up(question)
-        except ResolveError as error:
-            _note(lines, error.attempts)
-            if error.code not in ("dns.insecure", "dns.not-dnssec-capable"):
-                return TlsaAnswer(base, port, TlsaState.FAILED, code=error.code, words=str(error))
-            return TlsaAnswer(base, port, TlsaState.INSECURE, code=error.code, words=str(error))
+        looked = await self._look_up(question)
+        if isinstance(looked, _Failing):
+            code, words = looked.failure.code, looked.failure.words
+            _note(lines, looked.attempts)
+            state = TlsaState.FAILED
+            if code in ("dns.insecure", "dns.not-dnssec-capable"):
+                state = TlsaState.INSECURE
+            return TlsaAnswer(base, port, state, code=code, words=words)
         _note(lines, looked.attempts)
         answer = looked.answer
         if not self._is_secure(answer):
@@ -511,7 +532,7 @@ class SrvResolver:
                 authenticated=trail.authenticated and self._dnssec is not DnssecUse.OFF,
             )
         if trail.failure is not None:
-            raise trail.give_up(trail.failure)
+            raise trail.give_up(trail.failure.code, trail.failure.words)
         if denied:
             raise trail.conclude(
                 "dns.denied-target", "it points only into networks that deny-targets excludes"
@@ -548,43 +569,50 @@ class SrvResolver:
                     return network
         return None
 
-    async def _look_up(self, question: Question) -> _Looked:
+    async def _look_up(self, question: Question) -> _Looked | _Failing:
         """Answer a question from the cache, from the servers, or from what was once known."""
         cached = self._cache.get(question)
         if cached is not None:
             left = f"{cached.ttl:.0f} s left"
             line = f"{question}: {cached.value.summary()} (remembered, {left})"
             return _Looked(cached.value, cached.ttl, False, (line,))
-        failure = self._cache.failure(question)
-        if isinstance(failure, ResolveError):
-            lines: tuple[str, ...] = (f"{question}: {failure.code} (remembered)",)
+        known = self._cache.failure(question)
+        if known is not None:
+            failing = _Failing(known, (f"{question}: {known.code} (remembered)",))
         else:
-            try:
-                return self._learn(question, await self._client.ask(question))
-            except ResolveError as error:
-                self._cache.put_failure(question, error)
-                failure, lines = error, error.attempts
+            learned = await self._ask(question)
+            if isinstance(learned, _Looked):
+                return learned
+            failing = learned
+            self._cache.put_failure(question, failing.failure)
         # What fails validation is an attack or a broken zone; yesterday's answer is no way around.
-        stale = None if failure.code == "dns.bogus" else self._cache.stale(question)
+        code = failing.failure.code
+        stale = None if code == "dns.bogus" else self._cache.stale(question)
         if stale is None:
-            raise ResolveError(failure.code, str(failure), permanent=False, attempts=lines)
+            return failing
         log.debug(
             "{question} answered from memory past its time after {code}",
             question=str(question),
-            code=failure.code,
+            code=code,
         )
         line = f"{question}: {stale.value.summary()} (stale, used as the name servers fail)"
-        return _Looked(stale.value, stale.ttl, True, (*lines, line))
+        return _Looked(stale.value, stale.ttl, True, (*failing.attempts, line))
 
-    def _learn(self, question: Question, answer: Answer) -> _Looked:
+    async def _ask(self, question: Question) -> _Looked | _Failing:
+        """Ask the servers, and remember an answer."""
+        try:
+            answer = await self._client.ask(question)
+        except ResolveError as error:
+            forget_frames(error)
+            return _Failing(KnownFailure(error.code, str(error)), error.attempts)
+        return self._learn(question, answer)
+
+    def _learn(self, question: Question, answer: Answer) -> _Looked | _Failing:
         required = self._dnssec is DnssecUse.REQUIRE
         if required and not answer.authenticated:
-            raise ResolveError(
-                "dns.insecure",
-                f"{question}: the answer is not authenticated and DNSSEC is required",
-                permanent=False,
-                attempts=(*answer.attempts, f"{question}: refused, not authenticated"),
-            )
+            words = f"{question}: the answer is not authenticated and DNSSEC is required"
+            attempts = (*answer.attempts, f"{question}: refused, not authenticated")
+            return _Failing(KnownFailure("dns.insecure", words), attempts)
         # The lines tell how it was come by this time; kept, they would be told as news for hours.
         kept = replace(answer, attempts=(), glue=())
         negative = answer.outcome is not Outcome.FOUND
@@ -592,7 +620,7 @@ class SrvResolver:
         # Nothing proves the additional section (RFC 4035 §3.2.3), so it is used where nothing is
         # proved anyway; elsewhere its names are asked for.
         if not required and not self._is_secure(answer):
-            for glue in answer.glue:
+            for glue in answer.glue[:MAX_GLUE]:
                 # What was asked for is worth more than what came along (RFC 2181 §5.4.1).
                 if self._cache.peek(glue.question) is None:
                     self._cache.put(glue.question, glue, glue.ttl)
@@ -603,11 +631,6 @@ def _note(lines: list[str], attempts: Sequence[str]) -> None:
     """Add what one look-up gave; what two have asked for at a time, a zone's keys, is told once."""
     known = set(lines)
     lines.extend([line for line in attempts if line not in known])
-
-
-def _answer_of(result: TlsaAnswer | ResolveError) -> TlsaAnswer:
-    assert isinstance(result, TlsaAnswer)  # a look-up that failed is one of its states
-    return result
 
 
 def _is_usable(record: ServiceRecord, question: Question, trail: _Trail) -> bool:
@@ -633,18 +656,20 @@ def _ways_to_write(address: IPv4Address | IPv6Address) -> Iterable[IPv4Address |
             yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-async def _all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T | ResolveError]:
-    """Do everything at the same time; failures to resolve come back as values."""
-    pending = DeferredList([Deferred.fromCoroutine(work) for work in works], consumeErrors=True)
-    results: list[_T | ResolveError] = []
-    for succeeded, result in await pending:
-        if succeeded:
-            results.append(result)
-            continue
-        failure: Any = result
-        if not isinstance(failure.value, ResolveError):
-            failure.raiseException()
-        results.append(failure.value)
+async def _all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Do everything at the same time.
+
+    Raises:
+        Exception: the first that one of them raises; none does for a look-up that fails.
+    """
+    pending = [Deferred.fromCoroutine(work).addErrback(without_frames) for work in works]
+    results: list[_T] = []
+    for done in await DeferredList(pending, consumeErrors=True):
+        match done:
+            case False, Failure() as failure:
+                failure.raiseException()
+            case _, result:
+                results.append(result)
     return results
 
 

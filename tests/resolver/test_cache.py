@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.resolver.cache import STALE_ANSWER_TTL, Cache, CacheLimits
+from amqproute.resolver.cache import (
+    ENTRY_OCTETS,
+    STALE_ANSWER_TTL,
+    Cache,
+    CacheLimits,
+    KnownFailure,
+)
+
+SERVFAIL = KnownFailure("dns.servfail", "the name servers fail")
 
 
 class CacheTests(SynchronousTestCase):
@@ -69,8 +77,8 @@ class CacheTests(SynchronousTestCase):
         """A failure is remembered for seconds; the stale value beside it stays."""
         self.cache.put("k", "v", 10)
         self.clock.advance(11)
-        self.cache.put_failure("k", ValueError("servfail"))
-        self.assertIsInstance(self.cache.failure("k"), ValueError)
+        self.cache.put_failure("k", SERVFAIL)
+        self.assertEqual(self.cache.failure("k"), SERVFAIL)
         self.assertIsNotNone(self.cache.stale("k"))
         self.assertIsNone(self.cache.get("k"))
         self.clock.advance(5)
@@ -79,7 +87,7 @@ class CacheTests(SynchronousTestCase):
 
     def test_failure_alone(self) -> None:
         """A failure without a value is no value, and does not stay."""
-        self.cache.put_failure("k", ValueError())
+        self.cache.put_failure("k", SERVFAIL)
         self.assertIsNone(self.cache.get("k"))
         self.assertIsNone(self.cache.stale("k"))
         self.clock.advance(5)
@@ -88,7 +96,7 @@ class CacheTests(SynchronousTestCase):
 
     def test_success_clears_failure(self) -> None:
         """A new value ends a failure."""
-        self.cache.put_failure("k", ValueError())
+        self.cache.put_failure("k", SERVFAIL)
         self.cache.put("k", "v", 10)
         self.assertIsNone(self.cache.failure("k"))
 
@@ -116,6 +124,32 @@ class CacheTests(SynchronousTestCase):
         self.assertIsNone(self.cache.peek("b"))
         self.assertEqual((self.cache.counts.hits, self.cache.counts.misses), (0, 0))
 
+    def test_failures_displace_no_answers(self) -> None:
+        """However many names fail or do not exist, what is known of partners stays."""
+        cache: Cache[str, str] = Cache(self.clock, CacheLimits(max_entries=100))
+        for number in range(50):
+            cache.put(f"partner-{number}", "v", 60)
+        for number in range(1000):
+            cache.put_failure(f"failing-{number}", SERVFAIL)
+            cache.put(f"absent-{number}", "no", 60, negative=True)
+        known = sum(cache.peek(f"partner-{number}") is not None for number in range(50))
+        self.assertEqual((known, len(cache)), (50, 100))
+        self.assertEqual(cache.counts.evictions, 1950)
+
+    def test_octets(self) -> None:
+        """Large answers make room for each other, not the small failures for them."""
+        limits = CacheLimits(max_entries=1000, max_octets=20 * ENTRY_OCTETS)
+        cache: Cache[str, bytes] = Cache(self.clock, limits, len)
+        for number in range(4):
+            cache.put_failure(f"failing-{number}", SERVFAIL)
+        for number in range(100):
+            cache.put(f"large-{number}", bytes(3 * ENTRY_OCTETS), 60)
+            self.assertLessEqual(cache.octets, limits.max_octets)
+        self.assertIsNotNone(cache.peek("large-99"))
+        self.assertIsNotNone(cache.failure("failing-0"))
+        cache.flush()
+        self.assertEqual((cache.octets, len(cache)), (0, 0))
+
     @given(
         st.lists(
             st.tuples(
@@ -136,7 +170,7 @@ class CacheTests(SynchronousTestCase):
             elif action == "deny":
                 cache.put(key, clock.seconds(), number, negative=True)
             elif action == "fail":
-                cache.put_failure(key, ValueError())
+                cache.put_failure(key, SERVFAIL)
             elif action == "wait":
                 clock.advance(number)
             elif action == "stale":
