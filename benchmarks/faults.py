@@ -22,7 +22,7 @@ from benchmarks.campaign import Campaign
 from tests.network.campaign import Scenario
 from tests.network.crashes import BadLine, KillsAndCuts, StopsAndReloads
 from tests.network.destinations import BadNeighbors
-from tests.network.peers import Flood, NeverSettles
+from tests.network.peers import BreaksProtocol, Flood, NeverSettles
 from tests.network.surroundings import (
     ClockJumps,
     ExpiringCertificates,
@@ -44,6 +44,7 @@ SCENARIOS: Final[Mapping[str, tuple[Scenario, Scenario]]] = {
         NeverSettles(),
         NeverSettles(messages=400, seconds=3.0, settle_timeout=1.0, window=50),
     ),
+    "breaks-protocol": (BreaksProtocol(), BreaksProtocol(messages=40, seconds=6.0)),
     "flood": (Flood(), Flood(messages=5000, laps=1, tolerance=0.7)),
     "name-server": (TroubledNameServer(), TroubledNameServer(messages=20, rounds=1, pause=0.2)),
     "certificates": (

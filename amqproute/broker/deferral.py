@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
@@ -49,16 +49,23 @@ class Deferral:
             entry.line.remember(len(entry.message.encoded))
         self._arm()
 
-    def end(self, everything: bool = False) -> None:
-        """Give back the entries whose time has come, or all of them."""
+    def end(self, everything: bool = False, but: Container[int] = ()) -> None:
+        """Give back the entries whose time has come, or all of them.
+
+        Args:
+            everything: all of them.
+            but: ids of those that wait nevertheless until their time has come.
+        """
         now = self._clock.seconds()
         count = 0
         for due, _ in self._waiting:
             if due > now and not everything:
                 break
             count += 1
-        ended = [entry for _, entry in self._waiting[:count]]
-        del self._waiting[:count]
+        stay = [pair for pair in self._waiting[:count] if pair[0] > now and pair[1].id in but]
+        kept = {entry for _, entry in stay}
+        ended = [entry for _, entry in self._waiting[:count] if entry not in kept]
+        self._waiting[:count] = stay
         self._forget(ended)
         self._arm()
         if ended:

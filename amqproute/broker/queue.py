@@ -24,7 +24,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -590,9 +590,14 @@ class Queue:
         """
         self._settlement.defer(entries, seconds)
 
-    def undefer(self, everything: bool = False) -> None:
-        """Make deferred entries available whose time has come, or all of them."""
-        self._deferral.end(everything)
+    def undefer(self, everything: bool = False, but: Container[int] = ()) -> None:
+        """Make deferred entries available whose time has come, or all of them.
+
+        Args:
+            everything: all of them.
+            but: ids of those that wait nevertheless until their time has come.
+        """
+        self._deferral.end(everything, but)
 
     def in_memory(self) -> Iterator[Entry]:
         """Iterate over the entries in memory, those in consumers' hands among them."""

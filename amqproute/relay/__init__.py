@@ -30,7 +30,7 @@ Who decides what about a destination:
 `backoff`      failures and the next attempt, persisted; what the log is told of them
 `ledger`       the fate of its entries, the commits, the floor
 `watch`        an open connection: unused, stuck, or not the right place any more
-`suspects`     which message makes the peer end connections
+`suspects`     which message makes the peer end connections, once others are seen to pass
 `holds`        what operators let not go out; objects, which outlive messages and restarts
 `why`          for operators: which of all these a message waits for
 `decision`     what the DNS and the level come to; the same for the daemon and for `explain`
@@ -47,8 +47,9 @@ Order
 One link for each hop, so messages go in the order of their priority and arrival. Only very large
 ones have a link and a session of their own (`large`), a part at a time, and are passed by others
 meanwhile: a gibibyte must not keep the small ones waiting. What was in
-doubt when a connection was lost goes first on the next one, in its old place. Only a message that
-the peer gave back (*released*) is passed by others while it waits.
+doubt when a connection was lost goes first on the next one, in its old place. Two kinds of message
+are passed by others while they wait: what the peer gave back (*released*), and what `suspects` has
+set aside because the connection ended while it was alone in flight.
 
 Waking
 ======

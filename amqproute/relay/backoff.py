@@ -22,6 +22,8 @@ from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
 from amqproute.relay.verdict import Verdict
 from amqproute.relay.window import Window
 
+BROKEN: Final = "peer.broken"
+"""The code of a peer's own fault; nothing is given up for it, and its operator has to know."""
 REMIND_MS: Final = 6 * 3600 * 1000
 """How often the log is told of a destination that stays dead."""
 
@@ -98,12 +100,19 @@ class BackOff:
         is_due = self.window.is_dead and now_ms - self._told_ms >= REMIND_MS
         if died or is_due or self.failures == 1 or before not in ("", verdict.code):
             self._told_ms = now_ms
-            (self.log.warn if died or is_due else self.log.info)(
+            is_broken = verdict.code == BROKEN
+            (self.log.warn if died or is_due or is_broken else self.log.info)(
                 "{destination} {what} ({failures} attempts{since}): {error}; {waiting} messages "
                 "wait, next attempt in {delay:.0f} s",
                 since=f" in {(now_ms - self._since_ms) // 3_600_000} h" if is_due else "",
                 destination=self._key,
-                what="is dead" if self.window.is_dead else "cannot be reached",
+                what=(
+                    "is dead"
+                    if self.window.is_dead
+                    else "breaks the protocol"
+                    if is_broken
+                    else "cannot be reached"
+                ),
                 failures=self.failures,
                 error=self.last_error,
                 waiting=waiting,

@@ -32,6 +32,7 @@ from amqproute.relay.peer import PeerSession
 from amqproute.relay.row import row_of
 from amqproute.relay.share import Share
 from amqproute.relay.starts import Starts
+from amqproute.relay.suspects import Finding
 from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
 from amqproute.relay.verdict import Action, Verdict, for_code
 from amqproute.relay.watch import Watch
@@ -39,6 +40,7 @@ from amqproute.values import NextHop
 
 REFUSED_SECONDS = 30.0
 """How long a proved non-existence is believed before the DNS is asked again."""
+NOTHING_FOUND = Finding()
 CONTACT_SECONDS = 2.0
 """A peer that calls in is tried at once, but not more often than this; nor is an attempt given up
 for it that is younger."""
@@ -327,7 +329,7 @@ class Destination:
             is_unused=self._is_unused,
             before_close=self.ledger.tell_floor,
         )
-        self.queue.undefer(everything=True)
+        self.queue.undefer(everything=True, but=self.ledger.aside())
         self.queue.dispatch()
 
     def not_opened(self, verdict: Verdict, attempts: tuple[str, ...]) -> None:
@@ -399,7 +401,7 @@ class Destination:
         because of a firewall, must neither be hit by each of its calls nor wait for ever longer.
         """
         if self.state is State.OPEN:
-            self.queue.undefer(everything=True)
+            self.queue.undefer(everything=True, but=self.ledger.aside())
             return
         now = self._clock.seconds()
         age = self._attempt.age
@@ -426,7 +428,7 @@ class Destination:
         self._agent.forget(self.hop)
         self._is_urgent = True
         self._waited()
-        self.queue.undefer(everything=True)
+        self.queue.undefer(everything=True, but=self.ledger.aside())
 
     def hold(self, reason: str) -> None:
         """Send nothing until `unhold`; new messages are still taken."""
@@ -500,6 +502,7 @@ class Destination:
         in_doubt = session.in_doubt
         if not session.keeps_receipts and self._resumes:
             self._doubtful = tuple(entry.id for entry in in_doubt)
+        found = NOTHING_FOUND
         if self._is_stopping:
             self.state = State.IDLE
         elif verdict.code in ("connection.closed", "peer.moved"):
@@ -509,7 +512,8 @@ class Destination:
             if self.failures:
                 self._forget_failures()
         elif in_doubt or verdict.condition is not None or not self._was_of_use:
-            self._lost(session, verdict, len(in_doubt))
+            found = self.ledger.judge(in_doubt, verdict)
+            self._lost(session, verdict, len(in_doubt), found.others_pass)
         elif verdict.action in (Action.DEFER, Action.RETRY):
             self._lost(session, verdict, 0)
         else:
@@ -519,8 +523,9 @@ class Destination:
                 destination=self.hop.key,
                 words=verdict.words,
             )
-        if in_doubt and verdict.is_fault:
-            in_doubt = self.ledger.in_doubt(in_doubt, verdict)
+        due = self._timers.get("wait")
+        wait = due.getTime() - self._clock.seconds() if due is not None else 0.0
+        in_doubt = self.ledger.in_doubt(in_doubt, verdict, found, wait)
         if in_doubt:
             self.queue.release(in_doubt)
         elif self.state is State.IDLE:
@@ -528,7 +533,9 @@ class Destination:
             if verdict.code == "connection.closed" and not self._is_stopping:
                 self._idle(self)  # at the end of the process there is no need to forget anything
 
-    def _lost(self, session: PeerSession, verdict: Verdict, in_doubt: int) -> None:
+    def _lost(
+        self, session: PeerSession, verdict: Verdict, in_doubt: int, others_pass: bool = False
+    ) -> None:
         self.log.debug(
             "{destination} lost: {code} {words}; {count} messages in doubt are sent again",
             destination=self.hop.key,
@@ -540,7 +547,15 @@ class Destination:
         if session.candidate is not None:
             # The next attempt begins with the other hosts, if there are others.
             self._avoid = (session.candidate.host, session.candidate.port)
-        self._failed(verdict, in_doubt)
+        if others_pass:
+            # It is about one message, which waits by itself: the others must not wait for it.
+            self.tally.failures += 1
+            self.backoff.blame(verdict)
+            delay = self._terms.schedule.first_seconds
+            self._wait(delay)
+            self._note_wait(verdict, delay)
+        else:
+            self._failed(verdict, in_doubt)
 
     def _is_unused(self) -> bool:
         quiet = self._clock.seconds() - self._last_used

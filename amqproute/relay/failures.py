@@ -244,6 +244,7 @@ CODES: Final[Mapping[str, Row]] = {
     "peer.timeout": _host("no attached link in time"),
     "peer.stuck": _link("the peer took messages and told no outcome in time"),
     "peer.moved": _link("the DNS names other hosts now; the link goes there"),
+    "peer.broken": _host("the peer sent what cannot be read, or broke the protocol: its failure"),
     "peer.full": _all("a whole window of messages came back"),
     "relay.fault": _link("an exception in this broker while it sent; the log has it"),
     "peer.failed": _host("a failure nobody has a name for"),
@@ -262,6 +263,45 @@ def row_for_code(code: str) -> Row:
         return _all("a rule about the way to this peer")
     return CODES["peer.failed"]
 
+
+SEARCHED: Final = frozenset(
+    ("peer.lost", "peer.stuck", "peer.broken", "link.ended", "session.ended", "connection.ended")
+)
+"""Codes of an open connection's end for which a message may be the cause."""
+ON_PURPOSE: Final = frozenset(
+    (
+        conditions.CONNECTION_FORCED,
+        conditions.CONNECTION_REDIRECT,
+        conditions.LINK_DETACH_FORCED,
+        conditions.LINK_REDIRECT,
+        conditions.LINK_STOLEN,
+        conditions.RESOURCE_LIMIT_EXCEEDED,
+        conditions.RESOURCE_LOCKED,
+    )
+)
+"""With these the peer ends a connection whatever was sent on it: no message is looked for."""
+
+SUSPICION: Final = (
+    "## When a message may be the cause",
+    "",
+    "Two connections in a row that ended with messages in doubt and brought no outcome start a",
+    "search: messages go one at a time, and one that was alone in flight when the connection ended",
+    "is set aside for a while so that the others go first. It keeps its place in the store, comes",
+    "again by itself (`amqproute why` says when), and goes at once after `amqproute retry`.",
+    "",
+    "| the connection | what it proves about a message that was alone in flight |",
+    "|---|---|",
+    "| closed by us on purpose, or ended with a condition that says so | nothing; no search |",
+    "| lost, without an outcome in time, `amqp:internal-error`, or closed by us for a fault of the "
+    "peer's (`peer.broken`) | nothing; it is set aside, and kept for its lifetime |",
+    "| ended by the peer with any other condition, or an exception of our own while we sent | it "
+    "counts against the message where others pass |",
+    "",
+    "A message is given up (`remote.fault`) once three such ends count against it: each time the",
+    "last other message was taken by the peer, and one was taken after the first of these ends.",
+    "Where nothing passes the peer has failed, and nothing is given up before its lifetime ends.",
+    "",
+)
 
 RETRY_AFTER: Final = (
     "## When the peer says when to come back",
@@ -315,7 +355,7 @@ def render() -> str:
             f"| `{name}` | {row.scope.value} | {row.action.value} | {row.why} |"
             for name, row in rows.items()
         ]
-    return "\n".join([*lines, "", *RETRY_AFTER]) + "\n"
+    return "\n".join([*lines, "", *SUSPICION, *RETRY_AFTER]) + "\n"
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from amqproute.journal.record import Kind
 from amqproute.relay import reasons
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.removals import Removals
-from amqproute.relay.suspects import Suspects
+from amqproute.relay.suspects import MOST_RECORDS, Finding, Suspects
 from amqproute.relay.terms import DestinationTally, RelayTerms
 from amqproute.relay.verdict import Action, Verdict, for_code
 from amqproute.values import DeadLetterReason
@@ -94,14 +94,16 @@ class Ledger:
         self._rejected = 0
         self._quiet_until = 0.0
         self._retries: dict[int, int] = {}
+        self._aside: dict[int, Entry] = {}
 
     # -- what the peer decides (T-23) --------------------------------------------------------------
 
     def outcome(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
         """Apply the peer's outcome for entries."""
-        if self.suspects.is_searching:
-            self.suspects.acquit([entry.id for entry in entries])
         action = verdict.action
+        if self.suspects.is_searching:
+            ids = [entry.id for entry in entries]
+            self.suspects.answered(ids, taken=action is Action.SETTLE)
         if action is Action.SETTLE:
             self.relayed(entries, state)
         elif action is Action.REJECT:
@@ -144,6 +146,7 @@ class Ledger:
         """There is nobody to take them, or nobody who can stand them."""
         self.tally.rejected += len(entries)
         self._queue.give_up(entries, DeadLetterReason.UNDELIVERABLE, error, self._current())
+        self.suspects.forget([entry.id for entry in entries])
         self._forget_retries(entries)
 
     def _retry(self, entries: Sequence[Entry], verdict: Verdict) -> None:
@@ -173,6 +176,12 @@ class Ledger:
                 delay = schedule.asked(verdict.retry_after, self._random())
             until.append(1000 * (now_ms + int(1000 * delay)))
             self._queue.defer([entry], delay)
+        self._note_deferred(entries, verdict, until)
+
+    def _note_deferred(
+        self, entries: Sequence[Entry], verdict: Verdict, until: Sequence[int]
+    ) -> None:
+        """Have it in the journal that these wait, each until a time of its own."""
         if self._journal.is_kept:
             facts = {
                 "node": self._queue.name,
@@ -192,23 +201,68 @@ class Ledger:
         """Return how often a message was sent and came back, as far as that is remembered."""
         return max(self._retries.get(entry.id, 0), entry.delivery_count, int(entry.attempted))
 
-    def in_doubt(self, entries: list[Entry], verdict: Verdict) -> list[Entry]:
-        """A connection has ended for a fault while these were in doubt: find the culprit.
+    def judge(self, entries: Sequence[Entry], verdict: Verdict) -> Finding:
+        """A connection has ended while these were in doubt: find the one that is the cause."""
+        return self.suspects.ended([entry.id for entry in entries], verdict.evidence)
+
+    def in_doubt(
+        self, entries: list[Entry], verdict: Verdict, found: Finding, wait: float
+    ) -> list[Entry]:
+        """Act on what `judge` has found.
+
+        Args:
+            entries: they have no outcome.
+            verdict: why the connection ended.
+            found: by `judge`.
+            wait: seconds until the next attempt.
 
         Returns:
-            Those that are to be sent again.
+            Those that are to be sent again at once.
         """
-        guilty = self.suspects.fault([entry.id for entry in entries])
-        if guilty is None:
+        if found.entry_id is None:
             return entries
-        self.log.warn(
-            "{destination} ends the connection each time message {entry} is sent: given up",
+        if found.guilty:
+            self.log.warn(
+                "{destination} takes other messages and ends the connection each time message "
+                "{entry} is sent: given up",
+                destination=self._key,
+                entry=found.entry_id,
+            )
+            self.given_up(entries, reasons.fault(self._key, verdict))
+            self.commit()
+            return []
+        has_others = found.others_pass or self._queue.available > 0
+        if not has_others or len(self.aside()) >= MOST_RECORDS:
+            return entries  # nobody would go first, or it is not about single messages
+        # Not before the others have had their turn on the next connection.
+        delay = 2 * wait + self._terms.schedule.delay(found.ends, self._random())
+        self._aside[found.entry_id] = entries[0]
+        self._queue.defer(entries, delay)
+        self._note_deferred(entries, verdict, [1000 * (self._now_ms() + int(1000 * delay))])
+        self.log.info(
+            "{destination}: the connection ended {count} times while message {entry} was alone in "
+            "flight ({code}); others go first, it comes again in {delay:.0f} s",
             destination=self._key,
-            entry=guilty,
+            count=found.ends,
+            entry=found.entry_id,
+            code=verdict.condition or verdict.code,
+            delay=delay,
         )
-        self.given_up(entries, reasons.fault(self._key, verdict))
-        self.commit()
         return []
+
+    def aside(self) -> dict[int, Entry]:
+        """Return what is set aside so that the others go first, by id.
+
+        The peer's calls and new connections do not end its wait.
+        """
+        if self._aside:
+            wait_of = self._queue.wait_of
+            self._aside = {
+                entry_id: entry
+                for entry_id, entry in self._aside.items()
+                if wait_of(entry) is not None
+            }
+        return self._aside
 
     # -- batches -----------------------------------------------------------------------------------
 
@@ -278,9 +332,10 @@ class Ledger:
     def running_floor(self) -> int:
         """Return the lowest id that may be sent again on this link.
 
-        Entries that wait after a release do not count: the peer has no receipt of them.
+        Entries that wait after a release do not count: the peer has no receipt of them. It may
+        have one of those that were set aside while their outcome was in doubt.
         """
-        lows = [self._queue.next_id]
+        lows = [self._queue.next_id, *self.aside()]
         if self.session is not None and self.session.lowest_in_flight is not None:
             lows.append(self.session.lowest_in_flight)
         return self._removals.floor(lows)

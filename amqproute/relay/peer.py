@@ -509,13 +509,14 @@ class PeerSession:
             self._large.attached(is_refused=True)
             return
         if not self._is_attached:
-            self._look_whether_resumes(event.error)
+            if not event.by_fault:
+                self._look_whether_resumes(event.error)
             if self._fall_back():
                 return
         if self._verdict is None and self._is_lost and event.error is None:
             self._fail("peer.lost", "the connection was lost without a word")
         if self._verdict is None:
-            self._verdict = self._end(event.error, "link")
+            self._verdict = self._end(event.error, "link", event.by_fault)
         self._finish(event.deliveries)
         self.connection.close()
 
@@ -538,18 +539,20 @@ class PeerSession:
             self._cannot_resume()
 
     def _session_ended(self, event: ev.SessionEnded) -> None:
-        if not self._is_attached:
+        if not self._is_attached and not event.by_fault:
             self._look_whether_resumes(event.error)
         if self._verdict is None:
-            self._verdict = self._end(event.error, "session")
+            self._verdict = self._end(event.error, "session", event.by_fault)
         self._finish()
         self.connection.close()
 
     def _connection_closed(self, event: ev.ConnectionClosed) -> None:
         if self._verdict is None and event.error is not None:
-            self._verdict = self._end(event.error, "connection")
+            self._verdict = self._end(event.error, "connection", event.by_fault)
 
-    def _end(self, error: spec.Error | None, what: str) -> Verdict:
+    def _end(self, error: spec.Error | None, what: str, by_fault: bool) -> Verdict:
+        if by_fault:
+            return verdict.for_fault(error)
         return self._heard(verdict.for_end(error, what))
 
     def _heard(self, told: Verdict) -> Verdict:

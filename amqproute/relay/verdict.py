@@ -15,6 +15,7 @@ from amqproute import conditions
 from amqproute.errors import LONGEST_DESCRIPTION, ConnectError, ResolveError, TlsError
 from amqproute.relay import failures
 from amqproute.relay.failures import Action, Row, Scope
+from amqproute.relay.suspects import Evidence
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 
@@ -28,6 +29,7 @@ __all__ = [
     "for_code",
     "for_end",
     "for_failure",
+    "for_fault",
     "for_outcome",
 ]
 
@@ -61,9 +63,13 @@ class Verdict:
     retry_after: float = 0.0
 
     @property
-    def is_fault(self) -> bool:
-        """Somebody broke the protocol: not the network, a stop, or a limit that time cures."""
-        return self.condition is not None and self.condition not in TEMPORARY
+    def evidence(self) -> Evidence:
+        """What it proves about a message that was alone in flight when the connection ended."""
+        if self.condition in failures.ON_PURPOSE:
+            return Evidence.NONE
+        if self.condition is not None and self.condition not in TEMPORARY:
+            return Evidence.FAULT
+        return Evidence.LOSS if self.code in failures.SEARCHED else Evidence.NONE
 
 
 def _of(row: Row, code: str, words: str) -> Verdict:
@@ -142,6 +148,19 @@ def for_end(error: spec.Error | None, what: str) -> Verdict:
         return _of(failures.ENDED_OTHERWISE, code, f"the peer ended the {what}")
     row = failures.ENDS.get(error.condition, failures.ENDED_OTHERWISE)
     return _of_error(row, code, error)
+
+
+def for_fault(error: spec.Error | None) -> Verdict:
+    """Return what it means that this side ended a connection for a fault of the peer's.
+
+    Args:
+        error: what it was ended with. It is ours, so its condition proves nothing about a message.
+    """
+    if error is None:
+        return for_code("peer.broken", "")
+    return for_code(
+        "peer.broken", f"{error.condition}: {error.description or ''}"[:LONGEST_DESCRIPTION]
+    )
 
 
 def for_code(code: str, words: str) -> Verdict:

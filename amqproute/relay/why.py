@@ -72,6 +72,13 @@ def _cause(
         ids = " ".join(hold.id for hold in held)
         return "held", "; ".join(map(_of_hold, held)), [f"amqproute release {ids}"]
     alone = destination.queue.wait_of(entry)
+    if alone is not None and entry.id in destination.ledger.aside():
+        ends = destination.ledger.suspects.ends_of(entry.id)
+        words = (
+            f"the connection ended {ends} times while this message was alone in flight; the others "
+            f"go first, it comes again in {alone:.0f} s"
+        )
+        return "set-aside", words, [f"amqproute retry {entry.id}", show, test]
     if alone is not None:
         given_back = destination.ledger.given_back
         words = f"the peer gave it back ({given_back}); it comes again in {alone:.0f} s"

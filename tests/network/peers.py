@@ -20,14 +20,16 @@ from amqproute.net.authority import issue
 from tests.integration.support import Daemon, certificates, until
 from tests.network.campaign import Finding, Scenario
 from tests.network.course import Course, Tally
-from tests.network.grounds import lined_pair, logged, quiet
+from tests.network.grounds import lined_pair, logged, peer_row, quiet
 from tests.network.strangers import Sponge
 
-__all__ = ["Flood", "NeverSettles"]
+__all__ = ["BreaksProtocol", "Flood", "NeverSettles"]
 
 EVIL = "evil.example"
 START_SECONDS = 1.0
 STUCK_SECONDS = 30.0
+UNREADABLE = bytes.fromhex("0000000d 02000000 0053 15c0ff")
+"""A disposition whose list is longer than its frame."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,69 @@ class NeverSettles(Scenario):
             most_calls = self.seconds / self.settle_timeout + 2
             finding.hold(2 <= calls <= most_calls, f"{calls} connections, {most_calls} at most")
             finding.hold(logged(pair.alpha, "peer.stuck"), "the log does not say why")
+            quiet(finding, pair.daemons)
+
+
+@dataclass(frozen=True)
+class BreaksProtocol(Scenario):
+    """A peer answers each transfer with a disposition that cannot be decoded.
+
+    For the first part of the run beta's place is taken by such a peer, with beta's certificate;
+    then beta itself is there.
+
+    Attributes:
+        messages: published.
+        seconds: of the peer that breaks the protocol.
+        seed: of all that is random.
+    """
+
+    messages: int = 500
+    seconds: float = 60.0
+    seed: int = 12
+    claim: ClassVar[str] = (
+        "nothing is given up for it, alpha backs off and says `peer.broken`, and when the true "
+        "peer is back 0 are lost and 0 duplicated"
+    )
+
+    def run(self, finding: Finding) -> None:
+        """Let the broken peer take what it is given, then bring beta back."""
+        with contextlib.ExitStack() as stack:
+            relay = {"first-retry": 0.2, "last-retry": 1}
+            pair, line = stack.enter_context(lined_pair({"relay": relay}))
+            tls = pair.directory / "tls"
+            (issued,) = issue(tls, [pair.beta.domain], folder="broken")
+            broken = Sponge(issued, str(tls / "ca.pem"), answer=UNREADABLE)
+            stack.enter_context(contextlib.closing(broken))
+            line.lead_to(broken.port)
+            pair.start()
+            course = Course(pair, self.messages, random.Random(self.seed))
+            started = time.monotonic()
+            course.publish(self.messages)
+
+            def said() -> bool:
+                row = peer_row(pair.alpha, "peer", pair.beta.domain)
+                return "peer.broken: amqp:decode-error" in str(row["last-error"])
+
+            until(lambda: time.monotonic() - started > self.seconds, "", self.seconds + 5)
+            until(lambda: len(broken.called_at) > 4, "more connections", 60)
+            until(said, "`peer show` to say why", 60)
+            calls = len(broken.called_at)
+            broken.close()
+            line.lead_to(pair.beta.tls_port)
+            line.cut()
+            course.disconnect()
+            tally = Tally(course, course.count())
+            finding.figures.update(
+                {
+                    "connections to it": calls,
+                    "messages it was given, over and over": broken.taken,
+                    "lost": len(tally.lost),
+                    "duplicated": len(tally.twice) + len(tally.extra),
+                }
+            )
+            finding.hold(not tally.wrong, f"{tally.wrong}")
+            finding.hold(logged(pair.alpha, "breaks the protocol"), "the log does not say why")
+            finding.hold(not logged(pair.alpha, "given up"), "a message was given up")
             quiet(finding, pair.daemons)
 
 

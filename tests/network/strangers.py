@@ -41,6 +41,7 @@ class Sponge:
         issued: its certificate and key.
         trust: the file with the authority for clients' certificates.
         credit: granted on each link, again and again.
+        answer: written, as it is, for each delivery.
 
     Attributes:
         port: where it listens.
@@ -49,7 +50,10 @@ class Sponge:
         called_at: when each connection was open, monotonic seconds.
     """
 
-    def __init__(self, issued: Issued, trust: str, credit: int = 100_000) -> None:
+    def __init__(
+        self, issued: Issued, trust: str, credit: int = 100_000, answer: bytes = b""
+    ) -> None:
+        self._answer = answer
         self.taken = 0
         self.most_unsettled = 0
         self.called_at: list[float] = []
@@ -100,6 +104,7 @@ class Sponge:
                 if not data:
                     return
                 events = engine.receive_data(data, time.monotonic())
+            given = 0
             for event in events:
                 match event:
                     case ev.OpenReceived():
@@ -111,6 +116,7 @@ class Sponge:
                         event.link.accept()
                         event.link.flow(self._credit)
                     case ev.DeliveriesReceived():
+                        given += len(event.deliveries)
                         self.taken += len(event.deliveries)
                         unsettled += len(event.deliveries)
                         self.most_unsettled = max(self.most_unsettled, unsettled)
@@ -118,3 +124,5 @@ class Sponge:
                         return
             if answer := engine.data_to_send():
                 secured.sendall(b"".join(answer))
+            if given and self._answer:
+                secured.sendall(given * self._answer)

@@ -37,6 +37,9 @@ class FaultTests(SynchronousTestCase):
     def test_never_settles(self) -> None:
         self.play("never-settles")
 
+    def test_breaks_protocol(self) -> None:
+        self.play("breaks-protocol")
+
     def test_flood(self) -> None:
         self.play("flood")
 

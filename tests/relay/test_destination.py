@@ -7,6 +7,7 @@ import json
 from types import SimpleNamespace
 from typing import Any
 
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from zope.interface.verify import verifyObject
 
 from amqproute import conditions
@@ -23,6 +24,7 @@ from amqproute.relay.note import NOTE
 from amqproute.relay.relay import MANY_DESTINATIONS, MANY_RETURNS
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
+from amqproute.relay.why import why
 from amqproute.routing.trail import TRACE
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
@@ -40,6 +42,10 @@ from tests.support.house import House, Network
 
 BETA = "beta.example"
 HOP = NextHop(BETA, BETA)
+KEEP = object()
+"""Of a rule of `decide`: the message gets no outcome."""
+UNREADABLE = bytes.fromhex("0000000d 02000000 0053 15c0ff")
+"""A disposition whose list is longer than its frame."""
 
 
 class DestinationCase(HouseTestCase):
@@ -304,6 +310,8 @@ class OutcomeTests(DestinationCase):
                         if state is None:
                             left.append(delivery)
                             continue
+                        if state is KEEP:
+                            continue
                         seen.append(body)
                         delivery.link.session.settle([delivery], state, True)
                         delivery.link.flow(100)
@@ -336,6 +344,94 @@ class OutcomeTests(DestinationCase):
         self.put(*(b"%d" % number for number in range(4, 20)))
         self.run_now()
         self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def breaks(self, beta: House, bad: Any) -> None:
+        """Have beta write a disposition that cannot be read for each message that is bad."""
+
+        def rule(given: bytes) -> Any:
+            if not bad(given):
+                return None
+            for wire in self.network.wires:
+                if not wire.right.is_lost:
+                    wire.right.engine._sink.append(UNREADABLE)
+            return KEEP
+
+        self.decide(beta, rule)
+
+    def test_peer_that_breaks_the_protocol(self) -> None:
+        """It costs no message, however often it does so, and is said (`peer.broken`)."""
+        beta = self.beta()
+        logs: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            logs.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.breaks(beta, lambda _: True)
+        self.put(*(b"%d" % number for number in range(40)))
+        self.run_for(600)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (40, 0))
+        self.assertEqual(self.destination.tally.rejected, 0)
+        self.assertLess(len(self.network.wires), 40)
+        row = self.destination.row()
+        self.assertEqual((row["state"], row["last-code"]), ("waiting", "peer.broken"))
+        self.assertIn("amqp:decode-error", row["last-error"])
+        self.assertTrue(any("breaks the protocol" in line for line in logs), logs)
+        beta.decide = None  # type: ignore[attr-defined]
+        self.run_for(300)
+        numbers = sorted(map(int, beta.bodies("orders")))
+        self.assertEqual((numbers, self.alpha.depth(BETA)), (list(range(40)), 0))
+
+    def test_one_message_that_breaks_it(self) -> None:
+        """The others pass; it waits alone, is not given up, and comes again."""
+        beta = self.beta()
+        self.breaks(beta, lambda body: body == b"poison")
+        self.put(b"1", b"poison", b"2", b"3")
+        self.run_for(30)
+        self.assertEqual(sorted(beta.bodies("orders")), [b"1", b"2", b"3"])
+        for number in range(20):
+            self.put(b"more %d" % number)
+            self.run_for(60)
+        self.assertEqual(len(beta.bodies("orders")), 23)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (1, 0))
+        beta.decide = None  # type: ignore[attr-defined]
+        self.run_for(300)
+        self.assertEqual(self.alpha.depth(BETA), 0)
+        self.assertIn(b"poison", beta.bodies("orders"))
+
+    def test_set_aside(self) -> None:
+        """What is set aside holds the floor down, and `why` says what it waits for."""
+        beta = self.beta()
+        self.breaks(beta, lambda body: body == b"poison")
+        self.put(b"poison", b"1", b"2")
+        ledger = self.destination.ledger
+        for _ in range(2000):
+            self.run_for(0.1)
+            if ledger.aside() and self.destination.session is not None:
+                break
+        ((entry_id, entry),) = ledger.aside().items()
+        self.assertEqual(ledger.running_floor(), entry_id)
+        found = why(self.destination, entry, self.alpha.relay.holds, 0)
+        self.assertEqual(found["cause"], "set-aside")
+        self.assertIn(f"amqproute retry {entry_id}", found["next"])
+
+    def test_crash_without_a_word(self) -> None:
+        """A message at which the peer dies each time does not hold up the others."""
+        beta = self.beta()
+
+        def rule(given: bytes) -> Any:
+            if given == b"poison":
+                for wire in self.network.wires:
+                    wire.cut()
+                return KEEP
+            return None
+
+        self.decide(beta, rule)
+        self.put(b"1", b"poison", b"2", b"3")
+        self.run_for(60)
+        self.assertEqual(sorted(set(beta.bodies("orders"))), [b"1", b"2", b"3"])
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (1, 0))
 
     def test_fault_of_ours(self) -> None:
         """A message at which this broker itself stumbles does not hold up the others either."""

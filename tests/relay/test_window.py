@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows, rates, starts, suspects and removals: the pure parts of the scheduler."""
+"""Windows, rates, starts and removals: the pure parts of the scheduler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.broker.rate import Limiter, Rate
 from amqproute.relay.removals import Removals
 from amqproute.relay.starts import Starts
-from amqproute.relay.suspects import LONE_FAULTS, Suspects
 from amqproute.relay.window import Window
 
 
@@ -217,26 +216,6 @@ class StartsTests(SynchronousTestCase):
         self.clock.pump([0.1] * 5)
         self.assertEqual(len(self.begun), 2)
         self.assertEqual(self.clock.getDelayedCalls(), [])
-
-
-class SuspectTests(SynchronousTestCase):
-    """Who is guilty?"""
-
-    def test_search(self) -> None:
-        """The one that ends the connection alone, again and again."""
-        suspects = Suspects()
-        self.assertIsNone(suspects.fault([1, 2, 3]))
-        self.assertFalse(suspects)
-        self.assertIsNone(suspects.fault([1, 2, 3]))
-        self.assertTrue(suspects)
-        suspects.acquit([1])
-        for _ in range(LONE_FAULTS - 1):
-            self.assertIsNone(suspects.fault([2]))
-        self.assertEqual(suspects.fault([2]), 2)
-        self.assertTrue(suspects)
-        suspects.acquit([3])
-        self.assertFalse(suspects)
-        self.assertFalse(suspects.is_searching)
 
 
 class RemovalTests(SynchronousTestCase):
