@@ -27,7 +27,7 @@ BASIS   := setup.cfg pyproject.toml
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test test-long test-crash test-network test-systemd faults \
-	bench lint types wheel format clean
+	attacks bench lint types wheel format clean
 
 help: ## say what there is
 	@echo 'make GOAL, where GOAL is one of'
@@ -53,6 +53,9 @@ test-systemd: $(VENV)/.test ## the units under a systemd that runs, with the pip
 
 faults: $(VENV)/.test ## the fault campaign, long: writes benchmarks/faults.md
 	timeout --kill-after=20 7200 $(BIN)/python -m benchmarks.faults $(FAULTS)
+
+attacks: $(VENV)/.test ## strangers attack; in parts: ATTACKS="--part alone-1"; writes benchmarks/attacks.md
+	timeout --kill-after=20 14400 $(BIN)/python -m benchmarks.attacks $(ATTACKS)
 
 bench: $(VENV)/.package ## messages a second, CPU a message, latency, over loopback
 	$(BIN)/amqproute bench relay $(BENCH)

@@ -16,7 +16,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ class Campaign:
         scenarios: by name, the long and the short form.
         head: text of the page down to its table.
         columns: head and cell of the columns between the verdict and the duration.
+        parts: scenarios that are run in one go where all of them would take too long, by name.
         tail: text after the last scenario.
         directory: of the page and the JSON file.
     """
@@ -47,6 +48,7 @@ class Campaign:
     scenarios: Mapping[str, tuple[Scenario, Scenario]]
     head: str
     columns: Mapping[str, Callable[[Mapping[str, Any]], str]]
+    parts: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tail: str = ""
     directory: Path = HERE
 
@@ -69,10 +71,12 @@ class Campaign:
         )
         parser.add_argument("--short", action="store_true", help="small forms; writes nothing")
         parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="some of them")
+        if self.parts:
+            words = "; ".join(f"{name}: {', '.join(each)}" for name, each in self.parts.items())
+            parser.add_argument("--part", choices=self.parts, help=words)
         given = parser.parse_args(arguments)
-        names = [
-            n for n in self.scenarios if not given.only or any(word in n for word in given.only)
-        ]
+        part = self.parts[given.part] if self.parts and given.part else self.scenarios
+        names = [n for n in part if not given.only or any(word in n for word in given.only)]
         if not names:
             words = " or ".join(given.only)
             parser.error(f"no scenario has {words} in its name: {', '.join(self.scenarios)}")
@@ -156,7 +160,7 @@ def _section(name: str, each: Mapping[str, Any]) -> list[str]:
 
 
 def _finding(each: Mapping[str, Any]) -> Finding:
-    return Finding(**{field.name: each[field.name] for field in dataclasses.fields(Finding)})
+    return Finding(**{key.name: each[key.name] for key in dataclasses.fields(Finding)})
 
 
 def _one_line(words: str) -> str:

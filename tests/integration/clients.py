@@ -84,16 +84,21 @@ class Raw:
         port: where to connect, or the path of a unix socket.
         tls: TLS from the first octet.
         name: the server's name for TLS.
+        source: the address of loopback to connect from.
     """
 
     def __init__(
-        self, port: int | str, tls: ssl.SSLContext | None = None, name: str = "alpha.example"
+        self,
+        port: int | str,
+        tls: ssl.SSLContext | None = None,
+        name: str = "alpha.example",
+        source: str = "127.0.0.1",
     ) -> None:
         if isinstance(port, str):
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.connect(port)
         else:
-            self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+            self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0))
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(PATIENCE)
         if tls is not None:
