@@ -124,14 +124,15 @@ class Campaign:
 
 
 def revision() -> str:
-    """Return the revision of this clone, with ``-dirty`` behind it if files were changed.
+    """Return the revision that is measured, with ``-dirty`` behind it if files were changed.
 
-    The pages and results of campaigns do not count as changes: a run writes them.
+    That is the last one that changed the program or the scenarios: what changes documentation and
+    results only is measured no differently.
     """
-    results = (":(exclude,top)benchmarks/*.md", ":(exclude,top)benchmarks/*.json")
-    head = _git("rev-parse", "--short", "HEAD")
-    changed = _git("status", "--porcelain", "--untracked-files=no", ":/", *results)
-    return (head or "unknown") + ("-dirty" if changed else "")
+    measured = (":/amqproute", ":/setup.cfg", ":/tests/network", ":/tests/integration/clients.py")
+    found = _git("log", "-1", "--format=%h", "--", *measured)
+    changed = _git("status", "--porcelain", "--", *measured)
+    return (found or "unknown") + ("-dirty" if changed else "")
 
 
 def _git(*arguments: str) -> str:
