@@ -19,7 +19,7 @@ PACKAGE = Path(amqproute.__file__).parent
 ROOT = PACKAGE.parent
 
 STOREYS: tuple[tuple[str, ...], ...] = (
-    ("errors", "conditions", "address", "url", "sparing", "stamp", "tracebacks"),
+    ("errors", "conditions", "address", "url", "targets", "sparing", "stamp", "tracebacks"),
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),
@@ -47,7 +47,8 @@ REACTOR_IN = ("amqproute.daemon.service", "amqproute.cli")
 
 SANS_IO = ("amqproute.wire",)
 NO_TWISTED = (
-    "errors", "conditions", "address", "url", "wire", "message", "values", "entry", "filters",
+    "errors", "conditions", "address", "url", "targets", "wire", "message", "values", "entry",
+    "filters",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "io", "logging", "os", "pathlib", "random", "secrets", "select", "selectors",

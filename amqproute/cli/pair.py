@@ -48,6 +48,7 @@ from amqproute.auth.users import add_user
 from amqproute.cli.load import Place
 from amqproute.cli.refusal import NEGATIVE, USAGE, Refusal
 from amqproute.net.authority import issue, make_authority
+from amqproute.targets import OTHER_SERVICES
 
 __all__ = [
     "Child",
@@ -85,7 +86,7 @@ def free_ports(count: int) -> list[int]:
     chosen = random.SystemRandom()
     for _ in range(1000):
         port = chosen.choice(_PORTS)
-        if port not in _found and _is_free(port):
+        if port not in _found and port not in OTHER_SERVICES and _is_free(port):
             _found.append(port)
             found.append(port)
             if len(found) == count:
@@ -478,6 +479,8 @@ class Pair:
             "resolver": {
                 "nameservers": [f"127.0.0.1:{self.nameserver_port}"],
                 "dnssec": "off",  # the zone is not signed
+                # Both are on this machine, where no name from outside would lead.
+                "allow-targets": ["127.0.0.0/8"],
             },
             "peers": {"*": {"level": "pkix"}},
             # Somebody waits at the terminal: the pauses of an outage are short here.

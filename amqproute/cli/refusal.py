@@ -56,7 +56,8 @@ _NEXT_STEPS: Final = {
     "dns.nxdomain": "check the spelling of the domain",
     "dns.no-service": "the domain says that it takes no AMQP; ask its operator",
     "dns.no-address": "ask the domain's operator to publish addresses for its hosts",
-    "dns.denied-target": "the domain points into a network that resolver.deny-targets excludes",
+    "dns.denied-target": "allow the place by resolver.allow-targets or resolver.allow-ports, or "
+    "name the domain under peers; see Security in the README",
     "dns.bad-name": "write a domain name, as in beta.example",
     "tls.untrusted": "name the right authorities with --trust or tls.trust",
     "tls.name": "use the host name that stands in the certificate",

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, PlainSerializer, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, ValidationInfo
 
-from amqproute import address
+from amqproute import address, targets
 from amqproute.config import units
 from amqproute.config.endpoint import parse_endpoint
 from amqproute.errors import AmqpError
@@ -164,6 +164,13 @@ def _network(text: str) -> str:
         raise ValueError(f"{text!r} is not a network as in 10.0.0.0/8: {error}") from None
 
 
+def _target_network(text: str) -> str:
+    network = _network(text)
+    if targets.is_impossible(network):
+        raise ValueError(f"{text!r} is nowhere that a broker can be; take it out")
+    return network
+
+
 def _pin(text: str) -> str:
     """Check ``sha256:HEX`` or ``key-sha256:HEX``; colons between the digits are taken out."""
     kind, _, digits = text.strip().partition(":")
@@ -286,6 +293,8 @@ Who = Annotated[str, AfterValidator(_who)]
 ContractHolder = Annotated[str, AfterValidator(_contract_holder)]
 Nameserver = Annotated[str, AfterValidator(_nameserver)]
 Network = Annotated[str, AfterValidator(_network)]
+TargetNetwork = Annotated[str, AfterValidator(_target_network)]
+Port = Annotated[int, Field(ge=1, le=65535)]
 PinText = Annotated[str, AfterValidator(_pin)]
 ProbeZone = Annotated[str, AfterValidator(_probe_zone)]
 NodeType = Literal["queue", "topic"]

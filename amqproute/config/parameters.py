@@ -200,6 +200,10 @@ class Config(Settings):
                 found = entry.over(found)
         return found
 
+    def names(self, domain: str) -> bool:
+        """Tell whether a normalized domain stands under `peers` or `routes`, by no wildcard."""
+        return domain in self.peers or any(route.domain == domain for route in self.routes)
+
     def with_source(self, source: Source) -> Self:
         """Return the same settings with a note of where they stand."""
         copy = self.model_copy()

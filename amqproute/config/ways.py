@@ -21,10 +21,12 @@ from amqproute.config.fields import (
     Network,
     NodeName,
     PinText,
+    Port,
     ProbeZone,
     ReportWord,
     Seconds,
     Target,
+    TargetNetwork,
     Via,
     ViaText,
     parse_via,
@@ -72,8 +74,24 @@ class Resolver(Settings):
     )
     deny_targets: Annotated[tuple[Network, ...], FromList] = Field(
         default=(),
-        description="Networks that no domain's records may lead into, as in 10.0.0.0/8: a "
-        "stranger's DNS zone then cannot make this host connect to its own neighbors.",
+        description="Networks that no domain's records may lead into, as in 198.51.100.0/24, "
+        "whatever else allows it. Loopback, link-local, multicast and reserved addresses and those "
+        "of this host need not stand here: a stranger's DNS zone cannot make this host connect "
+        "there, nor to private ones; see allow-targets.",
+    )
+    allow_targets: Annotated[tuple[TargetNetwork, ...], FromList] = Field(
+        default=(),
+        description="Networks that any domain's records may lead into although they are not "
+        "public: private (10.0.0.0/8, 172.16.0.0/12, 192.168.0.0/16), shared (100.64.0.0/10) and "
+        "unique-local (fc00::/7) ones, which else only domains may use that stand by name under "
+        "peers or routes. Loopback, link-local and reserved networks count where they are written "
+        "themselves, as in 127.0.0.0/8, and not as a part of 0.0.0.0/0; an address of this host "
+        "only alone, as in 192.0.2.1/32.",
+    )
+    allow_ports: Annotated[tuple[Port, ...], FromList] = Field(
+        default=(),
+        description="Ports that any domain's records may name although they are below 1024 (443 "
+        "always may) or those of other services by custom, such as 5432, 6379 or 8080.",
     )
     timeout: Seconds = Field(
         default=5.0,

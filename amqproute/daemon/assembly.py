@@ -45,9 +45,11 @@ from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
     make_resolver,
+    make_targets,
     peer_policy,
     peer_settings,
     product,
+    same_but_for_targets,
 )
 from amqproute.daemon.identity import identify
 from amqproute.daemon.journaling import Journaling
@@ -179,7 +181,8 @@ class House:
             self.broker.accounts,
             lambda principal: contract_of(principal, self.config),
         )
-        self.resolver = make_resolver(config, reactor)
+        self._targets = make_targets(lambda: self.config)
+        self.resolver = make_resolver(config, reactor, self._targets)
         self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
@@ -211,6 +214,7 @@ class House:
             limits=pump_limits(self.config),
             policy_for=lambda domain: peer_policy(self.config, domain),
             tlsa=self.resolver.tlsa,
+            targets=self._targets,
         )
         self.decisions = decisions = Decisions(connector.demand_for)
         agent = Agent(
@@ -536,10 +540,11 @@ class House:
             "state_directory",
             "listen",
             "limits",
-            "resolver",
             "distributed_transactions",
         )
         changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
+        if not same_but_for_targets(config.resolver, self.config.resolver):
+            changed.append("resolver")
         if config.journal.enabled != self.config.journal.enabled:
             changed.append("journal.enabled")
         old = self.config

@@ -11,17 +11,22 @@ import random
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from types import MappingProxyType
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from amqproute import __version__
 from amqproute.config.fields import matches_domain
 from amqproute.config.parameters import Config
+from amqproute.config.ways import Resolver
 from amqproute.errors import ConfigError
 from amqproute.net.connector import Connector
 from amqproute.net.inbound import InboundTrust
+from amqproute.net.own_addresses import OwnAddresses
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import Level, Policy, parse_pin
 from amqproute.resolver.anchors import read_anchors
@@ -31,7 +36,8 @@ from amqproute.resolver.dnssec import Validator
 from amqproute.resolver.nameservers import Nameserver, parse_nameserver, read_resolv_conf
 from amqproute.resolver.probe import DnssecProbe
 from amqproute.resolver.srv import DnssecUse, SrvResolver
-from amqproute.values import TRANSFER_CAPABILITY, NextHop, TransportSecurity
+from amqproute.targets import TargetPolicy
+from amqproute.values import TRANSFER_CAPABILITY, NextHop, Resolution, TransportSecurity
 from amqproute.wire.amqp10.connection import ConnectionSettings
 from amqproute.wire.mechanisms import ANONYMOUS, EXTERNAL, SaslClient, client_mechanism
 
@@ -40,11 +46,13 @@ __all__ = [
     "make_inbound_trust",
     "make_judge",
     "make_resolver",
+    "make_targets",
     "own_places",
     "peer_policy",
     "peer_settings",
     "pinned_policies",
     "product",
+    "same_but_for_targets",
     "trusts",
 ]
 
@@ -61,8 +69,49 @@ def make_contexts(config: Config) -> TlsContexts | None:
     return TlsContexts(tls.certificate, tls.private_key, tls.trust, crl=tls.crl)
 
 
-def make_resolver(config: Config, reactor: Any) -> SrvResolver:
+def make_targets(config: Callable[[], Config]) -> Callable[[], TargetPolicy]:
+    """Make what gives the rules of which places the DNS may lead to.
+
+    They are those of the configuration then in force: whom `peers` and `routes` name may change.
+    """
+    own = OwnAddresses(time.monotonic)
+    made: tuple[Config, TargetPolicy] | None = None
+
+    def policy() -> TargetPolicy:
+        nonlocal made
+        current = config()
+        if made is None or made[0] is not current:
+            settings = current.resolver
+            made = (
+                current,
+                TargetPolicy.of(
+                    allow=settings.allow_targets,
+                    deny=settings.deny_targets,
+                    ports=settings.allow_ports,
+                    is_named=current.names,
+                    own=own,
+                ),
+            )
+        return made[1]
+
+    return policy
+
+
+def same_but_for_targets(one: Resolver, other: Resolver) -> bool:
+    """Tell whether two configurations differ at most in what `make_targets` reads."""
+    live = {"allow_targets": (), "allow_ports": (), "deny_targets": ()}
+    return one.model_copy(update=live) == other.model_copy(update=live)
+
+
+def make_resolver(
+    config: Config, reactor: Any, targets: Callable[[], TargetPolicy] | None = None
+) -> SrvResolver:
     """Make the resolver of a configuration.
+
+    Args:
+        config: the configuration.
+        reactor: asks, and tells the time.
+        targets: from `make_targets`; None for the rules of this configuration.
 
     Raises:
         ConfigError: the trust anchors cannot be read.
@@ -92,7 +141,7 @@ def make_resolver(config: Config, reactor: Any) -> SrvResolver:
         Cache(reactor, cache_limits, lambda answer: answer.octets),
         random.SystemRandom().random,
         reactor,
-        deny_targets=settings.deny_targets,
+        targets=targets or make_targets(lambda: config),
         dnssec=use,
         probe=DnssecProbe(
             client, reactor, zone=settings.dnssec_probe, refusal=_no_dnssec(use, client)
@@ -235,12 +284,31 @@ def pinned_policies(config: Config) -> Mapping[str, Policy]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class _Claims:
+    """The resolver for claims of connecting peers: nobody dials, so no place is left out.
+
+    Else a peer at an address that is not dialled would have no TLSA records, and could be somebody
+    with a lesser proof.
+    """
+
+    resolver: SrvResolver
+
+    def resolve(self, domain: str) -> Deferred[Resolution]:
+        """See `amqproute.net.inbound.Source`."""
+        return self.resolver.resolve(domain, to_dial=False)
+
+    def is_capable(self) -> Deferred[bool]:
+        """See `amqproute.net.inbound.Source`."""
+        return self.resolver.is_capable()
+
+
 def make_inbound_trust(config: Callable[[], Config], resolver: SrvResolver) -> InboundTrust:
     """Make what decides who connecting peers are, by the configuration then in force."""
     return InboundTrust(
         lambda domain: peer_policy(config(), domain),
         lambda: pinned_policies(config()),
-        resolver,
+        _Claims(resolver),
         lambda domain: domain in config().local_domains,
         time.time,
         lambda domain: any(each != "*" and matches_domain(each, domain) for each in config().peers),

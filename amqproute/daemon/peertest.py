@@ -26,7 +26,13 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, Address
 from amqproute.config.parameters import Config
-from amqproute.daemon.federation import make_contexts, make_resolver, peer_policy, peer_settings
+from amqproute.daemon.federation import (
+    make_contexts,
+    make_resolver,
+    make_targets,
+    peer_policy,
+    peer_settings,
+)
 from amqproute.daemon.routes import make_router
 from amqproute.errors import AmqprouteError, ConnectError, ResolveError, TlsError
 from amqproute.interfaces import IConnectionUser
@@ -151,9 +157,10 @@ class PeerTest:
             self.note("configuration", "", FAILED, "route.local", words)
             return
         hop = router.hop(domain, self.address.node)
+        targets = make_targets(lambda: self.config)
         try:
             contexts = make_contexts(self.config)
-            resolver = make_resolver(self.config, self.reactor)
+            resolver = make_resolver(self.config, self.reactor, targets)
         except AmqprouteError as error:
             code = getattr(error, "code", "config")
             self.note("configuration", "", FAILED, code, str(error))
@@ -177,6 +184,7 @@ class PeerTest:
             limits=Limits(tls_seconds=limits.handshake_timeout),
             policy_for=lambda name: peer_policy(self.config, name),
             tlsa=resolver.tlsa,
+            targets=targets,
         )
         for candidate in candidates:
             await self._try(hop, candidate, connector)

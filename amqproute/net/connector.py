@@ -17,6 +17,11 @@ the peer's level and from what the DNS says of the candidate: where nothing woul
 records that fail validation, nobody connects, and the `ConnectError` has that code. What was
 reached stands in `TransportFacts.level` of the protocol.
 
+Where the records of a domain lead is judged by `amqproute.targets` before each connection, address
+by address, as they are then: an address that is not dialled counts as one that has failed, with the
+code ``dns.denied-target``. The gateway of a static route and the host of a URL are the operator's
+own words, and are not judged.
+
 Everything is bounded: a TCP connection by `Pace.connect_seconds`, a TLS handshake by
 `Limits.tls_seconds`, all together by `Pace.total_seconds`. Cancelling the Deferred closes whatever
 is open.
@@ -48,12 +53,18 @@ from amqproute.net.connections import Connections
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
+from amqproute.targets import TargetPolicy
 from amqproute.url import Url
 from amqproute.values import Candidate, TlsaAnswer, TransportSecurity
 
 __all__ = ["Connector", "Pace"]
 
-_CONNECT_CODES: Final = ("connect.refused", "connect.timeout", "connect.unreachable")
+_CONNECT_CODES: Final = (
+    "connect.refused",
+    "connect.timeout",
+    "connect.unreachable",
+    "dns.denied-target",
+)
 _MakeProtocol = Callable[[Deferred[EngineProtocol]], EngineProtocol]
 
 
@@ -96,6 +107,7 @@ class Connector:
         limits: Limits | None = None,
         policy_for: Callable[[str], Policy] | None = None,
         tlsa: Callable[[str, int], Deferred[TlsaAnswer]] | None = None,
+        targets: Callable[[], TargetPolicy] = TargetPolicy.of,
     ) -> None:
         """Prepare.
 
@@ -107,6 +119,7 @@ class Connector:
             limits: of each connection.
             policy_for: what is wanted of a domain's broker.
             tlsa: looks up the TLSA records of a host that a static route names.
+            targets: gives the rules of which places the DNS may lead to.
         """
         self._reactor = reactor
         self._contexts = contexts
@@ -114,6 +127,7 @@ class Connector:
         self._limits = limits or Limits()
         self._policy_for = policy_for
         self._tlsa = tlsa
+        self._targets = targets
         self.connections = Connections()
 
     def drop_all(self) -> Deferred[None]:
@@ -200,11 +214,28 @@ class Connector:
                 wanted, implicit=candidate.security is TransportSecurity.IMPLICIT
             )
         addresses = candidate.addresses or (candidate.host,)
-        return await self._connect_any(addresses, candidate.port, security, make, where)
+        by_dns = domain if candidate.source != "static" else None
+        return await self._connect_any(addresses, candidate.port, security, make, where, by_dns)
 
     async def _connect_any(
-        self, addresses: Sequence[str], port: int, security: Security, make: Make, where: str
+        self,
+        addresses: Sequence[str],
+        port: int,
+        security: Security,
+        make: Make,
+        where: str,
+        by_dns: str | None = None,
     ) -> EngineProtocol:
+        """Connect to one of several addresses.
+
+        Args:
+            addresses: IP addresses, or names for the system to look up.
+            port: the TCP port.
+            security: what is demanded.
+            make: makes engine and user.
+            where: host and port, for people.
+            by_dns: the domain whose records lead here; None if the operator says so.
+        """
         deadline = self._reactor.seconds() + self._pace.total_seconds
         failures: list[_Failed] = []
         remaining: list[str] = []
@@ -213,6 +244,13 @@ class Connector:
                 remaining.append(address)
             else:
                 remaining.extend(await self._look_up(address))
+        if by_dns is not None:
+            policy = self._targets()
+            for address in tuple(remaining):
+                denied = policy.judge(address, port, by_dns)
+                if denied is not None:
+                    remaining.remove(address)
+                    failures.append(_Failed(address, "dns.denied-target", str(denied)))
 
         def protocol_for(ready: Deferred[EngineProtocol]) -> EngineProtocol:
             return self._make_protocol(security, make, ready)

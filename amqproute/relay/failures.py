@@ -198,7 +198,7 @@ CODES: Final[Mapping[str, Row]] = {
     "dns.nxdomain": _gone("the domain does not exist"),
     "dns.no-service": _gone("the domain says that it offers no AMQP (target `.`)"),
     "dns.no-address": _gone("no host of the domain has an address"),
-    "dns.denied-target": _gone("it points only into networks that deny-targets excludes"),
+    "dns.denied-target": _gone("its records lead only to places that are not dialled for it"),
     "dns.insecure": _all("DNSSEC is required, and the answer was not authenticated"),
     "dns.bogus": _all("the answer fails DNSSEC: somebody may be forging it; never a downgrade"),
     "dns.not-dnssec-capable": _all("DNSSEC is needed, and the name server cannot do it"),

@@ -22,7 +22,7 @@ no SRV at all, the domain has addresses        --                          one c
 both SRV absent and NXDOMAIN for the domain    ``dns.nxdomain``            permanent
 target ``.`` and no other SRV records          ``dns.no-service``          permanent
 neither SRV nor target has an address          ``dns.no-address``          permanent
-all addresses lie in denied networks           ``dns.denied-target``       permanent
+all its places are such as are not dialled     ``dns.denied-target``       permanent
 the domain is no domain, or an IP address      ``dns.bad-name``            permanent
 SERVFAIL                                       ``dns.servfail``            temporary
 no answer in time                              ``dns.timeout``             temporary
@@ -36,6 +36,14 @@ an answer that fails validation                ``dns.bogus``               tempo
 the preferred target is this broker            ``dns.loop-to-self``        temporary
 thousands of questions under way               ``dns.busy``                temporary
 =============================================  ==========================  =====================
+
+Which places are dialled is decided in `amqproute.targets`, here for every address that an answer
+brings, and once more by the connector when it connects: what `explain` shows is what is done, and
+what a name comes to mean in between does not matter. A denied address is left out, and so is a
+target with a denied port; the trail says why, and what the operator can write about it. A broker of
+ours that stands in the list ends it (``dns.loop-to-self``), dialled or not. Who only wants to know
+what a domain publishes, as to check the certificate of a peer that has called, resolves it with
+``to_dial=False``.
 
 DNSSEC
 ------

@@ -7,10 +7,9 @@ The package docstring has the table of what each outcome means; this module is t
 from __future__ import annotations
 
 import re
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import zip_longest
 from typing import Any, Final, Protocol, TypeVar
 
@@ -26,6 +25,7 @@ from amqproute.resolver.answer import Answer, Outcome, Question, ServiceRecord
 from amqproute.resolver.cache import Cache, KnownFailure
 from amqproute.resolver.order import Uniform, order
 from amqproute.resolver.probe import DnssecProbe
+from amqproute.targets import Denied, TargetPolicy
 from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.values import (
     Candidate,
@@ -58,11 +58,7 @@ _FAMILIES: Final = (dns.rdatatype.AAAA, dns.rdatatype.A)
 # Stricter than DNS, looser than RFC 952: real zones have hosts with underscores.
 _HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?:\.(?!-)[a-z0-9_-]{1,63})*\Z")
 
-_NAT64: Final = IPv6Network("64:ff9b::/96")
-
 _T = TypeVar("_T")
-
-Network = IPv4Network | IPv6Network
 
 
 class DnssecUse(Enum):
@@ -132,14 +128,29 @@ class _Looked:
 
 @dataclass(slots=True)
 class _Trail:
-    """What was learned on the way to one resolution."""
+    """What was learned on the way to one resolution.
+
+    Attributes:
+        policy: says which places are dialled; None if none will be.
+        denied: why the first place is not dialled that is not; None if all are.
+    """
 
     domain: str
     lines: list[str]
+    policy: TargetPolicy | None = None
+    denied: Denied | None = None
     ttl: float = float("inf")
     stale: bool = False
     authenticated: bool = True
     failure: KnownFailure | None = None
+
+    def admits(self, place: str, denied: Denied | None) -> bool:
+        """Note a place that is not dialled, and why; return whether it is."""
+        if denied is None:
+            return True
+        self.denied = self.denied or denied
+        self.lines.append(f"{place}: denied, {denied.reason}")
+        return False
 
     def take(self, looked: _Looked | _Failing) -> Answer | None:
         """Note what one look-up gave; None if it failed."""
@@ -192,8 +203,8 @@ class SrvResolver:
         random: orders targets of equal priority (`random.Random.random`).
         clock: for the deadline.
         limits: the bounds.
-        deny_targets: networks that no candidate may lie in, for instance one's own management
-            network: what a stranger's zone points to is not to be connected to blindly.
+        targets: gives the rules of which places may be dialled: what a stranger's zone points to
+            is not to be connected to blindly.
         dnssec: what DNSSEC is for.
         probe: tells a domain without DNSSEC from name servers without.
         own: hosts and addresses with the ports at which this broker itself is reached. A target
@@ -209,7 +220,7 @@ class SrvResolver:
         clock: IReactorTime,
         *,
         limits: ResolverLimits | None = None,
-        deny_targets: Iterable[Network | str] = (),
+        targets: Callable[[], TargetPolicy] = TargetPolicy.of,
         dnssec: DnssecUse = DnssecUse.USE,
         probe: DnssecProbe | None = None,
         own: Iterable[tuple[str, int]] = (),
@@ -219,9 +230,7 @@ class SrvResolver:
         self._random = random
         self._clock = clock
         self.limits = limits or ResolverLimits()
-        self._denied = tuple(
-            ip_network(network) if isinstance(network, str) else network for network in deny_targets
-        )
+        self._targets = targets
         self._dnssec = dnssec
         self._probe = probe
         self._own = frozenset(own)
@@ -229,13 +238,18 @@ class SrvResolver:
     def __repr__(self) -> str:
         return f"<SrvResolver {self._cache!r}>"
 
-    def resolve(self, domain: str) -> Deferred[Resolution]:
+    def resolve(self, domain: str, *, to_dial: bool = True) -> Deferred[Resolution]:
         """Find where a domain's broker may be reached, in the order to try.
 
         Fails with `ResolveError`; the package docstring has the codes. May fire at once when
         everything is in the cache.
+
+        Args:
+            domain: whose broker.
+            to_dial: leave out the places that are not dialled (`amqproute.targets`). False where
+                nobody will connect, and only the records count.
         """
-        trail = _Trail(domain, [])
+        trail = _Trail(domain, [], self._targets() if to_dial else None)
         try:
             trail.domain = normalize_domain(domain)
         except InvalidField as error:
@@ -360,14 +374,20 @@ class SrvResolver:
             zip(questions, await _all([self._look_up(q) for q in questions]), strict=True)
         )
         reachable: dict[str, tuple[str, ...]] = {}
+        found_at: dict[str, set[str]] = {}
         bases: dict[str, tuple[str, ...]] = {}
-        denied = False
         for host in hosts:
             families = [trail.take(looked[Question(host, family)]) for family in _FAMILIES]
-            reachable[host], some_denied = self._addresses(host, families, trail)
+            found_at[host] = {text for each in families if each for text in each.addresses}
+            reachable[host] = self._addresses(host, families, trail)
             bases[host] = self._bases(host, families)
-            denied = denied or some_denied
-        kept = self._closer_than_we(kept, reachable, trail)
+        # A place that is not dialled may be this very broker, and ends the list all the same.
+        kept = [
+            target
+            for target in self._closer_than_we(kept, found_at, trail)
+            if trail.policy is None
+            or trail.admits(target.record.target, trail.policy.judge_port(target.record.port))
+        ]
         places = list(
             dict.fromkeys(
                 (target.record.target, target.record.port, target.secure)
@@ -402,10 +422,10 @@ class SrvResolver:
             for target in kept
             if reachable[target.record.target]
         )
-        return self._finish(candidates, denied, trail)
+        return self._finish(candidates, trail)
 
     def _closer_than_we(
-        self, targets: list[_Target], reachable: dict[str, tuple[str, ...]], trail: _Trail
+        self, targets: list[_Target], found_at: dict[str, set[str]], trail: _Trail
     ) -> list[_Target]:
         """The targets to which this broker may pass on what came to it as one of them.
 
@@ -418,7 +438,7 @@ class SrvResolver:
             if (target.record.target, target.record.port) in self._own
             or any(
                 (address, target.record.port) in self._own
-                for address in reachable[target.record.target]
+                for address in found_at[target.record.target]
             )
         ]
         if not ours:
@@ -496,10 +516,10 @@ class SrvResolver:
             trail.take(result)
             for result in await _all([self._look_up(question) for question in questions])
         ]
-        addresses, denied = self._addresses(trail.domain, answers, trail)
+        addresses = self._addresses(trail.domain, answers, trail)
         found = [answer for answer in answers if answer and answer.addresses]
         trail.authenticated = trail.authenticated and all(a.authenticated for a in found)
-        if not denied and all(a and a.outcome is Outcome.NXDOMAIN for a in answers):
+        if trail.denied is None and all(a and a.outcome is Outcome.NXDOMAIN for a in answers):
             raise trail.conclude("dns.nxdomain", "there is no such domain")
         secure = trail.authenticated and self._dnssec is not DnssecUse.OFF
         bases = self._bases(trail.domain, answers) if secure else ()
@@ -519,9 +539,9 @@ class SrvResolver:
                 tlsa=tlsa,
             ),
         )
-        return self._finish(candidates if addresses else (), denied, trail)
+        return self._finish(candidates if addresses else (), trail)
 
-    def _finish(self, candidates: tuple[Candidate, ...], denied: bool, trail: _Trail) -> Resolution:
+    def _finish(self, candidates: tuple[Candidate, ...], trail: _Trail) -> Resolution:
         if candidates:
             return Resolution(
                 domain=trail.domain,
@@ -533,41 +553,33 @@ class SrvResolver:
             )
         if trail.failure is not None:
             raise trail.give_up(trail.failure.code, trail.failure.words)
-        if denied:
+        if trail.denied is not None:
             raise trail.conclude(
-                "dns.denied-target", "it points only into networks that deny-targets excludes"
+                "dns.denied-target",
+                f"it points only to places that are not dialled for it: {trail.denied}",
             )
         raise trail.conclude("dns.no-address", "no host of it has an address")
 
     def _addresses(
         self, host: str, answers: Sequence[Answer | None], trail: _Trail
-    ) -> tuple[tuple[str, ...], bool]:
-        """The addresses of one host in the order to try, and whether some were denied."""
-        families: list[list[str]] = []
-        denied = False
-        for answer in answers:
-            allowed: list[str] = []
-            for text in answer.addresses if answer else ():
-                network = self._denying(text)
-                if network is None:
-                    allowed.append(text)
-                else:
-                    denied = True
-                    trail.lines.append(f"{host} at {text}: denied, it lies in {network}")
-            families.append(allowed[: self.limits.max_addresses])
+    ) -> tuple[str, ...]:
+        """The addresses of one host that are dialled, in the order to try."""
+        policy = trail.policy
+        families = [
+            [
+                text
+                for text in (answer.addresses if answer else ())
+                if policy is None
+                or trail.admits(f"{host} at {text}", policy.judge_address(text, trail.domain))
+            ][: self.limits.max_addresses]
+            for answer in answers
+        ]
         addresses = tuple(
             text for pair in zip_longest(*families) for text in pair if text is not None
         )
         if not addresses:
             trail.lines.append(f"{host}: skipped, it has no address to connect to")
-        return addresses, denied
-
-    def _denying(self, text: str) -> Network | None:
-        for address in _ways_to_write(ip_address(text)):
-            for network in self._denied:
-                if address in network:
-                    return network
-        return None
+        return addresses
 
     async def _look_up(self, question: Question) -> _Looked | _Failing:
         """Answer a question from the cache, from the servers, or from what was once known."""
@@ -644,16 +656,6 @@ def _is_usable(record: ServiceRecord, question: Question, trail: _Trail) -> bool
     else:
         return True
     return False
-
-
-def _ways_to_write(address: IPv4Address | IPv6Address) -> Iterable[IPv4Address | IPv6Address]:
-    """An address and, if it is IPv6, the IPv4 address that a connection to it would end at."""
-    yield address
-    if isinstance(address, IPv6Address):
-        if address.ipv4_mapped is not None:
-            yield address.ipv4_mapped
-        elif address in _NAT64:
-            yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 async def _all(works: Sequence[Coroutine[Any, Any, _T]]) -> list[_T]:

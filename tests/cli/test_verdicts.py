@@ -35,6 +35,7 @@ from amqproute.resolver.zone import Authority, Fault, FaultKind
 from amqproute.values import Resolution
 from tests.resolver.fakes import PretendNetwork
 from tests.support.signing import NOW, SignedTree
+from tests.support.targets import dialled
 
 BASE = """
 domains: [alpha.example]
@@ -177,6 +178,42 @@ FIXTURES = (
         extra="resolver: {deny-targets: [10.0.0.0/8]}\n",
     ),
     Fixture(
+        "private address of a stranger",
+        "_amqps._tcp SRV 0 0 5671 mx\nmx A 10.1.2.3",
+        "dns.denied-target",
+        extra='peers: {"*.example": {level: pkix}}\n',
+    ),
+    Fixture(
+        "private address of a partner",
+        "_amqps._tcp SRV 0 0 5671 mx\nmx A 10.1.2.3",
+        "ok",
+        ("mx.beta.example pkix",),
+        "ok authenticated",
+        extra="peers: {beta.example: {level: pkix}}\n",
+    ),
+    Fixture(
+        "private address, allowed",
+        "_amqps._tcp SRV 0 0 5671 mx\nmx A 10.1.2.3",
+        "ok",
+        ("mx.beta.example pkix",),
+        "ok authenticated",
+        extra="resolver: {allow-targets: [10.0.0.0/8]}\n",
+    ),
+    Fixture(
+        "port of another service",
+        "_amqps._tcp SRV 0 0 6379 mx\nmx A 192.0.2.1",
+        "dns.denied-target",
+        extra="peers: {beta.example: {level: pkix}}\n",
+    ),
+    Fixture(
+        "port of another service, allowed",
+        "_amqps._tcp SRV 0 0 6379 mx\nmx A 192.0.2.1",
+        "ok",
+        ("mx.beta.example pkix",),
+        "ok authenticated",
+        extra="resolver: {allow-ports: [6379]}\n",
+    ),
+    Fixture(
         "we are the backup",
         SRV + "_amqps._tcp SRV 20 0 5671 broker.alpha.example.\n"
         "_amqps._tcp SRV 30 0 5671 behind\nbehind A 192.0.2.3\n",
@@ -295,7 +332,12 @@ class VerdictTests(SynchronousTestCase):
             Cache(network),
             random.Random(1).random,
             network,
-            deny_targets=config.resolver.deny_targets,
+            targets=dialled(
+                *config.resolver.allow_targets,
+                deny=config.resolver.deny_targets,
+                ports=config.resolver.allow_ports,
+                named=(*config.peers, *(route.domain for route in config.routes)),
+            ),
             dnssec=DnssecUse(config.resolver.dnssec),
             probe=DnssecProbe(client, network),
             own=own_places(config),

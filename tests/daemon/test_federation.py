@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from pathlib import Path
 
 from twisted.internet.task import Clock
@@ -12,9 +13,11 @@ from amqproute.config import loads
 from amqproute.daemon.federation import (
     make_contexts,
     make_resolver,
+    make_targets,
     own_places,
     peer_policy,
     pinned_policies,
+    same_but_for_targets,
     trusts,
 )
 from amqproute.errors import ConfigError
@@ -37,6 +40,25 @@ class FederationTests(SynchronousTestCase):
             ("2001:db8::1", False),
         ):
             self.assertEqual(trusts(config)(Nameserver(host)), expected, host)
+
+    def test_targets(self) -> None:
+        """The rules are those of the configuration in force, and of this host."""
+        config = loads("resolver: {allow-targets: [10.0.0.0/8], allow-ports: [993]}", "f")
+        targets = make_targets(lambda: config)
+        self.assertIsNone(targets().judge("10.0.0.1", 993, "beta.example"))
+        self.assertIsNotNone(targets().judge("127.0.0.1", 5671, "beta.example"))
+        self.assertIn(ip_address("127.0.0.1"), targets().own())
+        config = loads("peers: {beta.example: {level: pkix}}", "f")
+        self.assertIsNotNone(targets().judge("10.0.0.1", 993, "beta.example"))
+        self.assertIsNone(targets().judge("10.0.0.1", 5671, "beta.example"))
+        self.assertIsNotNone(targets().judge("10.0.0.1", 5671, "gamma.example"))
+
+    def test_what_a_reload_changes(self) -> None:
+        """Rules of targets change at once, and the rest of `resolver` does not."""
+        one = loads("resolver: {timeout: 2, allow-targets: [10.0.0.0/8]}", "f").resolver
+        two = loads("resolver: {timeout: 2, deny-targets: [11.0.0.0/8], allow-ports: [1]}", "f")
+        self.assertTrue(same_but_for_targets(one, two.resolver))
+        self.assertFalse(same_but_for_targets(one, loads("resolver: {timeout: 3}", "f").resolver))
 
     def test_own_places(self) -> None:
         """Where peers reach us: names with all ports, addresses with theirs; no unix socket."""

@@ -214,6 +214,8 @@ class Daemon:
                 "nameservers": [f"127.0.0.1:{nameserver or free_ports(1)[0]}"],
                 "timeout": 0.5,
                 "cache-longest": 0.2,  # zones change while tests look on
+                # Every broker of a test is on this machine; named in words, or nobody dials it.
+                "allow-targets": ["127.0.0.0/8", "::1/128"],
             },
             # Where nobody answers for the DNS, nobody can be taken by it either.
             **({} if nameserver else {"peers": {"*": {"level": "pkix"}}}),

@@ -64,6 +64,7 @@ class DaneTests(SynchronousTestCase):
                 "anchors": str(self.anchors),
                 "timeout": 2,
                 "cache-longest": 0.2,
+                "allow-targets": ["127.0.0.0/8"],
             },
         }
         daemon = Daemon(name, issued=issued, changes=changes)

@@ -34,6 +34,7 @@ from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
 from amqproute.resolver.zone import Fault, FaultKind, ZoneServer
 from amqproute.values import Resolution
+from tests.support.targets import LOOPBACK, dialled
 
 READY_SECONDS = 20.0
 STOP_SECONDS = 10.0
@@ -178,7 +179,13 @@ class NameServerTestCase(TestCase):
 
     def resolver(self, **limits: float) -> SrvResolver:
         cache: Cache[Question, Answer] = Cache(reactor)
-        return SrvResolver(self.client(**limits), cache, random.Random(1).random, reactor)
+        return SrvResolver(
+            self.client(**limits),
+            cache,
+            random.Random(1).random,
+            reactor,
+            targets=dialled(*LOOPBACK),
+        )
 
     def run_async(self, work: Coroutine[Any, Any, None]) -> Deferred[None]:
         return Deferred.fromCoroutine(work)

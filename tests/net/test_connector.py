@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from ipaddress import ip_address
 from typing import Any
 
 from twisted.internet import error
+from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectionDone, ConnectionRefusedError, NoRouteError
 from twisted.internet.testing import MemoryReactorClock
@@ -15,9 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import ConnectError
 from amqproute.net.connector import Connector
 from amqproute.net.pump import EngineProtocol
+from amqproute.targets import TargetPolicy
 from amqproute.url import Url, parse_url
 from amqproute.values import Candidate, TransportSecurity
 from tests.net.wires import Side, Wire, WireEnd, contexts_in, settle
+from tests.support.targets import DOCUMENTATION
 
 
 def candidate(
@@ -26,7 +31,7 @@ def candidate(
     return Candidate("mx.example", 5671, security, addresses, 0, 0, "static")
 
 
-class ConnectorTests(SynchronousTestCase):
+class ConnectorTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.reactor = MemoryReactorClock()
         self.directory = self.mktemp()
@@ -57,6 +62,8 @@ class ConnectorTests(SynchronousTestCase):
     def built(self, position: int) -> Any:
         return self.reactor.tcpClients[position][2].buildProtocol(None)
 
+
+class ConnectorTests(ConnectorTestCase):
     def test_refused(self) -> None:
         """Each address is tried; the error lists them all with what came of them."""
         connecting = self.connect("192.0.2.1", "2001:db8::1")
@@ -203,3 +210,86 @@ class ConnectorTests(SynchronousTestCase):
         self.assertEqual(self.reactor.tcpClients[0][:2], ("127.0.0.1", 5672))
         self.built(0).makeConnection(WireEnd())
         self.successResultOf(connecting)
+
+
+class TargetTests(ConnectorTestCase):
+    """Places to which the DNS leads are judged when they are dialled; nothing is, where denied."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.own = {ip_address("192.0.2.9")}
+        self.named: set[str] = set()
+        self.connector = Connector(
+            self.reactor,
+            self.contexts,
+            targets=lambda: TargetPolicy.of(
+                allow=DOCUMENTATION, is_named=self.named.__contains__, own=lambda: self.own
+            ),
+        )
+
+    def dial(
+        self, *addresses: str, port: int = 5671, source: str = "address"
+    ) -> Deferred[EngineProtocol]:
+        place = replace(candidate(*addresses), port=port, source=source)
+        return self.connector.connect(place, "beta.example", self.make)
+
+    def denied(self, connecting: Deferred[EngineProtocol]) -> ConnectError:
+        error = self.failureResultOf(connecting, ConnectError).value
+        self.assertEqual(error.code, "dns.denied-target")
+        self.assertEqual(self.tried(), [])
+        return error
+
+    def test_denied(self) -> None:
+        """Whatever the look-up gave, and whenever it was: not a packet goes there."""
+        for source in ("address", "srv:_amqps._tcp.beta.example"):
+            for address in ("127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "10.0.0.1",
+                            "::ffff:10.0.0.1", "192.0.2.9"):  # fmt: skip
+                self.denied(self.dial(address, source=source))
+        self.denied(self.dial("192.0.2.1", port=6379))
+
+    def test_rebind(self) -> None:
+        """A host that is looked up by the system now is judged by what it is now."""
+        self.reactor.nameResolver = Names("10.0.0.1", "127.0.0.1")
+        error = self.denied(self.dial())
+        self.assertEqual(len(error.attempts), 2)
+        self.named.add("beta.example")
+        connecting = self.dial()
+        self.assertEqual(self.tried(), ["10.0.0.1"])
+        self.fail(0, ConnectionRefusedError())
+        error = self.failureResultOf(connecting, ConnectError).value
+        self.assertEqual(error.code, "connect.refused")
+
+    def test_own_address_since(self) -> None:
+        """An address that this host has got in the meantime."""
+        self.own.add(ip_address("192.0.2.1"))
+        self.denied(self.dial("192.0.2.1"))
+
+    def test_others_are_tried(self) -> None:
+        """A denied address is as one that has failed."""
+        connecting = self.dial("127.0.0.1", "192.0.2.1")
+        self.assertEqual(self.tried(), ["192.0.2.1"])
+        self.fail(0, ConnectionRefusedError())
+        error = self.failureResultOf(connecting, ConnectError).value
+        self.assertEqual(error.code, "connect.refused")
+        self.assertIn("127.0.0.1:5671: dns.denied-target", error.attempts[0])
+
+    def test_static(self) -> None:
+        """Where an operator leads is not judged: `via` may be anywhere, at any port."""
+        for address, port in (("127.0.0.1", 25), ("10.0.0.1", 6379), ("::1", 5671)):
+            connecting = self.dial(address, port=port, source="static")
+            self.assertEqual(self.reactor.tcpClients[-1][:2], (address, port))
+            connecting.cancel()
+            self.failureResultOf(connecting, CancelledError)
+
+
+class Names:
+    """A resolver of the system's that knows one answer."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.addresses = addresses
+
+    def resolveHostName(self, receiver: Any, name: str, *_: Any) -> Any:
+        receiver.resolutionBegan(None)
+        for address in self.addresses:
+            receiver.addressResolved(IPv4Address("TCP", address, 0))
+        receiver.resolutionComplete()

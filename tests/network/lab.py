@@ -242,6 +242,7 @@ class LoopbackLab(Lab):
             "anchors": str(self._zones.anchors),
             "timeout": 2,
             "cache-longest-negative": 1,
+            "allow-targets": ["127.83.0.0/16"],
         }
 
     def stop_names(self) -> None:
@@ -329,7 +330,7 @@ class NamespaceLab(Lab):
     def resolver_settings(self) -> Mapping[str, Any]:
         """See `Lab.resolver_settings`."""
         return {"nameservers": ["127.0.0.1:53"], "timeout": 2, "dnssec-probe": "example",
-                "cache-longest-negative": 1}  # fmt: skip
+                "cache-longest-negative": 1, "allow-targets": ["10.83.0.0/24"]}  # fmt: skip
 
     def start(self) -> None:
         """See `Lab.start`."""

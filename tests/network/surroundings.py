@@ -149,6 +149,7 @@ class TroubledNameServer(Scenario):
                     "anchors": str(anchors),
                     "timeout": 0.5,
                     "cache-longest-negative": 1,
+                    "allow-targets": ["127.0.0.0/8"],
                 },
             },
         )

@@ -26,6 +26,7 @@ from amqproute.resolver.srv import SrvResolver
 from amqproute.resolver.zone import Authority, Fault, FaultKind
 from tests.resolver.fakes import PretendNetwork
 from tests.support.signing import HEAD, NOW, SignedTree, ds_text, make_key
+from tests.support.targets import dialled
 
 A, AAAA, SRV, TLSA = (
     dns.rdatatype.A,
@@ -290,7 +291,11 @@ class StoryTests(DnssecTestCase):
 
     def attempts(self) -> tuple[str, ...]:
         resolver = SrvResolver(
-            self.client(), Cache(self.network), random.Random(1).random, self.network
+            self.client(),
+            Cache(self.network),
+            random.Random(1).random,
+            self.network,
+            targets=dialled(),
         )
         waiting = resolver.resolve("beta.example")
         for _ in range(20):

@@ -22,6 +22,7 @@ from amqproute.resolver.srv import DnssecUse, ResolverLimits, SrvResolver
 from amqproute.resolver.zone import Authority, Fault, FaultKind
 from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState, TransportSecurity
 from tests.resolver.fakes import Datagram, PretendNetwork
+from tests.support.targets import dialled
 
 A, AAAA, SRV = dns.rdatatype.A, dns.rdatatype.AAAA, dns.rdatatype.SRV
 
@@ -220,7 +221,7 @@ class ResolverTestCase(SynchronousTestCase):
             self.cache,
             random.Random(seed).random,
             self.network,
-            deny_targets=denied,
+            targets=dialled(deny=denied),
             dnssec=dnssec,
             limits=ResolverLimits(**limits),  # type: ignore[arg-type]
         )

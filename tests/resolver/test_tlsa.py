@@ -23,6 +23,7 @@ from amqproute.resolver.srv import DnssecUse, SrvResolver
 from amqproute.resolver.zone import Authority, Fault, FaultKind, Reply
 from amqproute.values import Candidate, Resolution, TlsaAnswer, TlsaState
 from tests.resolver.fakes import PretendNetwork
+from tests.support.targets import dialled
 
 HEAD = "$ORIGIN {}\n$TTL 300\n@ SOA ns.invalid. h.invalid. 1 3600 600 86400 60\n@ NS ns.invalid.\n"
 ROOT = HEAD.format(".")
@@ -98,6 +99,7 @@ class TrustTestCase(SynchronousTestCase):
             self.network,
             dnssec=dnssec,
             probe=self.probe,
+            targets=dialled(),
         )
 
     def resolve(self, domain: str = "beta.example") -> Resolution:
