@@ -54,6 +54,7 @@ from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
 from amqproute.targets import TargetPolicy
+from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.url import Url
 from amqproute.values import Candidate, TlsaAnswer, TransportSecurity
 
@@ -149,7 +150,8 @@ class Connector:
         Returns:
             A Deferred of the protocol; fails with `ConnectError`.
         """
-        return Deferred.fromCoroutine(self._connect(candidate, domain, make, extra_names))
+        connecting = Deferred.fromCoroutine(self._connect(candidate, domain, make, extra_names))
+        return connecting.addErrback(without_frames)
 
     async def demand_for(
         self, candidate: Candidate, domain: str, extra_names: Sequence[str] = ()
@@ -176,7 +178,8 @@ class Connector:
             A Deferred of the protocol; fails with `ConnectError`.
         """
         if url.scheme == "unix":
-            return Deferred.fromCoroutine(self._connect_unix(url.path, make))
+            by_path = Deferred.fromCoroutine(self._connect_unix(url.path, make))
+            return by_path.addErrback(without_frames)
         wanted = name or url.host
         security = Security()
         try:
@@ -186,9 +189,10 @@ class Connector:
         except ConnectError:
             return fail()
         addresses = (url.host,)
-        return Deferred.fromCoroutine(
+        connecting = Deferred.fromCoroutine(
             self._connect_any(addresses, url.port, security, make, f"{url.host}:{url.port}")
         )
+        return connecting.addErrback(without_frames)
 
     def _security(self, wanted: Demand, *, implicit: bool) -> Security:
         if self._contexts is None:
@@ -282,6 +286,7 @@ class Connector:
             except Exception as error:  # however the connection ended, it is this attempt's outcome
                 failures.append(_Failed(address, _code(error), _words(error)))
                 remaining.remove(address)
+                forget_frames(error)
         raise _no_connection(where, port, failures)
 
     async def _connect_unix(self, path: str, make: Make) -> EngineProtocol:

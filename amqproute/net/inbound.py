@@ -52,6 +52,7 @@ from amqproute.net.trust import (
     place_of,
 )
 from amqproute.sparing import source_of
+from amqproute.tracebacks import forget_frames, without_frames
 from amqproute.values import Resolution
 
 __all__ = ["InboundTrust", "Source"]
@@ -162,7 +163,8 @@ class InboundTrust:
         if not any(self._level_of(name) in _BY_DNS for name in names) or self._source is None:
             claims = [self._without_dns(name, shown) for name in names]
             return self._sum_up(claims, pinned, shown)
-        return Deferred.fromCoroutine(self._ask_safely(names, pinned, shown, self._source))
+        asked = Deferred.fromCoroutine(self._ask_safely(names, pinned, shown, self._source))
+        return asked.addErrback(without_frames)  # cancelled, as the connection is lost
 
     async def _ask_safely(
         self, names: list[str], pinned: frozenset[str], shown: Shown, source: Source
@@ -201,6 +203,7 @@ class InboundTrust:
         try:
             resolution = await source.resolve(name)
         except ResolveError as error:
+            forget_frames(error)
             if error.permanent and policy.level is Level.DANE_OR_PKIX:
                 return self._without_dns(name, shown)  # it sends, and receives nothing
             words = f"{name} cannot be checked: {error}"

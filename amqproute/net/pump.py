@@ -59,6 +59,7 @@ from amqproute.interfaces import IConnectionUser
 from amqproute.net import tls
 from amqproute.net.outlet import Outlet, is_fit, joined
 from amqproute.net.records import RecordFactory, RecordLayer
+from amqproute.tracebacks import forget_frames
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
@@ -355,6 +356,8 @@ class EngineProtocol(TwistedProtocol):
         self._user_events = None
         self._tls = None
         self._verification = None
+        self._failure = None
+        forget_frames(reason.value)
         if self._on_lost is not None:
             self._on_lost(self, reason)
 

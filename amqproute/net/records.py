@@ -13,11 +13,13 @@ import contextlib
 from typing import Any, Final, cast
 
 from OpenSSL import SSL
+from twisted.internet.protocol import connectionDone
 from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 
 from amqproute.net import tls
 from amqproute.net.outlet import PIECE_BYTES, Outlet
+from amqproute.tracebacks import without_frames
 
 __all__ = ["RecordFactory", "RecordLayer"]
 
@@ -52,6 +54,22 @@ class RecordLayer(TLSMemoryBIOProtocol):
                 super().dataReceived(octets[start : start + PIECE_BYTES])  # type: ignore[no-untyped-call] # Twisted's
         finally:
             above.read_ends()
+
+    def _tlsShutdownFinished(self, reason: Failure | None) -> None:
+        """Keep why TLS has ended, without the frames it came through: they hold this layer."""
+        if reason is not None:
+            without_frames(reason)
+        super()._tlsShutdownFinished(reason)  # type: ignore[no-untyped-call] # Twisted's
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """End, and hold nothing of the connection any more."""
+        super().connectionLost(reason)  # type: ignore[no-untyped-call] # Twisted's
+        if self.verification is not None:
+            self.verification.let_go()
+            self.verification = None
+        self.outlet = None
+        self.wrappedProtocol: Any = None
+        self._producer = None
 
     def _write(self, data: bytes) -> None:
         """Encrypt, and hand over all records of a piece as one."""

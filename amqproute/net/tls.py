@@ -229,6 +229,16 @@ class Verification:
             return None
         return found.addCallback(self._concluded)
 
+    def let_go(self) -> None:
+        """Hold nothing of the peer any more: the connection is lost.
+
+        pyOpenSSL keeps the callback of a connection in a cycle, so this object stays until garbage
+        is collected; certificates are some kilobytes.
+        """
+        self._chain.clear()
+        self._chain_failure = self.failure = None
+        self._judge = None
+
     def _concluded(self, found: Conclusion) -> None:
         self.failure, self.level, self.domains = found.failure, found.level, found.domains
 

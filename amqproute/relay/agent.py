@@ -21,6 +21,7 @@ from amqproute.journal.record import Kind
 from amqproute.relay import verdict
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.verdict import Action, PeerFailure, Scope, Verdict
+from amqproute.tracebacks import forget_frames
 from amqproute.values import RELAY_PREFIX, Candidate, NextHop, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection
 
@@ -156,6 +157,7 @@ class Agent:
             attempts.extend(getattr(error, "attempts", ()))
             last = verdict.for_failure(error)
             self._note(hop, told, self._stage("resolve_us", began), last)
+            forget_frames(error)
             raise Unreachable(last, attempts) from error
         resolved = self._stage("resolve_us", began)
         last = Verdict(Scope.DESTINATION, Action.DEFER, "dns.no-address", "no candidate")
@@ -165,6 +167,7 @@ class Agent:
             try:
                 session = await self._attempt(hop, candidate, places.ttl, told)
             except (AmqprouteError, PeerFailure) as error:
+                forget_frames(error)
                 last = verdict.for_failure(error)
                 facts = {"host": place, **resolved, **self._stage("connect_us", began)}
                 self._note(hop, told, facts, last)

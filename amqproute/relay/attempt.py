@@ -14,6 +14,7 @@ from amqproute.relay.agent import Agent, Told, Unreachable
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.starts import Starts
 from amqproute.relay.verdict import Verdict
+from amqproute.tracebacks import without_frames
 from amqproute.values import NextHop
 
 
@@ -93,6 +94,8 @@ class Attempt:
 
     def _not_opened(self, failure: Failure) -> None:
         unreachable = failure.value
+        if isinstance(unreachable, (CancelledError, Unreachable)):
+            without_frames(failure)
         if isinstance(unreachable, CancelledError):
             return
         self._opening = None

@@ -26,6 +26,7 @@ from amqproute.relay.holds import Holds
 from amqproute.relay.note import NOTE
 from amqproute.relay.starts import Starts
 from amqproute.relay.terms import RelayTerms
+from amqproute.tracebacks import without_frames
 from amqproute.values import RELAY_PREFIX, NextHop, Principal
 
 REMEMBERED_REFUSALS = 10_000
@@ -163,6 +164,8 @@ class Relay:
 
     def _unknown(self, failure: Failure, hop: NextHop) -> None:
         error = failure.value
+        if isinstance(error, (ResolveError, CancelledError, DeadlineError)):
+            without_frames(failure)
         if isinstance(error, ResolveError) and error.permanent:
             until = self._clock.seconds() + REFUSED_SECONDS
             refusal = NotFound(f"{error.code}: {error}", info={"code": error.code})

@@ -149,6 +149,12 @@ class WireEnd(StringTransport):
         self.how = ConnectionAborted
         self.clear()
 
+    def lose(self, why: Exception) -> None:
+        """End; like the transports of a reactor it holds nothing above it any more."""
+        protocol, self.protocol, self.producer = self.protocol, None, None
+        self.disconnected = True
+        protocol.connectionLost(Failure(why))
+
 
 class Wire:
     """Two transports back to back; `carry` moves octets until both sides are silent."""
@@ -181,12 +187,10 @@ class Wire:
                             there.protocol.dataReceived(data[start : start + self.chunk])
                 if here.disconnecting and not here.disconnected and not here.value():
                     moved = True
-                    here.disconnected = True
-                    here.protocol.connectionLost(Failure(here.how()))
+                    here.lose(here.how())
                     if not there.disconnected:
                         # The other side reads what is under way, then the end.
-                        there.disconnected = True
-                        there.protocol.connectionLost(Failure(ConnectionDone()))
+                        there.lose(ConnectionDone())
 
 
 def contexts_in(directory: str, name: str, **options: Any) -> TlsContexts:
