@@ -15,6 +15,7 @@ from amqproute.config.fields import (
     FilePath,
     FromList,
     Mechanism,
+    Network,
     Right,
     Seconds,
     Trust,
@@ -84,7 +85,33 @@ class Listen(Settings):
     max_connections: int = Field(
         default=1000,
         ge=1,
-        description="The most connections open here at one time; further ones are closed at once.",
+        description="The most connections open here at one time; further ones are closed at once. "
+        "A tenth is kept for addresses whose clients have authenticated before, and a tenth for "
+        "the brokers of other domains.",
+    )
+    mute_per_address: int = Field(
+        default=100,
+        ge=1,
+        description="The most connections of one IPv4 address, or of one IPv6 /64, that have not "
+        "authenticated. For one more the oldest of them is closed, unless all are too young: then "
+        "the new one is refused. Unix sockets are exempt from this and from the next two.",
+    )
+    mute_per_network: int = Field(
+        default=300,
+        ge=1,
+        description="The same for an IPv4 /24 or an IPv6 /48. Addresses whose clients have "
+        "authenticated before do not count.",
+    )
+    mute_shares: dict[Network, Annotated[int, Field(ge=1)]] = Field(
+        default={},
+        description="The same for networks behind which there are many clients, as in "
+        "{203.0.113.7/32: 500}: the share of each address in it, and of all together.",
+    )
+    proxy_protocol: Annotated[tuple[Network, ...], FromList] = Field(
+        default=(),
+        description="The networks of load balancers that send a PROXY protocol header, version 2, "
+        "on each connection. From there it is required, and the address in it counts in all that "
+        "goes by address; from elsewhere it is refused as what it is, no AMQP.",
     )
 
     @property

@@ -395,6 +395,8 @@ def _check_one_listen(
         )
     if len(set(listen.mechanisms)) != len(listen.mechanisms):
         yield place.problem((*at, "mechanisms"), "names a mechanism twice")
+    if is_unix and listen.proxy_protocol:
+        yield place.problem((*at, "proxy-protocol"), "has no meaning for a unix socket")
 
 
 def _check_nodes(config: Config, place: _Place) -> Iterator[Problem]:

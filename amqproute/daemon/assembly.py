@@ -12,6 +12,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import ip_network
 from typing import Any
 
 from twisted.internet.defer import DeferredList
@@ -40,7 +41,8 @@ from amqproute.config.access import Listen
 from amqproute.config.load import read_node
 from amqproute.config.parameters import Config
 from amqproute.daemon.declarations import configured, described
-from amqproute.daemon.doors import accepting, pump_limits
+from amqproute.daemon.descriptors import make_room_for_descriptors
+from amqproute.daemon.doors import accept_terms, accepting, pump_limits
 from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
@@ -73,8 +75,9 @@ from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.overview import detach_named, link_rows, suspended_row
 from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
+from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.connector import Connector, Pace
-from amqproute.net.listener import ConnectionCount, Listener
+from amqproute.net.listener import Listener
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.relay.agent import Agent
 from amqproute.relay.decision import Decisions
@@ -197,7 +200,7 @@ class House:
         )
         self.branches: Branches | None = None
         self.shared: Shared | None = None
-        self._total = ConnectionCount(limits.max_connections)
+        self._places = AcceptPolicy(limits.max_connections)
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -277,6 +280,7 @@ class House:
             raise
 
     async def _start(self) -> None:
+        self._places.limit = make_room_for_descriptors(self.config.limits.max_connections)
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
         self._is_open = True
@@ -414,6 +418,7 @@ class House:
         management.register(EntityType("probe", self.probes.rows))
         management.register(EntityType("journal", self.journaling.rows))
         assert self.decisions is not None
+        management.register(EntityType("listener", self._listener_rows))
         management.register(EntityType("decision", self.decisions.rows))
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
@@ -471,8 +476,9 @@ class House:
             refused=lambda remote, error: self.probes.note(
                 "tls", remote, "", error.code, str(error)
             ),
-            max_connections=listen.max_connections,
-            total=self._total,
+            terms=accept_terms(listen),
+            policy=self._places,
+            balancers=[ip_network(each) for each in listen.proxy_protocol],
             limits=pump_limits(self.config),
         )
         listener.privilegedStartService()
@@ -723,6 +729,9 @@ class House:
     def _destination_rows(self) -> list[dict[str, Any]]:
         assert self.relay is not None
         return [destination.row() for destination in self.relay.destinations.values()]
+
+    def _listener_rows(self) -> list[dict[str, Any]]:
+        return [listener.row() for listener in self.listeners]
 
     def _connection_rows(self) -> list[dict[str, Any]]:
         assert self.shared is not None

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from ipaddress import ip_network
 from typing import Final
 
 from amqproute.auth.realm import Authenticator
@@ -12,6 +13,7 @@ from amqproute.config.parameters import Config
 from amqproute.daemon.federation import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
+from amqproute.net.accept_policy import AcceptTerms
 from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
 from amqproute.values import (
@@ -31,6 +33,16 @@ def pump_limits(config: Config) -> PumpLimits:
     """Return what bounds the traffic of every connection."""
     limits = config.limits
     return PumpLimits(tls_seconds=limits.handshake_timeout, output_bytes=limits.output_buffer)
+
+
+def accept_terms(listen: Listen) -> AcceptTerms:
+    """Return how the places of a listener are shared out."""
+    return AcceptTerms(
+        listen.max_connections,
+        listen.mute_per_address,
+        listen.mute_per_network,
+        tuple((ip_network(name), share) for name, share in listen.mute_shares.items()),
+    )
 
 
 def accepting(
@@ -89,4 +101,4 @@ class _Authority:
         return self._authenticator.begin(name, self.frontend.auth_facts())
 
 
-__all__ = ["UNFINISHED_BYTES", "accepting", "pump_limits"]
+__all__ = ["UNFINISHED_BYTES", "accept_terms", "accepting", "pump_limits"]

@@ -251,6 +251,8 @@ class Frontend:
     def _authenticated(self, event: ev.Authenticated) -> None:
         if event.identity is not None:
             self.principal = self._authenticator.principal(event.identity)
+            if self.principal.kind != ANONYMOUS_PRINCIPAL.kind and self._pump is not None:
+                self._pump.identified(self.principal.kind)
 
     def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
         self._is_refused = True
@@ -289,6 +291,8 @@ class Frontend:
         else:
             self.connection.open()
         self._is_open = True
+        if self.principal.kind == ANONYMOUS_PRINCIPAL.kind and self._pump is not None:
+            self._pump.identified(self.principal.kind)
         self.probe = short(str((event.open.properties or {}).get(PROBE) or ""))
         if self.probe:
             self.seen("open", "ok", "")

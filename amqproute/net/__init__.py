@@ -5,10 +5,12 @@ Theory of operation
 ===================
 An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what knows sockets::
 
-    listener   accepts, counts, limits    ----+
+    listener   accepts, by accept_policy  ----+
                                               +--> pump.EngineProtocol --> engine + its user
     connector  addresses in order, TLS    ----+          ^
                                                          |
+    accept_policy   who gets a place, whose is taken back for it (pure)
+    proxy_protocol  what a load balancer says of the client behind it (pure)
     tls        contexts, verification, reload  ----------+
     records    the TLS layer under the pump
     outlet     what is written goes to the socket at once
@@ -54,8 +56,12 @@ Limits
 =========================  =========  =====================================================
 limit                      default    at the limit
 =========================  =========  =====================================================
-connections of a listener  10,000     closed at once, counted, the log gets a summary
-connections in all         shared     likewise
+connections of a listener  1,000      a mute one makes room, or the new one is closed at once;
+                                      both counted, the log gets a summary (`accept_policy`)
+connections in all         10,000     likewise
+mute, of an address        100        likewise
+mute, of a network         300        likewise
+PROXY header               10 s       dropped
 TLS handshake              10 s       dropped; the AMQP handshake's deadline is the engine's
 output behind a full pipe  1 MiB      the peer is not read
 nothing read by the peer   60 s       dropped

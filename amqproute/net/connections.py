@@ -3,14 +3,25 @@
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, succeed
+from typing import Protocol, TypeVar
 
-from amqproute.net.pump import EngineProtocol
+from twisted.internet.defer import Deferred, succeed
 
 __all__ = ["Connections"]
 
 
-class Connections(set[EngineProtocol]):
+class _Droppable(Protocol):
+    """What can be dropped."""
+
+    def abort(self) -> None:
+        """Drop the connection without a word."""
+        ...
+
+
+C = TypeVar("C", bound=_Droppable)
+
+
+class Connections(set[C]):
     """Those that are there: whoever makes them adds and discards them."""
 
     _all_gone: Deferred[None] | None = None

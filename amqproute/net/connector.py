@@ -129,7 +129,7 @@ class Connector:
         self._policy_for = policy_for
         self._tlsa = tlsa
         self._targets = targets
-        self.connections = Connections()
+        self.connections: Connections[EngineProtocol] = Connections()
 
     def drop_all(self) -> Deferred[None]:
         """Drop the connections that are there, without a word; fires when all are gone."""

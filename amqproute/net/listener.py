@@ -14,9 +14,14 @@ the notation of Twisted:
     Sockets that systemd has opened. All sockets of that FileDescriptorName are taken, since one
     ``.socket`` unit may list several. They are systemd's: a socket file stays when we stop.
 
-Connections past a limit are closed at once and counted; the log gets the first and then a summary
+Who gets a place, and which mute connection is closed for it, `amqproute.net.accept_policy` decides.
+Connections that get none are closed at once and counted; the log gets the first and then a summary
 now and then, so that a flood does not fill the disk as well. It is the same with those whom TLS
 refuses: `MOST_TOLD` of a kind one by one, the others as a number.
+
+What connects from a listed balancer has to send a header of the PROXY protocol first
+(`amqproute.net.proxy_protocol`), within the time for the TLS handshake. Until then the connection
+counts as the balancer's, afterwards as that of the client named there, as everywhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -33,19 +38,34 @@ from twisted.application.service import Service
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.error import CannotListenError, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress, IListeningPort
-from twisted.internet.protocol import Factory
+from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort
+from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.errors import ListenError, TlsError
+from amqproute.net.accept_policy import (
+    AcceptPolicy,
+    AcceptTerms,
+    Admit,
+    CloseFirst,
+    IpNetwork,
+    Refuse,
+    Standing,
+    contains,
+)
 from amqproute.net.connections import Connections
+from amqproute.net.proxy_protocol import (
+    ProxyHeader,
+    ProxyHeaderError,
+    read_proxy_header,
+)
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 from amqproute.sparing import Sparing, and_more
 
-__all__ = ["ConnectionCount", "Listener", "TlsMode", "activated_sockets"]
+__all__ = ["Listener", "TlsMode", "activated_sockets"]
 
 log = Logger()
 
@@ -60,28 +80,15 @@ _BACKLOG: Final = 512
 _PART: Final = re.compile(r"((?:[^:\\]|\\.)*)(?::|\Z)", re.DOTALL)
 
 
-class ConnectionCount:
-    """How many connections there are, over all listeners that share it, and how many may be.
-
-    Attributes:
-        limit: the most.
-        current: those there are.
-    """
-
-    __slots__ = ("current", "limit")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.current = 0
-
-
 class Listener(Service):
     """One listening endpoint; a Twisted service.
 
     Attributes:
         description: the endpoint, as configured.
         connections: those open now.
-        refused: how many were closed for a limit since the start.
+        places: who has a place, and what was refused for the want of one.
+        clock: the reactor.
+        header_seconds: how long a balancer may take for its PROXY header.
     """
 
     def __init__(
@@ -94,8 +101,9 @@ class Listener(Service):
         tls: TlsMode = "none",
         client_certificate: ClientCertificateMode = "optional",
         judge: PeerJudge | None = None,
-        max_connections: int = 10_000,
-        total: ConnectionCount | None = None,
+        terms: AcceptTerms | None = None,
+        policy: AcceptPolicy | None = None,
+        balancers: Sequence[IpNetwork] = (),
         limits: Limits | None = None,
         refused: Callable[[str, TlsError], None] | None = None,
         environ: Mapping[str, str] = os.environ,
@@ -110,8 +118,9 @@ class Listener(Service):
             tls: ``implicit`` from the first octet; ``upgrade`` when the engine agrees on it.
             client_certificate: whether one is asked for.
             judge: decides about those shown; None to go by trusted authorities alone.
-            max_connections: at this listener.
-            total: shared with other listeners.
+            terms: the places at this listener and how they are shared out.
+            policy: shared with other listeners.
+            balancers: where the PROXY protocol is spoken, and has to be.
             limits: of each connection.
             refused: called with address and error of each whom TLS has refused.
             environ: where systemd has left the names of its sockets.
@@ -121,14 +130,18 @@ class Listener(Service):
             TlsError: `contexts` has no certificate to show.
         """
         self.description = description
-        self.connections = Connections()
-        self.refused = 0
-        self._reactor = reactor
+        self.connections: Connections[EngineProtocol] = Connections()
+        terms = terms or AcceptTerms(10_000, 10_000, 10_000)
+        policy = policy or AcceptPolicy(terms.places)
+        self.places = policy.listener(terms)
+        self._policy = policy
+        self._balancers = balancers
+        self._headless: Connections[_HeaderReader] = Connections()
+        self.clock = self._reactor = reactor
         self._make = make
         self._place = _parse(description)
-        self._max_connections = max_connections
-        self._total = total if total is not None else ConnectionCount(max_connections)
         self._limits = limits or Limits()
+        self.header_seconds = self._limits.tls_seconds
         self._environ = environ
         self._tls_refused = refused
         self._security = Security()
@@ -140,7 +153,9 @@ class Listener(Service):
             )
         self._ports: list[IListeningPort] = []
         self._sparing = Sparing(reactor.seconds, MOST_TOLD)
-        self._refused_shown = 0
+        self._shown = (0, 0)
+        self._last_limit = ""
+        self._last_limit_at: float | None = None
         self._shown_at: float | None = None
 
     def __repr__(self) -> str:
@@ -151,6 +166,24 @@ class Listener(Service):
     def addresses(self) -> list[IAddress]:
         """Where it listens, with the port that was found for port 0."""
         return [port.getHost() for port in self._ports]
+
+    def row(self) -> dict[str, str | int | None]:
+        """Return what an operator wants to know, for the management node."""
+        terms, places = self.places.terms, self.places
+        return {
+            "name": self.description,
+            "connections": len(places),
+            "max-connections": terms.places,
+            "mute": places.mute,
+            "mute-per-address": terms.per_address,
+            "mute-per-network": terms.per_network,
+            "refused": places.refused,
+            "closed-mute": places.closed,
+            "last-limit": self._last_limit,
+            "last-limit-age-ms": None
+            if self._last_limit_at is None
+            else int((self._reactor.seconds() - self._last_limit_at) * 1000),
+        }
 
     def privilegedStartService(self) -> None:
         """Open the sockets while the process may still open any port.
@@ -184,45 +217,104 @@ class Listener(Service):
         """
         super().stopService()  # type: ignore[no-untyped-call]
         # A socket that is being closed may still hand over what the kernel has accepted.
-        return self.stop_accepting().addCallback(lambda _: self.connections.drop_all())
+        return self.stop_accepting().addCallback(
+            lambda _: gatherResults(
+                [self.connections.drop_all(), self._headless.drop_all()]
+            ).addCallback(lambda _: None)
+        )
 
-    def accept(self) -> EngineProtocol | None:
-        """Make the protocol of a new connection, or None past a limit."""
-        total = self._total
-        if len(self.connections) >= self._max_connections:
-            self._refuse(f"{self._max_connections} at this listener")
-            return None
-        if total.current >= total.limit:
-            self._refuse(f"{total.limit} in all")
-            return None
+    def accept(self, host: str) -> EngineProtocol | _HeaderReader | None:
+        """Make the protocol of a new connection, or None if it gets no place.
+
+        Args:
+            host: the address that it comes from; empty for a unix socket.
+        """
+        if self._balancers and contains(self._balancers, host):
+            reader = _HeaderReader(self, host)
+            # The balancer's own address has no share: everybody behind it would be in it.
+            if not self._admit(reader, "", host):
+                return None
+            self._headless.add(reader)
+            return reader
+        return self._make_protocol(host, None)
+
+    def _make_protocol(self, host: str, client: tuple[str, int] | None) -> EngineProtocol | None:
         protocol = EngineProtocol(
             self._make,
             self._reactor,
             security=self._security,
             limits=self._limits,
             on_lost=self._lost,
+            on_identified=self._identified,
+            client=client,
         )
+        if not self._admit(protocol, host, host):
+            return None
         self.connections.add(protocol)
-        total.current += 1
         return protocol
 
-    def _refuse(self, limit: str) -> None:
-        self.refused += 1
+    def _admit(self, key: EngineProtocol | _HeaderReader, host: str, shown: str) -> bool:
+        """Give a connection a place, or not."""
         now = self._reactor.seconds()
+        decision = self.places.decide(host, now)
+        if not isinstance(decision, Admit):
+            self._last_limit, self._last_limit_at = decision.limit, now
+            self._tell_of_limit(decision, shown, now)
+        if isinstance(decision, Refuse):
+            return False
+        if isinstance(decision, CloseFirst):
+            self._policy.leave(decision.victim)
+            victim = decision.victim
+            assert isinstance(victim, EngineProtocol | _HeaderReader)
+            victim.abort()
+        self.places.enter(key, host, now)
+        return True
+
+    def header_read(self, reader: _HeaderReader, header: ProxyHeader) -> EngineProtocol | None:
+        """Take over a connection whose balancer has named the client; None: it gets no place."""
+        self.header_lost(reader)
+        if header.host is None:
+            return self._make_protocol(reader.host, None)
+        return self._make_protocol(header.host, (header.host, header.port))
+
+    def header_lost(self, reader: _HeaderReader, why: str = "") -> None:
+        """Forget a connection that waited for its header; `why` it has come to nothing."""
+        self.places.leave(reader)
+        self._headless.discard(reader)
+        self._headless.tell_if_gone()
+        count = self._sparing.due(("proxy", why)) if why else 0
+        if count:
+            log.warn(
+                "balancer {peer} at {listener}: {words}; the connection is closed{more}",
+                peer=reader.host,
+                listener=self.description,
+                words=why,
+                more=and_more(count),
+            )
+
+    def _tell_of_limit(self, decision: Refuse | CloseFirst, host: str, now: float) -> None:
         if self._shown_at is not None and now - self._shown_at < _SUMMARY_SECONDS:
             return
+        refused, closed = self._shown
         log.warn(
-            "{listener}: {count} connections refused, the limit is {limit}",
+            "{listener}: {refused} connections refused, {closed} mute ones closed to make room; "
+            "the latest comes from {host}, and the limit is {limit}",
             listener=self.description,
-            count=self.refused - self._refused_shown,
-            limit=limit,
+            refused=self.places.refused - refused,
+            closed=self.places.closed - closed,
+            host=host or "this machine",
+            limit=decision.limit,
         )
         self._shown_at = now
-        self._refused_shown = self.refused
+        self._shown = (self.places.refused, self.places.closed)
+
+    def _identified(self, protocol: EngineProtocol, kind: str) -> None:
+        standing = _STANDINGS.get(kind, Standing.KNOWN)
+        self.places.authenticated(protocol, standing, self._reactor.seconds())
 
     def _lost(self, protocol: EngineProtocol, reason: Failure) -> None:
         self.connections.discard(protocol)
-        self._total.current -= 1
+        self.places.leave(protocol)
         error = reason.value
         if isinstance(error, TlsError):
             self._tell(protocol.facts.remote, error)
@@ -332,10 +424,84 @@ class _Accepting(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> TwistedProtocol | None:
         """Make a protocol; for None Twisted closes the socket at once."""
-        protocol = self._listener.accept()
+        protocol = self._listener.accept(getattr(addr, "host", None) or "")
         if protocol is not None:
             protocol.factory = self
         return protocol
+
+
+class _HeaderReader(TwistedProtocol):
+    """A connection from a balancer, up to the end of its PROXY header.
+
+    Attributes:
+        host: the balancer's address.
+    """
+
+    def __init__(self, listener: Listener, host: str) -> None:
+        self.host = host
+        self._listener = listener
+        self._data = b""
+        self._guard: IDelayedCall | None = None
+        self._is_over = False
+
+    def connectionMade(self) -> None:
+        """Wait for the header, but not for ever."""
+        self._guard = self._listener.clock.callLater(self._listener.header_seconds, self._late)
+
+    def dataReceived(self, data: bytes) -> None:
+        """Read the header; what follows it belongs to the client's protocol."""
+        if self._is_over:
+            return
+        self._data += data
+        try:
+            header = read_proxy_header(self._data)
+        except ProxyHeaderError as error:
+            self._fail(str(error))
+            return
+        if header is None:
+            return
+        self._end()
+        transport: Any = self.transport
+        protocol = self._listener.header_read(self, header)
+        if protocol is None:
+            transport.abortConnection()
+            return
+        protocol.factory = self.factory
+        transport.protocol = protocol
+        protocol.makeConnection(transport)  # type: ignore[no-untyped-call] # Twisted's
+        rest = self._data[header.size :]
+        if rest:
+            transport.protocol.dataReceived(rest)  # by now TLS may stand there
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Give back the place."""
+        if not self._is_over:
+            self._end()
+            # Balancers look in this way whether the port is open.
+            self._listener.header_lost(self, "" if not self._data else "left within its header")
+
+    def abort(self) -> None:
+        """Drop the connection."""
+        transport: Any = self.transport
+        transport.abortConnection()
+
+    def _late(self) -> None:
+        self._guard = None
+        self._fail("sent no PROXY header in time")
+
+    def _fail(self, why: str) -> None:
+        self._end()
+        self._listener.header_lost(self, why)
+        self.abort()
+
+    def _end(self) -> None:
+        self._is_over = True
+        guard, self._guard = self._guard, None
+        if guard is not None and guard.active():
+            guard.cancel()
+
+
+_STANDINGS: Final = {"anonymous": Standing.ANONYMOUS, "peer": Standing.BROKER}
 
 
 class _AdoptedUnixPort(unix.Port):

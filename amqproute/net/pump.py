@@ -182,6 +182,8 @@ class EngineProtocol(TwistedProtocol):
         limits: Limits | None = None,
         on_ready: Callable[[EngineProtocol], object] | None = None,
         on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
+        on_identified: Callable[[EngineProtocol, str], object] | None = None,
+        client: tuple[str, int] | None = None,
     ) -> None:
         """Prepare; everything begins with `connectionMade`.
 
@@ -193,8 +195,12 @@ class EngineProtocol(TwistedProtocol):
             limits: the bounds.
             on_ready: called when the engine has been started.
             on_lost: called when the connection is gone, also if it never got to an engine.
+            on_identified: see `identified`.
+            client: address and port of the other end where a load balancer has named them.
         """
         self._make = make
+        self._client = client
+        self._on_identified = on_identified
         self._clock = clock
         self._seconds = clock.seconds
         self._security = security or Security()
@@ -235,7 +241,7 @@ class EngineProtocol(TwistedProtocol):
         transport = self._transport
         if is_fit(transport):
             self._outlet = Outlet(transport)
-        self.facts = _facts_of(transport)
+        self.facts = _facts_of(transport, self._client)
         _tune(transport)
         transport.registerProducer(self, True)
         if self._security.implicit:
@@ -428,6 +434,11 @@ class EngineProtocol(TwistedProtocol):
             self._is_held = False
             if not self._is_reading_stopped:
                 self._transport.resumeProducing()
+
+    def identified(self, kind: str) -> None:
+        """Note that the peer is through its handshake: it is a `Principal` of this kind."""
+        if self._on_identified is not None:
+            self._on_identified(self, kind)
 
     def abort(self) -> None:
         """Drop the connection without a word, what is unwritten as well."""
@@ -663,11 +674,11 @@ def _failure(error: TlsError) -> Failure:
     return Failure(error)  # type: ignore[no-untyped-call] # Twisted's
 
 
-def _facts_of(transport: Any) -> TransportFacts:
+def _facts_of(transport: Any, client: tuple[str, int] | None) -> TransportFacts:
     peer = transport.getPeer()
-    host = getattr(peer, "host", None)
+    host, port = client or (getattr(peer, "host", None), getattr(peer, "port", 0))
     if host is not None:
-        shown = f"[{host}]:{peer.port}" if ":" in host else f"{host}:{peer.port}"
+        shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return TransportFacts(shown, host=host)
     credentials = _unix_credentials(transport)
     if credentials is None:

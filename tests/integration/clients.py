@@ -85,6 +85,7 @@ class Raw:
         tls: TLS from the first octet.
         name: the server's name for TLS.
         source: the address of loopback to connect from.
+        first: octets to send before everything else.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Raw:
         tls: ssl.SSLContext | None = None,
         name: str = "alpha.example",
         source: str = "127.0.0.1",
+        first: bytes = b"",
     ) -> None:
         if isinstance(port, str):
             self.socket = socket.socket(socket.AF_UNIX)
@@ -101,6 +103,8 @@ class Raw:
             self.socket = socket.create_connection(("127.0.0.1", port), PATIENCE, (source, 0))
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.settimeout(PATIENCE)
+        if first:
+            self.socket.sendall(first)
         if tls is not None:
             self.wrap(tls, name)
         self._octets = b""
@@ -205,6 +209,8 @@ class Wire:
         port: where to connect.
         container: its container-id.
         tls: TLS from the first octet.
+        source: the address to come from.
+        first: octets to send before everything else.
         settings: of the engine.
     """
 
@@ -215,9 +221,11 @@ class Wire:
         container: str = "wire.example",
         tls: ssl.SSLContext | None = None,
         name: str = "alpha.example",
+        source: str = "127.0.0.1",
+        first: bytes = b"",
         **settings: Any,
     ) -> None:
-        raw = Raw(port, tls, name)
+        raw = Raw(port, tls, name, source=source, first=first)
         self.socket = raw.socket
         self.engine = Connection(
             ConnectionSettings(

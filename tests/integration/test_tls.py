@@ -22,6 +22,7 @@ from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from amqproute.errors import ConnectError, ListenError, TlsError
+from amqproute.net.accept_policy import AcceptTerms
 from amqproute.net.connector import Connector
 from amqproute.net.listener import Listener
 from amqproute.net.pump import EngineProtocol, Limits
@@ -305,11 +306,11 @@ class NetworkTests(TestCase):
 
     async def test_limit(self) -> None:
         """The connection past the limit is closed without a handshake."""
-        listener = self.listen(max_connections=1)
+        listener = self.listen(terms=AcceptTerms(1, 1, 1))
         await self.connect(listener)
         error = await self.refusal(listener)
         self.assertEqual(error.code, "tls.handshake")
-        self.assertEqual(listener.refused, 1)
+        self.assertEqual(listener.places.refused, 1)
         self.assertTrue(any("refused" in line for line in self.logged))
 
     async def test_reload(self) -> None:

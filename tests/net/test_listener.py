@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import socket
+from ipaddress import ip_network
 from typing import Any
 
 from twisted.internet.address import IPv4Address
@@ -15,9 +16,16 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ListenError, TlsError
-from amqproute.net.listener import MOST_TOLD, ConnectionCount, Listener, activated_sockets
+from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
+from amqproute.net.listener import MOST_TOLD, Listener, activated_sockets
+from amqproute.net.pump import Limits
 from amqproute.sparing import EVERY_SECONDS
+from tests.net.test_proxy_protocol import header
 from tests.net.wires import Side, WireEnd
+
+
+def _text(event: Any) -> str:
+    return str(event["log_format"].format(**event))
 
 
 class ListenerTests(SynchronousTestCase):
@@ -27,11 +35,11 @@ class ListenerTests(SynchronousTestCase):
     def listener(self, description: str = "tcp:5672", **options: Any) -> Listener:
         return Listener(self.reactor, description, lambda facts: Side().make(facts), **options)
 
-    def connect(self, listener: Listener) -> WireEnd | None:
-        protocol = self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 4711))
+    def connect(self, listener: Listener, host: str = "127.0.0.1") -> WireEnd | None:
+        protocol = self.factory.buildProtocol(IPv4Address("TCP", host, 4711))
         if protocol is None:
             return None
-        end = WireEnd(peerAddress=IPv4Address("TCP", "127.0.0.1", 4711))
+        end = WireEnd(peerAddress=IPv4Address("TCP", host, 4711))
         end.protocol = protocol
         protocol.makeConnection(end)
         return end
@@ -74,24 +82,61 @@ class ListenerTests(SynchronousTestCase):
 
     def test_limit(self) -> None:
         """Connections past the limit are refused and counted; room is made by those that go."""
-        listener = self.opened(max_connections=2)
+        listener = self.opened(terms=AcceptTerms(2, 2, 2))
         first = self.connect(listener)
         assert first is not None
         self.assertIsNotNone(self.connect(listener))
         self.assertIsNone(self.connect(listener))
-        self.assertEqual(listener.refused, 1)
+        self.assertEqual(listener.places.refused, 1)
         first.protocol.connectionLost(Failure(ConnectionDone()))
         self.assertEqual(len(listener.connections), 1)
         self.assertIsNotNone(self.connect(listener))
 
     def test_limit_in_all(self) -> None:
         """Listeners may share a limit."""
-        total = ConnectionCount(1)
-        one = self.opened(total=total)
+        policy = AcceptPolicy(1)
+        one = self.opened(policy=policy)
         self.assertIsNotNone(self.connect(one))
-        other = self.opened(total=total)
+        other = self.opened(policy=policy)
         self.assertIsNone(self.connect(other))
-        self.assertEqual((one.refused, other.refused), (0, 1))
+        self.assertEqual((one.places.refused, other.places.refused), (0, 1))
+
+    def test_mute_connection_makes_room(self) -> None:
+        """The oldest mute connection is dropped for a new one; who has logged in is not."""
+        listener = self.opened(terms=AcceptTerms(100, 2, 10))
+        first = self.connect(listener)
+        assert first is not None
+        (protocol,) = listener.connections
+        protocol.identified("user")
+        second = self.connect(listener)
+        assert second is not None
+        self.connect(listener)
+        self.reactor.advance(LEAST_SECONDS)
+        self.assertIsNotNone(self.connect(listener))
+        self.assertEqual((first.disconnecting, second.disconnecting), (False, True))
+        self.assertEqual(listener.places.closed, 1)
+        self.assertEqual(len(listener.places), 3)
+        second.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(len(listener.places), 3)
+
+    def test_floods_do_not_fill_the_log(self) -> None:
+        """The first refusal is logged, and later how many there were, with the latest address."""
+        told: list[str] = []
+        globalLogPublisher.addObserver(observer := lambda event: told.append(_text(event)))
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        listener = self.opened(terms=AcceptTerms(100, 2, 10))
+        for _ in range(1000):
+            self.connect(listener, "192.0.2.7")
+        self.reactor.advance(30)
+        for _ in range(3):  # the two old ones make room
+            self.connect(listener, "192.0.2.7")
+        lines = [line for line in told if "connections refused" in line]
+        self.assertEqual(len(lines), 2)
+        self.assertIn("1 connections refused, 0 mute", lines[0])
+        self.assertIn("997 connections refused, 1 mute", lines[1])
+        self.assertIn("192.0.2.7, and the limit is 2 for 192.0.2.7", lines[1])
+        row = listener.row()
+        self.assertEqual((row["refused"], row["closed-mute"], row["mute"]), (999, 2, 2))
 
     def test_strangers_do_not_fill_the_log(self) -> None:
         """Of those whom TLS refuses a few are told, then how many; each place for itself."""
@@ -129,6 +174,89 @@ class ListenerTests(SynchronousTestCase):
         (protocol,) = listener.connections
         self.assertEqual(protocol.facts.remote, "127.0.0.1:4711")
         self.assertFalse(protocol.facts.is_encrypted)
+
+    def balanced(self, **options: Any) -> Listener:
+        return self.opened(balancers=[ip_network("10.0.0.0/30")], **options)
+
+    def test_proxied(self) -> None:
+        """What a listed balancer says of the client counts, for the facts and for the shares."""
+        listener = self.balanced(terms=AcceptTerms(100, 2, 10))
+        ends = []
+        for number in range(4):
+            end = self.connect(listener, "10.0.0.1")
+            assert end is not None, number
+            ends.append(end)
+        for end in ends:
+            octets = header("192.0.2.9", 99) + b"hello"
+            for at in range(0, len(octets), 7):
+                if not end.disconnecting:
+                    end.protocol.dataReceived(octets[at : at + 7])
+        self.assertEqual([end.disconnecting for end in ends], [False, False, True, True])
+        self.assertEqual(len(listener.places), 2)
+        for protocol in listener.connections:
+            self.assertEqual(protocol.facts.remote, "192.0.2.9:99")
+            self.assertEqual(protocol.facts.host, "192.0.2.9")
+            self.assertEqual(b"".join(protocol.engine.reads), b"hello")  # type: ignore[attr-defined]
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_proxied_by_ipv6(self) -> None:
+        listener = self.balanced()
+        end = self.connect(listener, "10.0.0.1")
+        assert end is not None
+        end.protocol.dataReceived(header("2001:db8::1", 99))
+        (protocol,) = listener.connections
+        self.assertEqual(protocol.facts.remote, "[2001:db8::1]:99")
+
+    def test_a_balancers_own_connection(self) -> None:
+        """The balancer's checks count as its own."""
+        listener = self.balanced()
+        end = self.connect(listener, "10.0.0.1")
+        assert end is not None
+        end.protocol.dataReceived(header()[:12] + b"\x20\x00\x00\x00")
+        (protocol,) = listener.connections
+        self.assertEqual(protocol.facts.remote, "10.0.0.1:4711")
+
+    def test_header_missing(self) -> None:
+        """A balancer has to send its header, the right one, and in time."""
+        told: list[str] = []
+        globalLogPublisher.addObserver(observer := lambda event: told.append(_text(event)))
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        listener = self.balanced(limits=Limits(tls_seconds=7))
+        for octets, words in (
+            (b"AMQP\x00\x01\x00\x00", "no header"),
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "version 1"),
+            (b"", "in time"),
+            (header()[:20], "in time"),
+        ):
+            end = self.connect(listener, "10.0.0.1")
+            assert end is not None
+            end.protocol.dataReceived(octets)
+            self.reactor.advance(7)
+            self.assertTrue(end.disconnecting)
+            self.assertIn(words, told[-1] if told else "")
+            self.reactor.advance(EVERY_SECONDS)
+            end.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual((len(listener.places), listener.connections), (0, set()))
+
+    def test_header_of_somebody_else(self) -> None:
+        """From elsewhere a header is octets like any others."""
+        listener = self.balanced()
+        end = self.connect(listener, "10.0.0.9")
+        assert end is not None
+        end.protocol.dataReceived(header())
+        (protocol,) = listener.connections
+        self.assertEqual(protocol.facts.host, "10.0.0.9")
+        self.assertEqual(protocol.engine.reads, [header()])  # type: ignore[attr-defined]
+
+    def test_stop_before_the_header(self) -> None:
+        listener = self.balanced()
+        end = self.connect(listener, "10.0.0.1")
+        assert end is not None
+        stopped = listener.stopService()
+        self.assertNoResult(stopped)
+        end.protocol.connectionLost(Failure(ConnectionDone()))
+        self.successResultOf(stopped)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_stop(self) -> None:
         """Stopping drops what is left, and fires when it is gone."""

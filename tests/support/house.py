@@ -116,6 +116,9 @@ class End:
         """See `EngineProtocol.hold_reading`."""
         self.is_held = True
 
+    def identified(self, kind: str) -> None:
+        """See `EngineProtocol.identified`."""
+
     def release_reading(self) -> None:
         """See `EngineProtocol.release_reading`."""
         self.is_held = False

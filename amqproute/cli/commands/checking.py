@@ -16,6 +16,7 @@ from amqproute.cli.refusal import USAGE
 from amqproute.config import Config, advise, check_files, load
 from amqproute.config.load import Problem, find
 from amqproute.daemon.declarations import binding_declaration
+from amqproute.daemon.descriptors import connections_that_fit, hard_limit
 from amqproute.errors import ConfigError, InvalidField, TlsError
 from amqproute.net.tls import TlsContexts, describe
 
@@ -42,6 +43,7 @@ def check(config: Path | None, as_json: bool) -> int:
         return _report(path, error.problems, [], [], as_json)
     problems, warnings = examine(loaded)
     warnings += [str(problem) for problem in advise(loaded)]
+    warnings += _examine_descriptors(loaded)
     summary = [] if problems else _summary(loaded)
     return _report(path, problems, warnings, summary, as_json)
 
@@ -75,6 +77,19 @@ def _examine_bindings(config: Config) -> list[str]:
                 f"{config.source.path}:{line}: bindings[{index}].filter: {error.description}"
             )
     return problems
+
+
+def _examine_descriptors(config: Config) -> list[str]:
+    """Hold the promised connections against the file descriptors to be had."""
+    most = hard_limit()
+    connections = config.limits.max_connections
+    if most is None or connections_that_fit(most) >= connections:
+        return []
+    words = (
+        f"{connections} connections need more file descriptors than the {most} that a process may "
+        f"have here; {connections_that_fit(most)} would be taken (raise LimitNOFILE= or ulimit -n)"
+    )
+    return [str(_problem(config, ("limits", "max-connections"), words))]
 
 
 def _now_ms() -> int:

@@ -26,7 +26,9 @@ COLUMNS: Final = (
     ("limit", "LIMIT"),
     ("opens-at", "OPENS-AT"),
 )
-TYPES: Final = ("watermark", "peer", "queue")
+TYPES: Final = ("watermark", "peer", "queue", "listener")
+RECENT_MS: Final = 600_000
+"""How long it is told that a listener had no place for somebody."""
 BRANCH: Final = "branch"
 
 Row = Mapping[str, Any]
@@ -40,18 +42,23 @@ def status(url: str | None, trust: Path | None, config: Path | None, as_json: bo
 
     The marks are those at which publishers (disk, max-bytes, memory, store) or receivers (outgoing)
     are held back, in bytes; then follow the messages that fill memory, the peers that cannot be
-    reached, and the branches of distributed transactions that wait for their manager. The exit
-    code is 1 if anything is held back or cannot be reached.
+    reached, and the branches of distributed transactions that wait for their manager. Listeners
+    that have closed or refused connections for want of a place in the last ten minutes stand first.
+    The exit code is 1 if anything is held back or cannot be reached.
     """
     found = in_touch(Access(url, config, trust), _ask)
-    marks, peers, queues, branches = (found[each] for each in (*TYPES, BRANCH))
+    marks, peers, queues, listeners, branches = (found[each] for each in (*TYPES, BRANCH))
+    crowded = [row for row in listeners if _is_crowded(row)]
     closed = [row for row in marks if row["state"] != "open"]
     troubled = [row for row in peers if row["failures"] or row["state"] in ("held", "refused")]
     prepared = [row for row in branches if row["state"] == "prepared"]
     if as_json:
         facts = {"well": not (closed or troubled), "watermarks": marks, "peers": troubled}
-        render.json_text({**facts, "branches": prepared, "messages": _messages(queues)})
+        more = {"branches": prepared, "listeners": listeners, "messages": _messages(queues)}
+        render.json_text({**facts, **more})
     else:
+        for row in crowded:
+            click.echo(_of_listener(row))
         _show(marks, closed, troubled, prepared, queues)
     return NEGATIVE if closed or troubled else DONE
 
@@ -111,6 +118,19 @@ def _show(
         click.echo("next: amqproute transaction ls")
     if not (closed or troubled):
         click.echo("all is well")
+
+
+def _is_crowded(row: Row) -> bool:
+    since = row["last-limit-age-ms"]
+    return since is not None and since < RECENT_MS
+
+
+def _of_listener(row: Row) -> str:
+    return (
+        f"{row['name']}: {row['connections']} connections, {row['mute']} of them mute; "
+        f"{row['refused']} refused and {row['closed-mute']} mute ones closed since the start, the "
+        f"last {age(row['last-limit-age-ms'])} ago: the limit is {row['last-limit']}"
+    )
 
 
 def _of_peer(row: Row, now_ms: int) -> str:

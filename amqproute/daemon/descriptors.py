@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""File descriptors: whether the system gives as many as the configuration promises connections.
+
+A daemon that runs out of them cannot accept anybody, nor open its own files. So the soft limit is
+raised as far as it may be, and where that is not far enough, fewer connections are taken.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+from twisted.logger import Logger
+
+__all__ = ["OWN_DESCRIPTORS", "connections_that_fit", "hard_limit", "make_room_for_descriptors"]
+
+log = Logger()
+
+OWN_DESCRIPTORS: Final = 512
+"""Those of the store, the journal, name servers and connections to other domains' brokers."""
+
+
+def connections_that_fit(descriptors: int) -> int:
+    """Return for how many connections a limit of descriptors is enough."""
+    return max(1, descriptors - min(OWN_DESCRIPTORS, descriptors // 2))
+
+
+def hard_limit() -> int | None:
+    """Return the most descriptors that this process may ask for; None for no limit."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if hard == resource.RLIM_INFINITY else hard
+
+
+def make_room_for_descriptors(connections: int) -> int:
+    """Raise the limit of descriptors of this process; return how many connections it allows.
+
+    Args:
+        connections: how many there should be room for.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + OWN_DESCRIPTORS
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return connections
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    fitting = min(connections, connections_that_fit(most))
+    if fitting < connections:
+        log.warn(
+            "limits.max-connections is {wanted}, but this process may have {most} file "
+            "descriptors: {fitting} connections are taken; raise LimitNOFILE= or ulimit -n",
+            wanted=connections,
+            most=most,
+            fitting=fitting,
+        )
+    return fitting

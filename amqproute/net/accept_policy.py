@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who gets a place at a listener, and whose place is taken back for it: decisions without sockets.
+
+A connection is *mute* until its peer has authenticated (or, where ANONYMOUS is offered, opened).
+Mute connections are what a stranger can make for nothing, so they are shared out:
+
+* An address (IPv6: a /64) and a network (IPv4: a /24, IPv6: a /48) may have so many mute
+  connections at a listener. A listed network, such as a NAT gateway, has a share of its own size,
+  for each address in it and for all of them.
+* When a share or all places are taken, the oldest mute connection makes room: within the share, or
+  of the network that has the largest part of its share. It is taken back at once from a network
+  with more than the newcomer's, or for a known address, and otherwise only after `LEAST_SECONDS`:
+  a connection that is closed before its peer could have answered helps nobody.
+* Two tenths of all places are kept: `RESERVED` for addresses whose peers have authenticated before
+  and for other domains' brokers, and as much again for those brokers only. The memory of such
+  addresses is bounded and ages (`MOST_ADDRESSES`, `MEMORY_SECONDS`). Their mute connections do not
+  count towards their network.
+
+Unix sockets have no shares, and may have the kept places.
+
+`AcceptPolicy` covers all listeners of a daemon and their common limit; `ListenerPlaces` is the part
+of one listener. Each decision takes a time that does not grow with the number of connections.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+__all__ = [
+    "LEAST_SECONDS",
+    "AcceptPolicy",
+    "AcceptTerms",
+    "Admit",
+    "CloseFirst",
+    "IpNetwork",
+    "ListenerPlaces",
+    "Refuse",
+    "Standing",
+    "contains",
+]
+
+LEAST_SECONDS: Final = 3.0
+"""How long a mute connection is left alone by newcomers that have no better claim."""
+
+RESERVED: Final = 10
+"""One place of so many is kept for known addresses, and one for other domains' brokers."""
+
+MOST_ADDRESSES: Final = 10_000
+"""Known addresses, and as many of brokers; the one that was away longest is forgotten first."""
+
+MEMORY_SECONDS: Final = 7 * 86400.0
+"""How long an address is known after its last authentication."""
+
+_IPV4_PREFIX: Final = 24
+_IPV6_PREFIX: Final = 48
+_HOST_PREFIX: Final = 64  # of IPv6: whoever has one address of a /64 has all (RFC 4291 §2.5.4)
+_CLASSES: Final = 33
+
+_NONE: Final[OrderedDict[Hashable, float]] = OrderedDict()
+
+IpNetwork = IPv4Network | IPv6Network
+
+
+class Standing(IntEnum):
+    """What is known of an address or a connection's peer, from nothing to most."""
+
+    STRANGER = 0
+    ANONYMOUS = 1
+    KNOWN = 2
+    BROKER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptTerms:
+    """The shares of one listener.
+
+    Attributes:
+        places: connections open at one time.
+        per_address: mute connections of one address.
+        per_network: mute connections of one network.
+        shares: listed networks and their shares; the narrowest counts.
+    """
+
+    places: int
+    per_address: int
+    per_network: int
+    shares: Sequence[tuple[IpNetwork, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Let the connection in."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Close the new connection; `limit` says which bound it has met, in words."""
+
+    limit: str
+
+
+@dataclass(frozen=True, slots=True)
+class CloseFirst:
+    """Close the mute connection `victim`, report its end with `leave`, and let the new one in."""
+
+    victim: Hashable
+    limit: str
+
+
+AcceptDecision = Admit | Refuse | CloseFirst
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where a connection comes from, as it is accounted for; no address for a unix socket."""
+
+    address: str
+    network: str
+    address_share: int
+    network_share: int
+
+
+@dataclass(slots=True)
+class _Entry:
+    source: _Source
+    since: float
+    standing: Standing = Standing.STRANGER
+
+
+class _Memory:
+    """Addresses whose peers have authenticated."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[str, float] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def has(self, address: str, now: float) -> bool:
+        seen = self._seen.get(address)
+        return seen is not None and now - seen < MEMORY_SECONDS
+
+    def add(self, address: str, now: float) -> None:
+        self._seen[address] = now
+        self._seen.move_to_end(address)
+        if len(self._seen) > MOST_ADDRESSES:
+            self._seen.popitem(last=False)
+
+
+class AcceptPolicy:
+    """All listeners of a daemon.
+
+    Args:
+        limit: connections at all of them together.
+
+    Attributes:
+        limit: as given; may be lowered before the first connection.
+        count: connections there are.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.count = 0
+        self._listeners: list[ListenerPlaces] = []
+        self._known = _Memory()
+        self._brokers = _Memory()
+
+    def listener(self, terms: AcceptTerms) -> ListenerPlaces:
+        """Return the part of one listener."""
+        places = ListenerPlaces(self, terms)
+        self._listeners.append(places)
+        return places
+
+    def standing(self, address: str, now: float) -> Standing:
+        """Return what is known of an address in the form of `address_key`."""
+        if not address or self._brokers.has(address, now):
+            return Standing.BROKER
+        return Standing.KNOWN if self._known.has(address, now) else Standing.STRANGER
+
+    def remember(self, address: str, standing: Standing, now: float) -> None:
+        """Note that somebody at an address, in the form of `address_key`, has authenticated."""
+        if address and standing >= Standing.KNOWN:
+            (self._brokers if standing is Standing.BROKER else self._known).add(address, now)
+
+    def leave(self, key: Hashable) -> None:
+        """Note that a connection is gone from whatever listener it came in by."""
+        for places in self._listeners:
+            places.leave(key)
+
+    def fullest(self) -> tuple[int, Hashable, float] | None:
+        """Return the network with the largest part of its share: its class, and key and time of
+        arrival of its oldest mute connection; None if there is no mute connection."""
+        found = [each for places in self._listeners if (each := places.fullest()) is not None]
+        return max(found, key=lambda each: (each[0], -each[2]), default=None)
+
+
+class ListenerPlaces:
+    """The places of one listener.
+
+    Attributes:
+        terms: its shares.
+        closed: mute connections that have made room, since the start.
+        refused: connections that were refused, since the start.
+    """
+
+    def __init__(self, policy: AcceptPolicy, terms: AcceptTerms) -> None:
+        self.terms = terms
+        self.closed = 0
+        self.refused = 0
+        self._policy = policy
+        self._entries: dict[Hashable, _Entry] = {}
+        # Mute connections, the oldest first, with the time of their arrival.
+        self._by_address: dict[str, OrderedDict[Hashable, float]] = {}
+        self._by_network: dict[str, OrderedDict[Hashable, float]] = {}
+        # Networks by the part of their share that is taken, in powers of two.
+        self._classes: list[dict[str, None]] = [{} for _ in range(_CLASSES)]
+        self._class_of: dict[str, int] = {}
+        self._anonymous: dict[str, int] = {}
+        self._shares = sorted(terms.shares, key=lambda each: each[0].prefixlen, reverse=True)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def mute(self) -> int:
+        """Mute connections there are."""
+        return sum(map(len, self._by_network.values()))
+
+    def decide(self, host: str, now: float) -> AcceptDecision:
+        """Decide about a new connection; changes nothing but the counts of refusals.
+
+        Args:
+            host: its IP address; empty for a unix socket.
+            now: of the monotonic clock, seconds.
+        """
+        decision = self._decide(self._source(host, now), now)
+        if isinstance(decision, CloseFirst):
+            self.closed += 1
+        elif isinstance(decision, Refuse):
+            self.refused += 1
+        return decision
+
+    def enter(self, key: Hashable, host: str, now: float) -> None:
+        """Note that a connection was let in."""
+        source = self._source(host, now)
+        self._entries[key] = _Entry(source, now)
+        self._policy.count += 1
+        if source.address:
+            self._by_address.setdefault(source.address, OrderedDict())[key] = now
+            self._by_network.setdefault(source.network, OrderedDict())[key] = now
+            self._classify(source)
+
+    def authenticated(self, key: Hashable, standing: Standing, now: float) -> None:
+        """Note who a connection's peer is; nothing if it has left."""
+        entry = self._entries.get(key)
+        if entry is None or entry.standing is not Standing.STRANGER:
+            return
+        self._unmute(key, entry)
+        entry.standing = standing
+        if standing is Standing.ANONYMOUS:
+            network = entry.source.network
+            self._anonymous[network] = self._anonymous.get(network, 0) + 1
+        self._policy.remember(entry.source.address, standing, now)
+
+    def leave(self, key: Hashable) -> None:
+        """Note that a connection is gone; nothing if that was noted."""
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            return
+        self._policy.count -= 1
+        if entry.standing is Standing.STRANGER:
+            self._unmute(key, entry)
+        elif entry.standing is Standing.ANONYMOUS:
+            left = self._anonymous[entry.source.network] - 1
+            self._anonymous[entry.source.network] = left
+            if not left:
+                del self._anonymous[entry.source.network]
+
+    def fullest(self) -> tuple[int, Hashable, float] | None:
+        """As `AcceptPolicy.fullest`, of this listener."""
+        for number in range(_CLASSES - 1, -1, -1):
+            for network in self._classes[number]:
+                key, since = next(iter(self._by_network[network].items()))
+                return number, key, since
+        return None
+
+    def _decide(self, source: _Source, now: float) -> AcceptDecision:
+        terms, policy = self.terms, self._policy
+        standing = policy.standing(source.address, now)
+        if source.address:
+            own = self._by_address.get(source.address, _NONE)
+            if len(own) >= source.address_share:
+                return _oldest(own, now, f"{source.address_share} for {source.address}")
+            beside = self._by_network.get(source.network, _NONE)
+            if len(beside) >= source.network_share:
+                return _oldest(beside, now, f"{source.network_share} for {source.network}")
+            if self._anonymous.get(source.network, 0) > terms.places // 2:
+                return Refuse(f"half of the places for anonymous clients from {source.network}")
+        if len(self._entries) >= _open_to(standing, terms.places):
+            limit = f"{terms.places} at this listener"
+            return self._make_room(source, standing, self.fullest(), now, limit)
+        if policy.count >= _open_to(standing, policy.limit):
+            limit = f"{policy.limit} in all"
+            return self._make_room(source, standing, policy.fullest(), now, limit)
+        return Admit()
+
+    def _make_room(
+        self,
+        source: _Source,
+        standing: Standing,
+        fullest: tuple[int, Hashable, float] | None,
+        now: float,
+        limit: str,
+    ) -> AcceptDecision:
+        if fullest is None:
+            return Refuse(limit)
+        number, key, since = fullest
+        claim = self._class(source, 1) if standing < Standing.KNOWN else 0
+        if number > claim or now - since >= LEAST_SECONDS:
+            return CloseFirst(key, limit)
+        return Refuse(limit)
+
+    def _source(self, host: str, now: float) -> _Source:
+        """Return where a connection is accounted for."""
+        terms = self.terms
+        address = _parsed(host)
+        if address is None:
+            return _Source(host, host, terms.per_address, terms.per_network)
+        own = _own_key(address)
+        for network, share in self._shares:
+            if network.version == address.version and address in network:
+                return _Source(own, str(network), share, share)
+        if self._policy.standing(own, now) > Standing.STRANGER:
+            return _Source(own, own, terms.per_address, terms.per_address)
+        prefix = _IPV4_PREFIX if isinstance(address, IPv4Address) else _IPV6_PREFIX
+        network_key = str(ip_network((address.packed, prefix), strict=False))
+        return _Source(own, network_key, terms.per_address, terms.per_network)
+
+    def _unmute(self, key: Hashable, entry: _Entry) -> None:
+        source = entry.source
+        if not source.address:
+            return
+        for table, name in (
+            (self._by_address, source.address),
+            (self._by_network, source.network),
+        ):
+            del table[name][key]
+            if not table[name]:
+                del table[name]
+        self._classify(source)
+
+    def _class(self, source: _Source, more: int = 0) -> int:
+        """Return the class of a network: a wide share is as full as a narrow one by its part."""
+        count = len(self._by_network.get(source.network, ())) + more
+        part = -(-count * self.terms.per_network // max(1, source.network_share))
+        return min(part.bit_length(), _CLASSES - 1)
+
+    def _classify(self, source: _Source) -> None:
+        network = source.network
+        number = self._class(source)
+        before = self._class_of.get(network, 0)
+        if number == before:
+            return
+        self._classes[before].pop(network, None)
+        if number:
+            self._class_of[network] = number
+            self._classes[number][network] = None
+        else:
+            del self._class_of[network]
+
+
+def contains(networks: Sequence[IpNetwork], host: str) -> bool:
+    """Tell whether an address is in one of the networks; no for what is no IP address."""
+    address = _parsed(host)
+    return address is not None and any(
+        network.version == address.version and address in network for network in networks
+    )
+
+
+def _parsed(host: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return None
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        return address.ipv4_mapped
+    return address
+
+
+def _own_key(address: IPv4Address | IPv6Address) -> str:
+    if isinstance(address, IPv6Address):
+        return str(ip_network((address.packed, _HOST_PREFIX), strict=False))
+    return str(address)
+
+
+def _open_to(standing: Standing, places: int) -> int:
+    """How many of some places those of a standing may see taken and still get one."""
+    kept = places // RESERVED
+    return places - kept * max(0, Standing.BROKER - max(standing, Standing.ANONYMOUS))
+
+
+def _oldest(own: dict[Hashable, float], now: float, limit: str) -> AcceptDecision:
+    key, since = next(iter(own.items()))
+    return CloseFirst(key, limit) if now - since >= LEAST_SECONDS else Refuse(limit)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mute strangers and balancers, before the daemon as it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+from collections import deque
+from typing import Any, Final
+
+from amqproute.wire.amqp10 import spec
+from tests.integration.support import Daemon, DaemonTestCase, Raw, Wire, client_tls, opening, until
+from tests.net.test_proxy_protocol import header
+from tests.support.program import run
+
+BALANCER: Final = "127.0.0.99"
+
+
+class MuteTests(DaemonTestCase):
+    """One address with as many connections as it likes."""
+
+    changes = {"access": [{"allow": ["publish", "consume", "browse", "manage"], "who": "*"}]}
+
+    def test_one_address_locks_nobody_out(self) -> None:
+        """A thousand mute connections of one address, renewed when they are closed: every
+        bystander gets in at the first attempt, and the operator sees what goes on."""
+        mute: deque[socket.socket] = deque()
+        self.addCleanup(lambda: [each.close() for each in mute])
+        for number in range(1000):
+            with contextlib.suppress(ConnectionError):
+                mute.append(socket.create_connection(("127.0.0.1", self.daemon.plain), 10))
+            if number % 50 == 49:
+                with Wire(self.daemon.plain, source=f"127.0.0.{2 + number // 50}") as bystander:
+                    bystander.attach("sender", self.node)
+        self.logged("connections refused, .* the limit is 100 for 127.0.0.1")
+        found = self.listener()
+        self.assertEqual(found["mute"], 100)
+        self.assertGreaterEqual(found["refused"] + found["closed-mute"], 900)
+        told = run("status", "--config", str(self.daemon.file))
+        self.assertIn("100 for 127.0.0.1", told.stdout)
+        for each in mute:
+            each.close()
+        until(lambda: self.listener()["mute"] == 0, "the places are given back")
+        self.still_serves()
+
+    def listener(self) -> dict[str, Any]:
+        """Return the management node's row of the listener."""
+        told = run("status", "--json", "--config", str(self.daemon.file))
+        (row,) = [
+            row
+            for row in json.loads(told.stdout)["listeners"]
+            if row["name"] == self.daemon.endpoint(self.daemon.plain)
+        ]
+        return dict(row)
+
+
+class BalancerTests(DaemonTestCase):
+    """The PROXY protocol, before TLS and without."""
+
+    @classmethod
+    def make(cls) -> Daemon:
+        daemon = Daemon("alpha.example", changes={"nodes": cls.queues()})
+        for listen in daemon.settings["listen"][1:]:
+            listen["proxy-protocol"] = [f"{BALANCER}/32"]
+        daemon.write()
+        return daemon.start()
+
+    def test_client_behind_a_balancer(self) -> None:
+        """The log names the client that the balancer has named."""
+        first = header("203.0.113.5", 4711)
+        with Wire(self.daemon.plain, source=BALANCER, first=first) as client:
+            client.attach("sender", self.node)
+            self.logged(r"203\.0\.113\.5:4711 opened by anonymous")
+        self.still_serves()
+
+    def test_before_tls(self) -> None:
+        """The header goes before the TLS handshake."""
+        first = header("2001:db8::5", 4711)
+        with Raw(self.daemon.tls, client_tls(), source=BALANCER, first=first) as client:
+            client.write(b"AMQP\x03\x01\x00\x00")
+            self.assertEqual(client.header(), b"AMQP\x03\x01\x00\x00")
+            mechanisms = client.expect(spec.SaslMechanisms)
+            self.assertIn("PLAIN", mechanisms.sasl_server_mechanisms)
+
+    def test_from_elsewhere(self) -> None:
+        """From another address the header is no AMQP, and no TLS."""
+        with Raw(self.daemon.plain, first=header("203.0.113.6"), source="127.0.0.98") as client:
+            self.assertTrue(client.closed())
+        self.logged(r"127\.0\.0\.98:\d+ ")
+        with Raw(self.daemon.tls, first=header("203.0.113.6"), source="127.0.0.98") as client:
+            self.assertTrue(client.closed())
+        self.logged(r"127\.0\.0\.98:\d+ .*TLS port")
+        self.assertNotIn("203.0.113.6", self.daemon.log())
+
+    def test_without_a_header(self) -> None:
+        """From the balancer nothing else is taken."""
+        with Raw(self.daemon.plain, source=BALANCER) as client:
+            client.write(opening())
+            self.assertTrue(client.closed())
+        self.logged(rf"balancer {BALANCER} .*no header of the PROXY protocol")

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a balancer says of the client, octet by octet."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from ipaddress import ip_address
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.net.proxy_protocol import (
+    MOST_OCTETS,
+    ProxyHeader,
+    ProxyHeaderError,
+    read_proxy_header,
+)
+
+SIGNATURE = bytes.fromhex("0d0a0d0a000d0a515549540a")
+
+
+def header(
+    host: str = "192.0.2.1", port: int = 4711, more: bytes = b"", version: int = 0x21
+) -> bytes:
+    """Return a header as a balancer sends it."""
+    address = ip_address(host)
+    family = 0x11 if address.version == 4 else 0x21
+    body = address.packed + b"\x7f" * len(address.packed) + struct.pack("!HH", port, 5671) + more
+    return SIGNATURE + struct.pack("!BBH", version, family, len(body)) + body
+
+
+class ProxyHeaderTests(SynchronousTestCase):
+    def refused(self, data: bytes) -> str:
+        with self.assertRaises(ProxyHeaderError) as caught:
+            read_proxy_header(data)
+        return str(caught.exception)
+
+    def test_addresses(self) -> None:
+        for host, shown in (
+            ("192.0.2.1", "192.0.2.1"),
+            ("2001:db8::1", "2001:db8::1"),
+            ("::ffff:192.0.2.1", "192.0.2.1"),
+        ):
+            data = header(host)
+            self.assertEqual(read_proxy_header(data), ProxyHeader(len(data), shown, 4711))
+            self.assertEqual(read_proxy_header(data + b"AMQP"), ProxyHeader(len(data), shown, 4711))
+
+    def test_in_parts(self) -> None:
+        """Any beginning of a header is waited on."""
+        data = header("2001:db8::1", more=b"\x04\x00\x02xx")
+        for size in range(len(data)):
+            self.assertIsNone(read_proxy_header(data[:size]), size)
+
+    def test_extensions(self) -> None:
+        """Extensions are skipped; those that do not end where the header ends are refused."""
+        good = b"\x03\x00\x04abcd" + b"\x04\x00\x00"
+        data = header(more=good)
+        self.assertEqual(read_proxy_header(data), ProxyHeader(len(data), "192.0.2.1", 4711))
+        for bad in (b"\x03", b"\x03\x00", b"\x03\x00\x05abcd", good + b"\x01"):
+            self.assertIn("extension", self.refused(header(more=bad)))
+
+    def test_local(self) -> None:
+        """The balancer's own connections name nobody, whatever stands in the rest."""
+        for rest in (b"", b"\xff" * 12):
+            data = SIGNATURE + struct.pack("!BBH", 0x20, 0, len(rest)) + rest
+            self.assertEqual(read_proxy_header(data), ProxyHeader(len(data), None, 0))
+
+    def test_refused(self) -> None:
+        for data, words in (
+            (b"PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "version 1"),
+            (b"AMQP\x00\x01\x00\x00", "no header"),
+            (b"\x16\x03\x01", "no header"),
+            (b"\r\n\r\nX", "no header"),
+            (header(version=0x11), "version 1"),
+            (header(version=0x31), "version 3"),
+            (header(version=0x22), "command 2"),
+            (SIGNATURE + struct.pack("!BBH", 0x21, 0x00, 0), "not TCP"),
+            (SIGNATURE + struct.pack("!BBH", 0x21, 0x31, 216) + bytes(216), "not TCP"),
+            (SIGNATURE + struct.pack("!BBH", 0x21, 0x12, 12) + bytes(12), "not TCP"),
+            (SIGNATURE + struct.pack("!BBH", 0x21, 0x11, 11) + bytes(11), "too short"),
+            (SIGNATURE + struct.pack("!BBH", 0x21, 0x21, 35) + bytes(35), "too short"),
+            (SIGNATURE + struct.pack("!BBH", 0x21, 0x11, MOST_OCTETS), "the most is"),
+        ):
+            self.assertIn(words, self.refused(data))
+
+    @given(st.binary(max_size=200), st.booleans())
+    def test_anything(self, data: bytes, is_signed: bool) -> None:
+        """Nothing else comes of any octets than a header within them, waiting, or a refusal."""
+        data = SIGNATURE + data if is_signed else data
+        with contextlib.suppress(ProxyHeaderError):
+            found = read_proxy_header(data)
+            if found is not None:
+                self.assertLessEqual(found.size, len(data))
+                if found.host is not None:
+                    ip_address(found.host)
