@@ -13,6 +13,7 @@ from amqproute.broker.broker import Broker
 from amqproute.config.parameters import Config
 from amqproute.errors import NotAllowed
 from amqproute.net.identity import peer_domains
+from amqproute.relay.disclosure import row_for_senders
 from amqproute.relay.relay import Relay
 from amqproute.routing.table import Router
 from amqproute.services.report import Reporter, ReportTerms
@@ -75,7 +76,7 @@ def make_reporter(
         destination = relay.destinations.get(key)
         if destination is None:
             return None
-        return {**destination.row(), "offers": destination.offers}
+        return {**row_for_senders(destination.row()), "offers": destination.offers}
 
     reporter = Reporter(broker, place, hop_row, terms)
     broker.fates.reporter = reporter

@@ -39,7 +39,8 @@ Who decides what about a destination:
 What a failure means is decided in one table, `failures` (``docs/failures.md``), which `verdict`
 looks things up in: whether it is about the message, the link, the host, or the destination, and
 what happens then. `schedule` says when to try again, or a peer that has proved who it is does,
-within the same bounds; `reasons` with which code a message is given up.
+within the same bounds; `reasons` with which code a message is given up;
+`disclosure` what of it all senders are told: not what lies behind our firewall.
 
 Order
 =====

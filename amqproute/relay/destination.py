@@ -27,6 +27,7 @@ from amqproute.relay.agent import Agent
 from amqproute.relay.agent import Told as Ears
 from amqproute.relay.attempt import Attempt
 from amqproute.relay.backoff import BackOff
+from amqproute.relay.disclosure import error_for_senders
 from amqproute.relay.ledger import Ledger
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.row import row_of
@@ -190,7 +191,8 @@ class Destination:
         if self.state is State.REFUSED:
             if self._clock.seconds() < self._refused_until:
                 code = self.last_error.partition(":")[0]
-                return NotFound(self.last_error, info={"code": code})
+                words = error_for_senders(self.last_error, self.hop.key)
+                return NotFound(words, info={"code": code})
             self.state = State.IDLE
         return None
 
@@ -223,7 +225,8 @@ class Destination:
         """See `IConsumer.deliver`."""
         session = self._session
         if session is None:
-            self.ledger.given_up(entries, reasons.no_way(self.last_error))
+            words = error_for_senders(self.last_error, self.hop.key)
+            self.ledger.given_up(entries, reasons.no_way(words))
             self.ledger.commit()
             return
         self._last_used = self._clock.seconds()

@@ -242,6 +242,7 @@ CODES: Final[Mapping[str, Row]] = {
     "connection.closed": _host("closed by us: it had nothing to do, or the daemon stops"),
     "peer.lost": _host("the connection is gone without a word"),
     "peer.timeout": _host("no attached link in time"),
+    "peer.unreached": _host("what senders are told in place of all that comes before proof"),
     "peer.stuck": _link("the peer took messages and told no outcome in time"),
     "peer.moved": _link("the DNS names other hosts now; the link goes there"),
     "peer.broken": _host("the peer sent what cannot be read, or broke the protocol: its failure"),

@@ -22,6 +22,7 @@ from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unre
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
 from amqproute.relay.destination import REFUSED_SECONDS, Destination
+from amqproute.relay.disclosure import DENIED, error_for_senders
 from amqproute.relay.holds import Holds
 from amqproute.relay.note import NOTE
 from amqproute.relay.starts import Starts
@@ -168,7 +169,10 @@ class Relay:
             without_frames(failure)
         if isinstance(error, ResolveError) and error.permanent:
             until = self._clock.seconds() + REFUSED_SECONDS
-            refusal = NotFound(f"{error.code}: {error}", info={"code": error.code})
+            words = f"{error.code}: {error}"
+            if error.code == DENIED:
+                self._log_denied(hop, words)
+            refusal = NotFound(error_for_senders(words, hop.key), info={"code": error.code})
             self._refusals[hop.key] = (until, refusal)
             if len(self._refusals) > REMEMBERED_REFUSALS:
                 self._refusals.popitem(last=False)
@@ -177,6 +181,18 @@ class Relay:
         if not isinstance(error, (ResolveError, CancelledError, DeadlineError)):
             self.log.failure("{destination} could not be looked up", failure, destination=hop.key)
         self._make(hop)
+
+    def _log_denied(self, hop: NextHop, words: str) -> None:
+        """Say what the sender is not told. Anybody can make it happen: not for each of them."""
+        count = self._broker.sparing.due(DENIED)
+        if count:
+            self.log.warn(
+                "messages for {count} domains that are not dialled are refused, the last for "
+                "{destination}: {error}",
+                count=count,
+                destination=hop.key,
+                error=words,
+            )
 
     def _broken(self, failure: Failure, hop: NextHop) -> None:
         self.log.failure("{destination}: admission failed", failure, destination=hop.key)

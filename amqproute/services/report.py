@@ -432,7 +432,8 @@ def _code_of(
 def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return every host that was tried, each with its own error.
 
-    The hosts of the last round of attempts, then the one whose answer the report is about.
+    The hosts of the last round of attempts, then the one whose answer the report is about. Those
+    that have not proved to be the peer's are one entry (`amqproute.relay.disclosure`).
     """
     if row is None:
         return []

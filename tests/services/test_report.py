@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
 from amqproute.broker.floodgate import STORE
-from amqproute.errors import PreconditionFailed, ResolveError
+from amqproute.errors import ConnectError, PreconditionFailed, ResolveError
 from amqproute.message import Message
 from amqproute.relay.destination import Destination
+from amqproute.relay.disclosure import DENIED
 from amqproute.services.report import CODES, check_wishes, wishes
 from amqproute.values import ORIGIN, REPORT, REPORT_KIND, RETURN_TO
 from amqproute.wire.amqp10 import spec
@@ -180,8 +181,10 @@ class KindTests(ReportCase):
         report = self.report()
         self.assertEqual((report["kind"], report["code"]), ("delay", "delay.waiting"))
         self.assertIs(report["final"], False)
-        self.assertIn("connect.refused", report["text"])
-        self.assertEqual(report["attempts"][0]["text"], "connection refused")
+        self.assertIn("peer.unreached", report["text"])
+        (attempt,) = report["attempts"]
+        self.assertEqual((attempt["host"], attempt["code"]), (B, "peer.unreached"))
+        self.assertNotIn("refused", str(report))  # a closed port looks as any other
         self.assertGreater(report["next-attempt"], report["arrived"])
         self.send(asking(b"2", "delay", to=f"orders@{B}"))
         self.run_for(60, 10)
@@ -242,9 +245,61 @@ class CodeTests(ReportCase):
         return self.code()
 
     def test_expired(self) -> None:
-        """Its life ended; every host that was tried stands there with its own error."""
+        """Its life ended; that nobody was reached stands there, and not why."""
         self.assertEqual(self.expiring(False), "life.expired")
-        self.assertEqual(self.report()["attempts"][0]["text"], "connection refused")
+        self.assertEqual(self.report()["attempts"][0]["code"], "peer.unreached")
+        self.assertNotIn("connection refused", str(self.report()))
+
+    def test_nothing_of_our_network(self) -> None:
+        """Closed, filtered, TLS that is none or somebody else's: one report, word for word."""
+        told: set[str] = set()
+        place = "10.0.0.1:5671"
+        for number, (code, words) in enumerate((
+            ("connect.refused", "connection refused"),
+            ("connect.timeout", "no answer in time"),
+            ("connect.unreachable", "no route to host"),
+            ("tls.handshake", "wrong version number"),
+            ("tls.plain-text", "HTTP/1.1 400"),
+            ("tls.name", "it names intranet.corp.example"),
+            ("tls.untrusted", "issued by CN=Corp"),
+            ("dns.denied-target", "it is private"),
+        )):  # fmt: skip
+            error = ConnectError(code, f"{place}: {words}", (f"{place}: {code}: {words}",))
+            self.network.failing[B] = error
+            self.send(asking(b"%d" % number, "failure", to=f"q@{B}", ttl=UInt(20_000)))
+            self.run_for(30, 5)
+            report = reports_on(self.alpha)[-1]
+            self.assertEqual(len(reports_on(self.alpha)), number + 1)
+            told.add(str([report[key] for key in ("code", "text", "words", "attempts")]))
+        closed = [each for each in told if "denied" not in each]
+        self.assertEqual(len(closed), 1, told)
+        for secret in ("10.0.0.1", "connect.", "tls.", "intranet", "Corp", "private"):
+            self.assertNotIn(secret, str(told))
+
+    def test_denied(self) -> None:
+        """The domain leads inside: its sender does not hear where, nor by which rule."""
+        self.network.dead.add(B)
+        self.send(asking(b"x", "failure", to=f"q@{B}"))
+        self.network.errors[B] = ResolveError(
+            "dns.denied-target",
+            "beta.example: it is private (10.0.0.0/8); allow it by resolver.allow-targets",
+            permanent=True,
+            attempts=("mx.beta.example at 10.0.0.1: denied, it is private (10.0.0.0/8)",),
+        )
+        self.run_for(30)
+        report = self.report()
+        self.assertEqual((report["code"], report["remote-code"]), ("route.unroutable", DENIED))
+        for secret in ("10.0.0", "private", "allow-targets"):
+            self.assertNotIn(secret, str(report))
+        client = self.alpha.client()
+        link = client.sender("amqp$transfer")
+        self.run_now()
+        client.send(link, asking(b"y", to=f"q@{B}"))
+        self.run_now()
+        self.assertOutcomes(client, "Rejected")
+        self.assertIn(DENIED, str(client.updates))
+        self.assertNotIn("private", str(client.updates))
+        self.assertIn("private", self.destination().row()["last-error"])  # operators see it
 
     def test_expired_in_hold(self) -> None:
         """Its life ended because an operator held it: another code, and the operator's words."""

@@ -261,6 +261,7 @@ class Network:
         errors: by domain, what resolving it raises.
         silent: domains whose lookup never comes back.
         dead: domains that refuse connections.
+        failing: by domain, how connecting to it fails.
         holes: hosts that never answer.
         levels: by domain, what connections to it reach; ``none`` where nothing is said.
         wires: every connection between houses.
@@ -272,6 +273,7 @@ class Network:
         self.errors: dict[str, ResolveError] = {}
         self.silent: set[str] = set()
         self.dead: set[str] = set()
+        self.failing: dict[str, ConnectError] = {}
         self.holes: set[str] = set()
         self.levels: dict[str, str] = {}
         self.wires: list[Wire] = []
@@ -319,6 +321,8 @@ class _Connector:
         network.tried.append(candidate.host)
         if candidate.host in network.holes:
             return Deferred()
+        if candidate.host in network.failing:
+            return fail(network.failing[candidate.host])
         house = network.houses.get(candidate.host)
         if house is None or candidate.host in network.dead:
             words = f"{candidate.host}: connection refused"
