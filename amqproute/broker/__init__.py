@@ -63,9 +63,10 @@ The `life` of a dynamic queue ends with its links, its messages or its session.
 
 Beside the queues: `declaration` is what the configuration says of nodes, `unclaimed` what the store
 held at the start until its node is made; `fates` tells senders what became of their messages, and
-buries dead letters; `floodgate` is the brake for all publishers, `outgoing` the one for all
-receivers; `anew` settles once more what a full disk did not take; `accounts` count what each
-sender's messages occupy, on whatever queue.
+buries dead letters; `eviction` says which unfinished deliveries give way when they hold too much,
+`party_shares` how a bound is divided; `floodgate` is the brake for all publishers, `outgoing` the
+one for all receivers; `anew` settles once more what a full disk did not take; `accounts` count what
+each sender's messages occupy, on whatever queue.
 
 Topics
 ======

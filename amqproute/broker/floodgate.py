@@ -104,22 +104,22 @@ class HeldMemory:
 
     Attributes:
         held_bytes: counted as they come and go: on their way to the disk.
-        sampled_bytes: found by looking from time to time: unfinished deliveries, for instance.
+        arriving_bytes: of deliveries that have begun and not ended, as they come.
     """
 
-    __slots__ = ("_gate", "_is_above", "held_bytes", "limit_bytes", "sampled_bytes")
+    __slots__ = ("_gate", "_is_above", "arriving_bytes", "held_bytes", "limit_bytes")
 
     def __init__(self, gate: Floodgate, limit_bytes: int = 0) -> None:
         self._gate = gate
         self._is_above = False
         self.limit_bytes = limit_bytes
         self.held_bytes = 0
-        self.sampled_bytes = 0
+        self.arriving_bytes = 0
 
     @property
     def used_bytes(self) -> int:
         """All of it."""
-        return self.held_bytes + self.sampled_bytes
+        return self.held_bytes + self.arriving_bytes
 
     @property
     def low_bytes(self) -> int:
@@ -139,13 +139,24 @@ class HeldMemory:
     def hold(self, size: int) -> None:
         """Count so many octets."""
         self.held_bytes += size
-        if self.held_bytes + self.sampled_bytes > self.limit_bytes and not self._is_above:
+        if self.held_bytes + self.arriving_bytes > self.limit_bytes and not self._is_above:
+            self.look()
+
+    @property
+    def most_arriving(self) -> int:
+        """The bound of `arriving_bytes`; 0 for none. See `amqproute.broker.eviction`."""
+        return self.limit_bytes // 4
+
+    def arrive(self, octets: int) -> None:
+        """Count so many octets more, or less, of unfinished deliveries."""
+        self.arriving_bytes += octets
+        if self._is_above or self.used_bytes > self.limit_bytes:
             self.look()
 
     def release(self, size: int) -> None:
         """Count them no more."""
         self.held_bytes -= size
-        if self._is_above and self.held_bytes + self.sampled_bytes <= self.low_bytes:
+        if self._is_above and self.held_bytes + self.arriving_bytes <= self.low_bytes:
             self.look()
 
     def look(self) -> None:

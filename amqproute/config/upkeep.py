@@ -101,6 +101,12 @@ class Limits(Settings):
         description="The longest that a link which is detached, and not closed, may come back. Its "
         "client may ask for less. Until then the messages that it had not settled are kept for it.",
     )
+    delivery_timeout: Seconds = Field(
+        default=300.0,
+        ge=5,
+        description="A delivery that has begun, and of which nothing more comes for this long, is "
+        "ended with its link. Frames without octets of the message do not count.",
+    )
     transaction_timeout: Seconds = Field(
         default=120.0,
         ge=1,
@@ -117,9 +123,10 @@ class Limits(Settings):
         ge=16 * MEBIBYTE,
         description="The octets of messages that may be on their way in memory, all connections "
         "together: received and not yet on the disk, or not yet complete. Above it publishers get "
-        "no credit. As many may be with receivers, consumers and other domains, that have not "
-        "settled them; from half of that on each gets its part. What queues keep in memory comes "
-        "on top.",
+        "no credit. A quarter of it is for deliveries that are not yet complete: above that those "
+        "of whoever holds most go to the disk, or are ended with their links. As many octets may "
+        "be with receivers, consumers and other domains, that have not settled them; from half of "
+        "that on each gets its part. What queues keep in memory comes on top.",
     )
     queue_memory_messages: int = Field(
         default=10000,

@@ -324,6 +324,7 @@ class House:
                 link_credit=limits.link_credit,
                 links=limits.max_links,
                 memory_bytes=limits.memory,
+                delivery_seconds=limits.delivery_timeout,
                 unsettled=limits.unsettled_per_link,
                 unsettled_bytes=limits.queue_memory_bytes,
                 suspended_seconds=int(limits.resume_timeout),

@@ -64,6 +64,7 @@ def accepting(
                 handshake_timeout=limits.handshake_timeout,
                 max_message_size=limits.max_message_size or 0,
                 max_partial=UNFINISHED_BYTES,
+                reports_input=True,
                 incoming_window=limits.session_window,
                 offered_capabilities=(
                     "ANONYMOUS-RELAY",

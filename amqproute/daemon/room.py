@@ -45,7 +45,7 @@ def watch_room(
 
     def sample() -> int:
         count_outgoing(shared, relay)
-        return shared.unfinished_bytes()
+        return shared.unfinished.look()
 
     def others() -> dict[str, int]:
         topics = sum([each.waiting_bytes for each in broker.topics.values()])

@@ -18,6 +18,8 @@ order and turns them into verbs of the broker; it never touches the transport.
 * `outbound.Outbound` is a link that a client receives on, and an `IConsumer` of its source.
 * `intake.Intake` is a very large message on its way in: in parts, and refused early if at all;
   `amqproute.broker.pour.Pour` is one on its way out. In memory there is a part of it, never all.
+* `unfinished.UnfinishedDeliveries` bounds what all connections hold of deliveries that have begun
+  and not ended: who holds most gives way.
 * `coordinator.Coordinator` is a link on which a client declares and discharges transactions. The
   other two put into a transaction what names one, instead of acting on it; see
   `amqproute.broker.transaction`.

@@ -60,6 +60,7 @@ class Frontend:
         links: its links.
         attaching: answers attaches.
         complaints: what it has done wrong.
+        is_held: nothing more is read from it now, because too much waits for the disk.
         transactions: what it has declared and not discharged.
         probe: the id that it has given itself as a prober; empty for none.
     """
@@ -91,7 +92,7 @@ class Frontend:
         self._uncommitted_bytes = 0
         self._is_open = False
         self._is_refused = False
-        self._is_held = False
+        self.is_held = False
         self.probe = ""
         self.complaints = Complaints(
             self.log, shared.seconds, self._who, self._note_messages_refused
@@ -107,6 +108,7 @@ class Frontend:
             ev.LinkAttached: self.attaching.attached,
             ev.DeliveriesReceived: self._deliveries_received,
             ev.PartsReceived: self._parts_received,
+            ev.InputHeld: self._input_held,
             ev.DeliveriesUpdated: self._deliveries_updated,
             ev.LinkFlowed: self._link_flowed,
             ev.SessionFlowed: self._session_flowed,
@@ -186,6 +188,7 @@ class Frontend:
     def lost(self, reason: Failure) -> None:
         """See `IConnectionUser.lost`."""
         self.shared.frontends.discard(self)
+        self.shared.unfinished.holds(self, 0)
         self.links.lost()
         if self.contract is not None:
             self.contract.disconnect(self)
@@ -203,7 +206,7 @@ class Frontend:
         self._uncommitted_bytes += size
         self.shared.memory.hold(size)
         if self._pump is not None and self._uncommitted_bytes > self._most_bytes:
-            self._is_held = True
+            self.is_held = True
             self._pump.hold_reading()
 
     @property
@@ -215,8 +218,8 @@ class Frontend:
         """So much is on the disk, or never will be."""
         self._uncommitted_bytes -= size
         self.shared.memory.release(size)
-        if self._is_held and self._uncommitted_bytes <= self._most_bytes:
-            self._is_held = False
+        if self.is_held and self._uncommitted_bytes <= self._most_bytes:
+            self.is_held = False
             if self._pump is not None:
                 self._pump.release_reading()
 
@@ -363,6 +366,13 @@ class Frontend:
         self.connection.close(spec.Error(condition=condition, description=words))
         self.flush()
 
+    def drop(self, words: str) -> None:
+        """End the connection without a word to the other side."""
+        if self._pump is None:
+            return
+        self.complaints.add("{connection} ({principal}) dropped: {words}", words=words)
+        self._pump.abort()
+
     # -- links -----------------------------------------------------------------------------------
 
     def fail(self, link: Link, error: spec.Error, settled: Sequence[Delivery] = ()) -> None:
@@ -399,6 +409,12 @@ class Frontend:
             context.parts(event)
         else:
             event.link.session.took(sum(map(len, event.parts)))
+
+    def _input_held(self, event: ev.InputHeld) -> None:
+        unfinished = self.shared.unfinished
+        unfinished.holds(self, event.octets)
+        if unfinished.is_too_much:
+            self.turn.afterwards(unfinished.relieve)
 
     def put_now(self, inbound: Inbound, deliveries: list[Delivery]) -> None:
         """Put deliveries that had to wait."""

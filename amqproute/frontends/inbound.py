@@ -29,8 +29,9 @@ from amqproute.errors import (
     StoreUnavailable,
     Unresolved,
 )
+from amqproute.frontends.complaints import short
 from amqproute.frontends.contract import Contract, Part
-from amqproute.frontends.intake import Intake
+from amqproute.frontends.intake import Intake, NoPlaceError
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.frontends.suspended import Retention, Taken, told
 from amqproute.message import Message
@@ -369,6 +370,9 @@ class Inbound:
         except DecodeError as error:
             self._doom(delivery, error)
             self._malformed(error)
+        except NoPlaceError as error:
+            self._doom(delivery, error)
+            self._put_off(delivery, error)
         except AmqpError as error:
             self._doom(delivery, error)
             self._refuse(delivery, error)
@@ -405,6 +409,19 @@ class Inbound:
             self.link.session.settle([delivery], RELEASED, True)
             self._frontend.flush()
         self._gate.close(STORE, str(failure.value))
+
+    def _put_off(self, delivery: Delivery, error: AmqpError) -> None:
+        """Have a message sent again later; one that is settled cannot be."""
+        if delivery.settled or not self.link.is_active:
+            self._refuse(delivery, error)
+            return
+        self._frontend.complaints.add(
+            "{connection} ({principal}) link {link}: a message is released: {error}",
+            link=short(self.link.name),
+            error=str(error),
+        )
+        self.link.session.settle([delivery], RELEASED, True)
+        self.grant()
 
     def _rest_is_here(self, intake: Intake) -> None:
         self._admitted(None, intake)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.python.failure import Failure
 
-from amqproute.errors import AmqpError, Unresolved
+from amqproute.errors import AmqpError, ResourceLimitExceeded, Unresolved
 from amqproute.message import Message
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
@@ -29,10 +29,18 @@ if TYPE_CHECKING:
     from amqproute.frontends.inbound import Inbound
     from amqproute.wire.amqp10.link import Delivery
 
-__all__ = ["HEAD_BYTES", "Intake"]
+__all__ = ["HEAD_BYTES", "MOST_DRAFTS", "Intake", "NoPlaceError"]
 
 HEAD_BYTES: Final = 128 * 1024
 """Octets that the sections before a very large message's body may have: they stay in memory."""
+
+
+MOST_DRAFTS: Final = 400
+"""Large messages that may be on their way to the disk at one time, a file each."""
+
+
+class NoPlaceError(ResourceLimitExceeded):
+    """There is no place for one more large message on its way; its sender may try later."""
 
 
 class _Coming:
@@ -62,6 +70,7 @@ class Intake:
     __slots__ = (
         "_draft",
         "_frontend",
+        "_has_place",
         "_inbound",
         "_ready",
         "_session",
@@ -85,6 +94,7 @@ class Intake:
         self._session = delivery.link.session
         self._walk = BodyWalk()
         self._draft: Any = None
+        self._has_place = False
         self.delivery = delivery
         self.body: Any = None
         self.failure: Failure | None = None
@@ -100,14 +110,31 @@ class Intake:
             What follows these sections.
 
         Raises:
+            NoPlaceError: too many large messages are on their way already.
             AmqpError: the message will be refused.
         """
         first = b"".join(parts)
         size = head_size(first, HEAD_BYTES)
         self.delivery.payload = first[:size]
         before = self._rehearse()
-        self._draft = self._frontend.shared.broker.draft(self._written, before)
+        frontend = self._frontend
+        drafts = frontend.shared.unfinished.drafts
+        party = str(frontend.principal)
+        if not drafts.room(MOST_DRAFTS, party, frontend):
+            raise NoPlaceError(
+                "too many large messages are on their way in already",
+                info={"limiter": "large-messages-on-their-way"},
+            )
+        self._draft = frontend.shared.broker.draft(self._written, before)
+        drafts.take(1, party, frontend)
+        self._has_place = True
         return [first[size:]]
+
+    def _leave_place(self) -> None:
+        if self._has_place:
+            self._has_place = False
+            frontend = self._frontend
+            frontend.shared.unfinished.drafts.give_back(1, str(frontend.principal), frontend)
 
     def _rehearse(self) -> bytes | None:
         """Refuse now what would be refused in the end.
@@ -174,6 +201,8 @@ class Intake:
         self.is_dropped = True
         if self._draft is not None:
             self._draft.abandon()
+            if self.delivery.rest is not self:  # else it is complete, and its draft ends as one
+                self._leave_place()
 
     def _written(self, size: int) -> None:
         self._session.took(size)
@@ -183,12 +212,14 @@ class Intake:
     def _finished(self, body: Any) -> None:
         # The draft refers to us: a file must not wait for the garbage collector.
         self._draft = None
+        self._leave_place()
         body.has_footer = self._walk.has_footer
         self.body = body
         self._ready(self)
 
     def _failed(self, failure: Failure) -> None:
         self._draft = None
+        self._leave_place()
         self.failure = failure
         self._ready(self)
 

@@ -17,6 +17,7 @@ class FrontendLimits:
             read from the connection.
         memory_bytes: the same over all connections, beyond which no sender has credit; 0 for no
             bound.
+        delivery_seconds: a delivery that has begun, and makes no progress for so long, is ended.
         unsettled: deliveries a receiver may leave unsettled at once.
         unsettled_bytes: bytes of messages it may leave unsettled; one delivery is always let
             through, however large.
@@ -35,6 +36,7 @@ class FrontendLimits:
     links: int = 1024
     uncommitted_bytes: int = 32 * 1024 * 1024
     memory_bytes: int = 0
+    delivery_seconds: float = 300.0
     unsettled: int = 10_000
     unsettled_bytes: int = 32 * 1024 * 1024
     admission_seconds: float = 5.0

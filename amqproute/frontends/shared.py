@@ -16,6 +16,7 @@ from amqproute.frontends.contract import Contracts
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.suspended import SuspendedLinks
 from amqproute.frontends.terminus import Termini
+from amqproute.frontends.unfinished import UnfinishedDeliveries
 from amqproute.sparing import Sparing
 from amqproute.values import Principal
 from amqproute.wire.amqp10.link import Link
@@ -47,6 +48,7 @@ class Shared:
         suspended: links that are detached and may come back.
         strangers: keeps those who are not let in from filling the log.
         memory: octets of messages on their way in, of all connections.
+        unfinished: deliveries that have begun and not ended, of all connections.
         outgoing: octets of messages that receivers hold, and how much each of them may.
         contracts: what each peer and user may ask of us; None: nobody has any.
         stream: the name of our store, by which it numbers its entries.
@@ -72,6 +74,7 @@ class Shared:
     stream: str = ""
     is_stopping: bool = False
     memory: HeldMemory = field(init=False)
+    unfinished: UnfinishedDeliveries = field(init=False)
     outgoing: OutgoingMemory = field(init=False)
     suspended: SuspendedLinks = field(init=False)
     strangers: Sparing = field(init=False)
@@ -79,6 +82,9 @@ class Shared:
     def __post_init__(self) -> None:
         self.strangers = Sparing(self.seconds, MOST_TOLD)
         self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
+        self.unfinished = UnfinishedDeliveries(
+            self.memory, self.frontends, self.seconds, self.limits.delivery_seconds
+        )
         self.outgoing = OutgoingMemory(self.limits.memory_bytes)
         self.broker.gate.watch(self._gate_changed)
         self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)
@@ -87,10 +93,6 @@ class Shared:
         """Publishers may have credit again, or may not any more."""
         for frontend in tuple(self.frontends):
             frontend.links.grant()
-
-    def unfinished_bytes(self) -> int:
-        """Return what connections hold in memory of deliveries that have begun and not ended."""
-        return sum([each.connection.partial_bytes for each in self.frontends])
 
     def detach_from(self, is_gone: Callable[[Any, str | None], bool]) -> None:
         """End the links, attached or suspended, to nodes or aliases that are gone (L-03, A-05).

@@ -165,7 +165,7 @@ class Watermarks:
         self._call = self._clock.callLater(
             NEAR_SECONDS if self._is_near else LOOK_SECONDS, self._look
         )
-        self._memory.sampled_bytes = self._sample()
+        self._memory.arriving_bytes = self._sample()
         self._memory.look()
         self._look_at_outgoing()
         self._look_at_store()
@@ -364,7 +364,7 @@ class Watermarks:
         """Return what fills memory with messages, in octets; not all of it counts here."""
         memory = self._memory
         return {
-            "arriving": memory.sampled_bytes,
+            "arriving": memory.arriving_bytes,
             "to-disk": memory.held_bytes,
             **self._outgoing.by,
             **self._others(),

@@ -504,6 +504,7 @@ class House:
                 "offered_capabilities": ("ANONYMOUS-RELAY", "AMQPROUTE:TRANSFER"),
                 "allow_no_sasl": not mechanisms,
                 "sasl_server": sasl if mechanisms else None,
+                "reports_input": True,
                 **self._settings,
             }
             engine = Connection(ConnectionSettings(**settings))

@@ -434,7 +434,7 @@ class House:
                 container_id=self.id,
                 offered_capabilities=self.capabilities,
                 max_message_size=self.max_message_size,
-                **changes,
+                **{"reports_input": True, **changes},
             )
         )
         authenticator: Any = None

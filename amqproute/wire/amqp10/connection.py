@@ -51,9 +51,11 @@ it comes, at the end of the stream, or after ``close_timeout`` (E-06).
 heartbeat early but never late. A deadline that a verb starts is armed by the next `tick`, which
 `next_deadline` then asks for at once.
 
-Bounds: one frame of input, ``max_partial`` octets of messages that have begun and not ended (of
-large ones on links that take parts the user has the octets), `MAX_HELD` octets
-while a password is verified; sessions by channel-max, links by handle-max. Output waits in the
+Bounds: one frame of input, of at most `OPEN_OCTETS` before the peer's open; ``max_partial`` octets
+of messages that have begun and not ended (of large ones on links that take parts the user has the
+octets), `MAX_HELD` octets while a password is verified; sessions by channel-max, links by
+handle-max. `InputHeld` tells what is held of the input, so that a user can bound the sum over its
+connections and have deliveries handed up early (`Connection.hand_up`). Output waits in the
 caller's hands, or in a session for the peer's window, never beyond the link's credit.
 """
 
@@ -69,6 +71,7 @@ from amqproute.wire.amqp10.events import (
     ConnectionClosed,
     DeliveriesReceived,
     Event,
+    InputHeld,
     LinkDetached,
     OpenReceived,
     SessionBegun,
@@ -88,7 +91,7 @@ from amqproute.wire.amqp10.frames import (
     encode_frame,
 )
 from amqproute.wire.amqp10.link import Delivery, Link, Role
-from amqproute.wire.amqp10.negotiation import MAX_HELD, Negotiation
+from amqproute.wire.amqp10.negotiation import MAX_HELD, OPEN_OCTETS, Negotiation
 from amqproute.wire.amqp10.numbers import Numbers
 from amqproute.wire.amqp10.session import Session
 from amqproute.wire.amqp10.settings import ConnectionSettings
@@ -103,6 +106,8 @@ from amqproute.wire.amqp10.states import (
 )
 from amqproute.wire.header import ProtocolHeader
 
+LEAST_HELD: Final = 4096
+"""Octets of input that are held without a word; see `InputHeld`."""
 MIN_IDLE: Final = 0.1
 """The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
 
@@ -119,6 +124,7 @@ class Connection(Negotiation):
         remote_max_frame_size: the largest frame that we send.
         context: the user's.
         partial_bytes: what deliveries hold that have begun and not ended.
+        unfinished: the links with a delivery that has begun and not ended; the oldest first.
         frames_in: frames received.
         frames_out: frames sent.
         deliveries_in: whole deliveries received.
@@ -131,6 +137,8 @@ class Connection(Negotiation):
         self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
         self.context: Any = None
         self.partial_bytes = 0
+        self.unfinished: dict[Link, None] = {}
+        self._told_held = 0
         self.frames_in = 0
         self.frames_out = 0
         self.deliveries_in = 0
@@ -203,6 +211,58 @@ class Connection(Negotiation):
             self._read(data)
         else:
             self._negotiate(data)
+        if self.settings.reports_input:
+            held = self.partial_bytes + len(self._buffer)
+            if held != self._told_held and (held > LEAST_HELD or self._told_held > LEAST_HELD):
+                self._told_held = held
+                self._emit(InputHeld(held))
+        return events
+
+    @property
+    def held_bytes(self) -> int:
+        """Octets of the peer's input in memory: unfinished deliveries and an incomplete frame."""
+        return self.partial_bytes + len(self._buffer)
+
+    @property
+    def last_received(self) -> float:
+        """When octets last came, in seconds of the monotonic clock."""
+        return self._last_received
+
+    @property
+    def unread_bytes(self) -> int:
+        """Octets of a frame that is not complete."""
+        return len(self._buffer)
+
+    def hand_up(self, link: Link, now: float) -> list[Event]:
+        """Hand up an unfinished delivery now, in parts, as if it had ``part_from`` octets.
+
+        Nothing happens on a link that does not take parts, or has no unfinished delivery in
+        memory.
+
+        Args:
+            link: a receiver.
+            now: seconds of the monotonic clock.
+
+        Returns:
+            What came of it: a `PartsReceived`, or what the delivery breaks.
+        """
+        self._now = now
+        events = self._events = []
+        self._batch_link = None
+        delivery = link._partial
+        if (
+            delivery is None
+            or link._parting
+            or not link.takes_parts
+            or link._state is not State.OPEN
+        ):
+            return events
+        try:
+            link.session._inbox.parts.begin(link, delivery)
+        except LinkFaultError as fault:
+            self._fail_link(fault.link, fault.error)
+        except SessionFaultError as fault:
+            self._fail_session(link.session, fault.error)
         return events
 
     def receive_eof(self, now: float) -> list[Event]:
@@ -322,7 +382,7 @@ class Connection(Negotiation):
         self._advance(Step.SEND_OPENING)
         self._channel_max = frame.channel_max
         self._frame_limit = frame.max_frame_size
-        if self._phase is Phase.AMQP:
+        if self.remote_open is not None:
             self._buffer.set_max_frame_size(frame.max_frame_size)
         self._last_received = self._now
         if frame.idle_time_out:
@@ -467,7 +527,8 @@ class Connection(Negotiation):
         buffer.feed(data)
         while True:
             try:
-                frames = buffer.frames()
+                # The peer's open alone: with it comes the limit for what stands behind it.
+                frames = buffer.frames() if self.remote_open is not None else buffer.frames(1)
             except AmqpError as fault:
                 self._deaf = True
                 self._fail(spec.Error(condition=fault.condition, description=fault.description))
@@ -526,6 +587,7 @@ class Connection(Negotiation):
         """We have closed: only the peer's open and close still count."""
         if type(body) is spec.Open and self._state is State.WITHDRAWN:
             self.remote_open = body
+            self._buffer.set_max_frame_size(self._frame_limit)
             self._advance(Step.RECEIVE_OPENING)
         elif type(body) is spec.Close and self._state is State.CLOSING:
             self._advance(Step.RECEIVE_CLOSING)
@@ -549,6 +611,7 @@ class Connection(Negotiation):
             raise ConnectionFaultError(conditions.NOT_ALLOWED, "a second open")
         self._advance(Step.RECEIVE_OPENING)
         self.remote_open = body
+        self._buffer.set_max_frame_size(self._frame_limit)
         self._handshake_deadline = None
         if body.max_frame_size < spec.MIN_MAX_FRAME_SIZE:
             raise ConnectionFaultError(
@@ -783,4 +846,4 @@ _CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.C
 _NO_BEGIN: Final = spec.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)
 """What stands for a begin whose fields cannot be read."""
 
-__all__ = ["MAX_HELD", "MIN_IDLE", "Connection", "ConnectionSettings"]
+__all__ = ["LEAST_HELD", "MAX_HELD", "MIN_IDLE", "OPEN_OCTETS", "Connection", "ConnectionSettings"]

@@ -126,6 +126,20 @@ class PartsReceived:
 
 
 @dataclass(slots=True)
+class InputHeld:
+    """The engine holds more, or less, of what has come than when it said so last.
+
+    The last event of a read, with `ConnectionSettings.reports_input`; not for a few octets
+    (`amqproute.wire.amqp10.connection.LEAST_HELD`).
+
+    Attributes:
+        octets: of unfinished deliveries, and of a frame that is not complete.
+    """
+
+    octets: int
+
+
+@dataclass(slots=True)
 class DeliveriesUpdated:
     """The peer changed the state of, or settled, deliveries of one link (part 2 §2.7.6).
 
@@ -213,6 +227,7 @@ Event = (
     | LinkAttached
     | DeliveriesReceived
     | PartsReceived
+    | InputHeld
     | DeliveriesUpdated
     | LinkFlowed
     | SessionFlowed

@@ -128,7 +128,8 @@ class Inbox:
         if transfer.aborted:
             return None
         if transfer.more:
-            link._partial = delivery
+            link._keep_partial(delivery)
+            link.restart_progress(self._connection._now)
             self._gather(link, payload)
             return None
         return self.enter(link, delivery, len(payload))
@@ -269,6 +270,7 @@ class Inbox:
 
     def _gather(self, link: Link, payload: bytes) -> None:
         link._part_bytes += len(payload)
+        link._progress(len(payload))
         connection = self._connection
         cost = len(payload) + PART_OCTETS
         link._part_cost += cost

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 Role = Literal["sender", "receiver"]
 
+PROGRESS_OCTETS: Final = 1024
+"""So much more of an unfinished delivery has to come to count as progress."""
 MAX_STATE: Final = 256
 """Octets of an encoded delivery state that go with a transfer: it must fit into 512 with more."""
 
@@ -111,6 +113,8 @@ class Link:
         "_parting",
         "_parts",
         "_predecessor",
+        "_progress_at",
+        "_progress_bytes",
         "_queued",
         "_resumable",
         "_settle_rule",
@@ -184,6 +188,8 @@ class Link:
         self._parts: list[bytes] = []
         self._part_bytes = 0
         self._part_cost = 0
+        self._progress_at = 0.0
+        self._progress_bytes = 0
         self._resumable: Mapping[bytes, Any] = {}
 
     def __repr__(self) -> str:
@@ -458,8 +464,47 @@ class Link:
             self._outgoing.is_over = True
             self._outgoing = None
 
+    @property
+    def unfinished(self) -> Delivery | None:
+        """Receiver: the delivery that has begun on the link and not ended."""
+        return self._partial
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Receiver: octets in memory of the unfinished delivery, and what they cost beside."""
+        return self._part_cost
+
+    @property
+    def is_in_parts(self) -> bool:
+        """Receiver: the unfinished delivery is handed up as it comes (`PartsReceived`)."""
+        return self._parting != 0
+
+    @property
+    def progress_at(self) -> float:
+        """Receiver: when the unfinished delivery last got on: it began, or `PROGRESS_OCTETS` more
+        of it had come."""
+        return self._progress_at
+
+    def restart_progress(self, now: float) -> None:
+        """Receiver: the unfinished delivery could not get on until now, by our doing."""
+        self._progress_at = now
+        self._progress_bytes = 0
+
+    def _keep_partial(self, delivery: Delivery) -> None:
+        self._partial = delivery
+        self.session.connection.unfinished[self] = None
+
+    def _progress(self, octets: int) -> None:
+        self._progress_bytes += octets
+        if self._progress_bytes >= PROGRESS_OCTETS:
+            self._progress_at = self.session.connection._now
+            self._progress_bytes = 0
+
     def _drop_partial(self) -> None:
+        if self._partial is None:
+            return
         self._partial = None
+        self.session.connection.unfinished.pop(self, None)
         self.session.connection.partial_bytes -= self._part_cost
         self._part_cost = 0
         self._parts = []

@@ -35,7 +35,10 @@ from amqproute.wire.amqp10.settings import ConnectionSettings
 from amqproute.wire.amqp10.states import PHASES, Phase, Turn
 from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
 
-MAX_HELD: Final = 65536
+OPEN_OCTETS: Final = 8192
+"""The largest frame before the peer's open: only 512 octets are legal (part 2 §2.3.1), and opens
+with many properties are seen that have more."""
+MAX_HELD: Final = 16384
 """Octets kept while credentials are verified or TLS is awaited."""
 
 _NOT_SECURE: Final = "the client skipped TLS, which is required here"
@@ -59,7 +62,7 @@ class Negotiation(ABC):
         self._secured = False
         self._authenticated = False
         self._exchange: ServerExchange | ClientExchange | None = None
-        # SASL frames are small; what our open says holds from the AMQP header on.
+        # SASL frames are small, and so is an open; what our open says holds from the peer's on.
         self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
         self._frame_limit = settings.max_frame_size
         # What goes out before all frames.
@@ -281,7 +284,7 @@ class Negotiation(ABC):
 
     def _enter_amqp(self) -> None:
         self._turn(Turn.AMQP_HEADER)
-        self._buffer.set_max_frame_size(self._frame_limit)
+        self._buffer.set_max_frame_size(min(self._frame_limit, OPEN_OCTETS))
         if not self._authenticated:
             self._emit(Authenticated(None, None))
 
@@ -336,4 +339,4 @@ class Negotiation(ABC):
         )
 
 
-__all__ = ["MAX_HELD", "Negotiation"]
+__all__ = ["MAX_HELD", "OPEN_OCTETS", "Negotiation"]

@@ -54,7 +54,7 @@ class IncomingParts:
         parts, size = link._parts, link._part_bytes
         is_wanted = self._inbox.enter(link, delivery, size) is not None
         link._drop_partial()
-        link._partial = delivery
+        link._keep_partial(delivery)
         link._part_bytes = size
         link._parting = PRESETTLED if delivery.settled else WANTED if is_wanted else UNWANTED
         self.open += 1
@@ -72,6 +72,7 @@ class IncomingParts:
             LinkFaultError: it has more octets than a message on this link may have.
         """
         link._part_bytes += len(payload)
+        link._progress(len(payload))
         if link.max_message_size and link._part_bytes > link.max_message_size:
             raise too_large(link)
         if self._is_wanted(link, delivery):

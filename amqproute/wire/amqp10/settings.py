@@ -34,6 +34,7 @@ class ConnectionSettings:
             that take parts (`Link.takes_parts`).
         part_window: octets of such parts that a session may have handed up and that have not been
             taken (`Session.took`).
+        reports_input: tell by `InputHeld` what is held of the peer's input.
         credit_grace_new: deliveries taken on a new link before our first flow (P-04).
         incoming_window: transfer frames of a session's window.
         offered_capabilities: of the open.
@@ -59,6 +60,7 @@ class ConnectionSettings:
     max_partial: int = 0
     part_from: int = 1024 * 1024
     part_window: int = 8 * 1024 * 1024
+    reports_input: bool = False
     credit_grace_new: int = 10
     incoming_window: int = 2048
     offered_capabilities: Sequence[str] = ()

@@ -1,0 +1,190 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deliveries that have begun and not ended, over all connections: one bound for what they hold.
+
+Each engine tells with every read what it holds of its peer's input: the frames of unfinished
+deliveries, and a frame that is not complete. The sum counts as memory on its way
+(`broker.floodgate.HeldMemory`), and has a bound of its own, a quarter of ``limits.memory``: so
+what never ends cannot take the room of messages that do, nor close the floodgate for everybody.
+Past the bound those who hold most give way (`amqproute.broker.eviction`), down to seven eighths
+of it:
+
+* a delivery of which more than `HEAD_BYTES` have come is handed up in parts and goes to a draft of
+  the store (`intake`), as one does anyway that grows beyond a mebibyte. Its sender notices nothing;
+* any other is ended with its link, with ``amqp:resource-limit-exceeded``, and a frame that is not
+  complete with its connection: the sender begins again.
+
+One that makes no progress for `SPILL_SECONDS` is spilled even if there is room. One that makes
+none for ``limits.delivery-timeout`` is ended, in memory or on the disk. Progress is a kibibyte of
+the message; empty frames are none. Time in which we do not let the sender go on does not count.
+
+Drafts cost a file each. How many there may be is bounded by `intake.MOST_DRAFTS`, with a share for
+each principal and connection; a large message beyond that is released, so its sender keeps it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from amqproute import conditions
+from amqproute.broker.eviction import Eviction, Incoming, Way, evictions, overdue
+from amqproute.broker.floodgate import HeldMemory
+from amqproute.broker.party_shares import PartyShares
+from amqproute.errors import ResourceLimitExceeded
+from amqproute.frontends.complaints import short
+from amqproute.frontends.contract import RETRY_SECONDS
+from amqproute.frontends.intake import HEAD_BYTES
+from amqproute.frontends.refusal import error_of
+from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.link import Link
+
+if TYPE_CHECKING:
+    from amqproute.frontends.amqp10 import Frontend
+
+__all__ = ["SPILL_SECONDS", "UnfinishedDeliveries"]
+
+SPILL_SECONDS: Final = 30.0
+"""Without progress for so long a delivery has no claim to memory."""
+
+Key: TypeAlias = Link | None
+"""The link of a delivery; None for a frame that is not complete."""
+
+
+class UnfinishedDeliveries:
+    """What all connections hold of deliveries that have begun and not ended.
+
+    Args:
+        memory: what counts as on its way.
+        frontends: every connection; changed as they come and go.
+        seconds: the monotonic clock of the engines.
+        timeout_seconds: without progress for so long a delivery is ended.
+
+    Attributes:
+        drafts: the places of large messages on their way to the disk, and who has them.
+        spilled: deliveries that were written to disk before their time, since the start.
+        ended: deliveries that were ended, since the start.
+    """
+
+    def __init__(
+        self,
+        memory: HeldMemory,
+        frontends: Collection[Frontend],
+        seconds: Callable[[], float],
+        timeout_seconds: float,
+    ) -> None:
+        self._memory = memory
+        self._frontends = frontends
+        self._seconds = seconds
+        self._timeout_seconds = timeout_seconds
+        self._held: dict[Frontend, int] = {}
+        self.drafts = PartyShares()
+        self.spilled = 0
+        self.ended = 0
+
+    def __repr__(self) -> str:
+        return f"<UnfinishedDeliveries {self._memory.arriving_bytes} on {len(self._held)}>"
+
+    def holds(self, frontend: Frontend, octets: int) -> None:
+        """Take note of what a connection's engine holds now."""
+        if octets:
+            before = self._held.get(frontend, 0)
+            self._held[frontend] = octets
+        else:
+            before = self._held.pop(frontend, 0)
+        self._memory.arrive(octets - before)
+
+    @property
+    def is_too_much(self) -> bool:
+        """More is held than the bound allows: `relieve` has something to do."""
+        return self._memory.arriving_bytes > self._memory.most_arriving > 0
+
+    def relieve(self) -> None:
+        """Have those who hold most give way, until there is room again."""
+        if not self.is_too_much:
+            return
+        most = self._memory.most_arriving
+        parties: dict[str, dict[Frontend, int]] = {}
+        for frontend, octets in self._held.items():
+            parties.setdefault(str(frontend.principal), {})[frontend] = octets
+        excess = self._memory.arriving_bytes - (most - most // 8)
+        for each in evictions(parties, self._deliveries_of, excess):
+            self._evict(each, "unfinished deliveries hold too much memory")
+
+    def look(self) -> int:
+        """Count anew, and deal with what makes no progress.
+
+        Returns:
+            The octets that are held.
+        """
+        words = f"nothing came of a delivery for {self._timeout_seconds:g} s"
+        for frontend in tuple(self._frontends):
+            connection = frontend.connection
+            self.holds(frontend, connection.held_bytes)
+            if not connection.unfinished and not connection.unread_bytes:
+                continue
+            deliveries = self._deliveries_of(frontend, are_all=True)
+            for incoming, way in overdue(deliveries, SPILL_SECONDS, self._timeout_seconds):
+                self._evict(Eviction(frontend, incoming, way), words)
+        self.relieve()
+        return self._memory.arriving_bytes
+
+    def _deliveries_of(self, frontend: Frontend, are_all: bool = False) -> list[Incoming[Key]]:
+        """Return what a connection has on its way in: in memory, or all."""
+        now = self._seconds()
+        connection = frontend.connection
+        found: list[Incoming[Key]] = []
+        for link in connection.unfinished:
+            if frontend.is_held or not link.session.incoming_window:
+                link.restart_progress(now)
+            if are_all or not link.is_in_parts:
+                octets = link.unfinished_bytes
+                idle = now - link.progress_at
+                found.append(Incoming(link, octets, idle, _can_spill(link, octets)))
+        if connection.unread_bytes:
+            idle = 0.0 if frontend.is_held else now - connection.last_received
+            found.append(Incoming(None, connection.unread_bytes, idle, False))
+        return found
+
+    def _evict(self, eviction: Eviction[Frontend, Key], words: str) -> None:
+        frontend, link = eviction.connection, eviction.incoming.key
+        if link is not None and eviction.way is Way.SPILL:
+            self.spilled += 1
+            frontend.events(frontend.connection.hand_up(link, self._seconds()))
+        else:
+            self.ended += 1
+            self._end(frontend, link, words)
+        frontend.flush()
+        self.holds(frontend, frontend.connection.held_bytes)
+
+    @staticmethod
+    def _end(frontend: Frontend, link: Link | None, words: str) -> None:
+        error = ResourceLimitExceeded(
+            words, info={"limiter": "unfinished-deliveries", "retry-after": RETRY_SECONDS}
+        )
+        if link is None:  # within a frame there is nothing that a close could follow
+            frontend.drop(words)
+            return
+        if not link.is_active:  # it has not been answered: it cannot be detached
+            frontend.close(conditions.RESOURCE_LIMIT_EXCEEDED, words)
+            return
+        frontend.complaints.add(
+            "{connection} ({principal}) link {link} ended: {words}",
+            link=short(link.name),
+            words=words,
+        )
+        if link.unfinished is not None:
+            frontend.transactions.doom(link.unfinished, error)
+        frontend.fail(link, error_of(error))
+
+
+def _can_spill(link: Link, octets: int) -> bool:
+    delivery = link.unfinished
+    return (
+        octets > HEAD_BYTES
+        and link.takes_parts
+        and not link.is_in_parts
+        and link.is_active
+        and delivery is not None
+        # A branch of a distributed transaction takes no message in parts.
+        and type(delivery.state) is not spec.TransactionalState
+    )
