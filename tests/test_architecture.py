@@ -60,6 +60,7 @@ SANS_IO_LIBRARIES = {"scramp"}
 """Packages that wire may use: the grammar of SCRAM, with nonce and salt as arguments."""
 
 LOCAL_IMPORTS: dict[str, set[str]] = {
+    "amqproute.cli.commands.checking": {"amqproute.cli.runner"},
     "amqproute.cli.commands.access": {"amqproute.cli.commands.local"},
     "amqproute.cli.commands.peers": {"amqproute.cli.commands.peertesting"},
     "amqproute.cli.commands.relaying": {"amqproute.config.units"},

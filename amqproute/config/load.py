@@ -594,6 +594,7 @@ def advise(config: Config) -> list[Problem]:
     return [
         *_advise_federation(config, place),
         *_advise_listen(config, place),
+        *_advise_targets(config, place),
         *_advise_rest(config, place),
     ]
 
@@ -645,6 +646,22 @@ def _advise_listen(config: Config, place: _Place) -> Iterator[Problem]:
             yield place.problem(at, "PLAIN without TLS shows the passwords to the network")
         if "ANONYMOUS" in listen.mechanisms:
             yield place.problem(at, "ANONYMOUS lets everybody in who reaches this endpoint")
+
+
+def _advise_targets(config: Config, place: _Place) -> Iterator[Problem]:
+    """Name the entries of which somebody may think that they name partners inside."""
+    if config.resolver.allow_targets:
+        return
+    words = (
+        "names nobody for the DNS: brokers below it at private addresses are not dialled; give "
+        "their domains entries of their own, or allow the network by resolver.allow-targets"
+    )
+    for pattern in config.peers:
+        if pattern.startswith("*."):
+            yield place.problem(("peers", pattern), f"{pattern} {words}")
+    for index, route in enumerate(config.routes):
+        if route.domain.startswith("*.") and route.via is None:
+            yield place.problem(("routes", index, "domain"), f"{route.domain} {words}")
 
 
 def _advise_rest(config: Config, place: _Place) -> Iterator[Problem]:

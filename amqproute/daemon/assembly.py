@@ -91,6 +91,7 @@ from amqproute.services.probes import Probes, ProbeService
 from amqproute.services.replies import REPLY_NOTES, ReplyPaths
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.services.watermark import Watermarks
+from amqproute.store.names import STORE_FILE
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
     NextHop,
@@ -101,7 +102,6 @@ from amqproute.wire.amqp10.connection import Connection
 
 log = Logger()
 
-STORE_FILE = "store.db"
 BALLAST_BYTES = 33 * 1024 * 1024
 """Set aside for a full disk: the log's usual length, not more (`amqproute.store.ballast`)."""
 SWEEP_SECONDS = 6 * 3600.0

@@ -378,6 +378,21 @@ class AdviceTests(SynchronousTestCase):
             self.assertIn(key, keys)
         self.assertEqual(keys.count("listen[0].mechanisms"), 2)
 
+    def test_wildcards(self) -> None:
+        """Whom a wildcard seems to name, and does not, if nothing else lets private places in."""
+        text = (
+            'peers: {"*.corp.example": {level: pkix}, b.example: {level: pkix}, "*": {}}\n'
+            'routes: [{domain: "*.w.example"}, {domain: "*.v.example", via: "amqps://g.example"}]\n'
+        )
+        keys = self.keys(text)
+        self.assertIn("routes[0].domain", keys)
+        self.assertEqual(
+            [key for key in keys if key.startswith("peers.")], ['peers."*.corp.example"']
+        )
+        self.assertNotIn("routes[1].domain", keys)
+        allowed = self.keys(text + "resolver: {allow-targets: [10.0.0.0/8]}\n")
+        self.assertEqual([key for key in allowed if key.startswith(("peers", "routes"))], [])
+
 
 class ShippedTests(SynchronousTestCase):
     """The files under ``etc``."""

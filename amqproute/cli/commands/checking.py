@@ -12,6 +12,7 @@ import click
 from amqproute.auth.users import UserFile
 from amqproute.cli import render
 from amqproute.cli.commands.options import config_option, json_option
+from amqproute.cli.reachability import Partners, known_partners, look_partners_up
 from amqproute.cli.refusal import USAGE
 from amqproute.config import Config, advise, check_files, load
 from amqproute.config.load import Problem, find
@@ -28,13 +29,20 @@ EXPIRES_SOON = datetime.timedelta(days=21)
 
 @click.command()
 @config_option
+@click.option(
+    "--dns",
+    "by_dns",
+    is_flag=True,
+    help="Look the partners up, those by name under `peers` and `routes` and those with relay "
+    "queues, and list whom the rules of where the DNS may lead cut off.",
+)
 @json_option
-def check(config: Path | None, as_json: bool) -> int:
+def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     """Check the configuration and the files it names, without starting anything.
 
     Every problem is printed as FILE:LINE: KEY: what is wrong, and the exit code is 2. If there
     is none, a summary shows what would run. Warnings, certificates with less than 21 days left
-    among them, do not change the exit code.
+    among them, do not change the exit code. The network is used with --dns only.
     """
     path = find(config)
     try:
@@ -45,7 +53,28 @@ def check(config: Path | None, as_json: bool) -> int:
     warnings += [str(problem) for problem in advise(loaded)]
     warnings += _examine_descriptors(loaded)
     summary = [] if problems else _summary(loaded)
+    if not problems:
+        partners = known_partners(loaded)
+        summary.append(("partners", _partners_words(partners)))
+        if partners.trouble:
+            warnings.append(f"{path}: relay queues are not looked at: {partners.trouble}")
+        if by_dns:
+            # Takes the reactor, which the rest of this command has no use for.
+            from amqproute.cli import runner
+
+            domains = (*partners.named, *partners.met)
+            warnings += runner.run(lambda reactor: look_partners_up(loaded, reactor, domains))
     return _report(path, problems, warnings, summary, as_json)
+
+
+def _partners_words(partners: Partners) -> str:
+    words = f"{len(partners.named)} by name"
+    if partners.met:
+        words += (
+            f", {len(partners.met)} more with relay queues, which are not dialled at private "
+            "addresses; see whom that cuts off with check --dns"
+        )
+    return words
 
 
 def examine(config: Config) -> tuple[list[str], list[str]]:

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which partners the rules of `amqproute.targets` cut off: for ``check``.
+
+Partners are the domains that stand by name under `peers` and `routes`, and those with a relay queue
+in the store: with whom messages were exchanged before. What the DNS says of them is asked for only
+on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, DeferredSemaphore, gatherResults
+
+from amqproute.config import Config
+from amqproute.daemon.federation import make_resolver
+from amqproute.daemon.routes import make_router
+from amqproute.errors import InvalidField, ResolveError, StoreError
+from amqproute.relay.disclosure import DENIED
+from amqproute.resolver.srv import SrvResolver
+from amqproute.store.names import STORE_FILE, queue_names
+from amqproute.values import RELAY_PREFIX, Resolution
+
+__all__ = ["Partners", "known_partners", "look_partners_up"]
+
+AT_ONE_TIME: Final = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Partners:
+    """Whom a broker knows, as far as the DNS says where they are.
+
+    Attributes:
+        named: by configuration.
+        met: others, to whom the store has relay queues.
+        trouble: why the store could not be read; empty if it could, or is not there.
+    """
+
+    named: tuple[str, ...]
+    met: tuple[str, ...]
+    trouble: str = ""
+
+
+def known_partners(config: Config) -> Partners:
+    """Find the partners of a configuration and of the store that it names."""
+    router = make_router(config, config.container_id or "")
+
+    def is_by_dns(domain: str) -> bool:
+        return domain not in router.own_names and router.hop(domain).via is None
+
+    listed = (*config.peers, *(route.domain for route in config.routes))
+    named = sorted({each for each in listed if "*" not in each and is_by_dns(each)})
+    path = config.state_directory / STORE_FILE
+    try:
+        keys = _relay_keys(path)
+    except StoreError as error:
+        return Partners(tuple(named), (), str(error))
+    domains = set()
+    for key in keys:
+        try:
+            hop = router.hop_of_key(key)
+        except InvalidField:
+            continue  # of an older release, and nobody's
+        if hop.via is None and not config.names(hop.domain) and is_by_dns(hop.domain):
+            domains.add(hop.domain)
+    return Partners(tuple(named), tuple(sorted(domains)))
+
+
+def _relay_keys(path: Path) -> list[str]:
+    if not path.exists():
+        return []
+    return [name[len(RELAY_PREFIX) :] for name in queue_names(path, RELAY_PREFIX)]
+
+
+async def look_partners_up(
+    config: Config,
+    reactor: Any,
+    domains: Sequence[str],
+    make: Callable[[Config, Any], SrvResolver] = make_resolver,
+) -> list[str]:
+    """Ask the DNS for each partner; return a line for each that is cut off, or not found.
+
+    Args:
+        config: whose rules count.
+        reactor: to ask with.
+        domains: the partners.
+        make: makes the resolver.
+    """
+    resolver = make(config, reactor)
+    places = DeferredSemaphore(AT_ONE_TIME)
+
+    def look_up(domain: str) -> Deferred[list[str]]:
+        return places.run(resolver.resolve, domain).addCallbacks(
+            lambda found: _partly(domain, found),
+            lambda failure: _wholly(domain, failure.trap(ResolveError) and failure.value),
+        )
+
+    found = await gatherResults([look_up(domain) for domain in domains], consumeErrors=True)
+    return [line for lines in found for line in lines]
+
+
+def _partly(domain: str, found: Resolution) -> list[str]:
+    return [
+        f"{domain}: a part of its places is not dialled: {line}"
+        for line in found.attempts
+        if ": denied, " in line
+    ]
+
+
+def _wholly(domain: str, error: ResolveError) -> list[str]:
+    if error.code == DENIED:
+        return [f"{domain} is cut off: {error.code}: {error}"]
+    return [f"{domain} could not be looked up: {error.code}: {error}"]
