@@ -27,7 +27,7 @@ BASIS   := setup.cfg pyproject.toml
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test test-long test-crash test-network test-systemd faults \
-	attacks bench lint types wheel format clean
+	attacks soak bench lint types wheel format clean
 
 help: ## say what there is
 	@echo 'make GOAL, where GOAL is one of'
@@ -53,6 +53,9 @@ test-systemd: $(VENV)/.test ## the units under a systemd that runs, with the pip
 
 faults: $(VENV)/.test ## the fault campaign, long: writes benchmarks/faults.md
 	timeout --kill-after=20 7200 $(BIN)/python -m benchmarks.faults $(FAULTS)
+
+soak: $(VENV)/.test ## memory of a daemon while strangers fail at everything; SOAK="--seconds 3600"
+	timeout --kill-after=20 14400 $(BIN)/python -m benchmarks.soak $(SOAK)
 
 attacks: $(VENV)/.test ## strangers attack; in parts: ATTACKS="--part alone-1"; writes benchmarks/attacks.md
 	timeout --kill-after=20 14400 $(BIN)/python -m benchmarks.attacks $(ATTACKS)

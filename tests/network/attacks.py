@@ -26,7 +26,7 @@ from tests.network.attackers import ATTACKS, Mark
 from tests.network.bystander import Visit
 from tests.network.campaign import Finding, Scenario
 
-__all__ = ["Attacks", "short"]
+__all__ = ["Attacks", "make_attacker", "make_bystander", "make_mark", "short"]
 
 ROOT = Path(__file__).parent.parent.parent
 HOSTILE = "hostile.example"
@@ -76,12 +76,12 @@ class Attacks(Scenario):
             cpus = os.sched_getaffinity(0)
             if self.is_pinned and len(cpus) > 1:
                 os.sched_setaffinity(daemon.pid, {min(cpus)})
-            mark = _mark(daemon, self.seconds)
+            mark = make_mark(daemon, self.seconds)
             is_pinned = self.is_pinned
-            calm = _bystander(daemon, self.warm_seconds, is_pinned=is_pinned).result()
+            calm = make_bystander(daemon, self.warm_seconds, is_pinned=is_pinned).result()
             start = peak = daemon.resident()
-            beside = _bystander(daemon, self.seconds, is_pinned=is_pinned)
-            attackers = {name: _attacker(name, mark, is_pinned=is_pinned) for name in names}
+            beside = make_bystander(daemon, self.seconds, is_pinned=is_pinned)
+            attackers = {name: make_attacker(name, mark, is_pinned=is_pinned) for name in names}
             while any(each.is_busy for each in attackers.values()):
                 time.sleep(SAMPLE_SECONDS)
                 peak = max(peak, daemon.resident())
@@ -158,7 +158,8 @@ def _broker() -> Iterator[Daemon]:
         zone.close()
 
 
-def _mark(daemon: Daemon, seconds: float) -> Mark:
+def make_mark(daemon: Daemon, seconds: float) -> Mark:
+    """Return the mark that a broker is for attackers."""
     directory = new_directory("hostile") / "ca"
     make_authority(directory)
     names = [f"{name}.{HOSTILE}" for name in "abcdefgh"]
@@ -216,12 +217,14 @@ class _Program:
         return json.loads(text)
 
 
-def _attacker(name: str, mark: Mark, *, is_pinned: bool) -> _Program:
+def make_attacker(name: str, mark: Mark, *, is_pinned: bool) -> _Program:
+    """Start an attack."""
     arguments = ("tests.network.attackers", name, json.dumps(asdict(mark)))
     return _Program(arguments, mark.seconds, is_pinned=is_pinned)
 
 
-def _bystander(daemon: Daemon, seconds: float, *, is_pinned: bool) -> _Program:
+def make_bystander(daemon: Daemon, seconds: float, *, is_pinned: bool) -> _Program:
+    """Start the well-behaved client ``carol``, who has a queue of that name."""
     visit = Visit(daemon.upgrade, "carol", "honest", "carol", seconds)
     arguments = ("tests.network.bystander", json.dumps(asdict(visit)))
     return _Program(arguments, seconds, is_pinned=is_pinned)

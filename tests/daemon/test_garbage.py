@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When garbage is collected: decided by numbers, told by a clock, counted by a double."""
+
+from __future__ import annotations
+
+import gc
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.daemon.garbage import (
+    LONGEST_WAIT_SECONDS,
+    PAUSE_SHARE,
+    PRESSING,
+    FullCollections,
+    Interpreter,
+    is_due,
+    set_thresholds,
+)
+
+
+class Heap:
+    """A garbage collector whose collections take time in proportion to what there is.
+
+    Attributes:
+        collected: at which seconds.
+        made: middle collections since the last full one.
+    """
+
+    def __init__(self, clock: Clock, pause: float) -> None:
+        self.collected: list[float] = []
+        self.made = 0
+        self.pause = pause
+        self.used = 0.0
+        self.spent = 0.0
+        self._clock = clock
+
+    def passes(self) -> int:
+        """See `Garbage`."""
+        return self.made
+
+    def collect(self) -> int:
+        """See `Garbage`."""
+        self.collected.append(self._clock.seconds())
+        self.spent += self.pause
+        self.used += self.pause
+        self.made = 0
+        return 7
+
+    def processor(self) -> float:
+        """The processor time."""
+        return self.used
+
+    def timer(self) -> float:
+        """The time that passes within a collection."""
+        return self.spent
+
+
+class CollectionTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.clock = Clock()
+
+    def collections(self, seconds: int, *, passes: float, busy: float, pause: float) -> Heap:
+        """Let time pass; return what was collected when.
+
+        Args:
+            seconds: for so long.
+            passes: middle collections in a second.
+            busy: the share of a processor that the process uses.
+            pause: seconds that a full collection takes.
+        """
+        heap = Heap(self.clock, pause)
+        full = FullCollections(self.clock, heap, heap.processor, heap.timer)
+        full.start()
+        made = 0.0
+        for _ in range(seconds):
+            made += passes
+            heap.made += int(made)
+            made -= int(made)
+            heap.used += busy
+            self.clock.advance(1)
+        full.stop()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.assertEqual(full.count, len(heap.collected))
+        return heap
+
+    def test_nothing_to_do(self) -> None:
+        """A process without allocations collects every few minutes only."""
+        heap = self.collections(1000, passes=0, busy=0.0, pause=0.01)
+        self.assertEqual(len(heap.collected), int(1000 // LONGEST_WAIT_SECONDS))
+
+    def test_quiet(self) -> None:
+        """A process with time collects what has piled up."""
+        heap = self.collections(100, passes=0.125, busy=0.1, pause=0.01)
+        self.assertEqual(len(heap.collected), 12)
+
+    def test_busy(self) -> None:
+        """A busy one waits, until there may be too much."""
+        heap = self.collections(100, passes=0.25, busy=0.9, pause=0.01)
+        self.assertEqual(len(heap.collected), int(25 // PRESSING))
+
+    def test_long_pauses(self) -> None:
+        """However much garbage there is, collecting it takes a hundredth of the time."""
+        heap = self.collections(2000, passes=50, busy=1.0, pause=1.0)
+        self.assertLessEqual(heap.spent, 2000 * PAUSE_SHARE + 1)
+        self.assertGreater(len(heap.collected), 15)
+
+    @given(st.integers(0, 100), st.floats(0, 2), st.floats(0, 10_000), st.floats(0, 100))
+    def test_share(self, passes: int, busy: float, since: float, pause: float) -> None:
+        """Never within the time that the last pause has to be worth."""
+        if is_due(passes, busy, since, pause):
+            self.assertLessEqual(pause, since * PAUSE_SHARE)
+
+    def test_interpreter(self) -> None:
+        """The real collector counts its passes and frees cycles; it never collects all itself."""
+        self.addCleanup(gc.set_threshold, *gc.get_threshold())
+        set_thresholds()
+        self.assertGreater(gc.get_threshold()[2], 1_000_000)
+        real = Interpreter()
+        real.collect()
+        self.assertEqual(real.passes(), 0)
+        gc.collect(1)
+        self.assertEqual(real.passes(), 1)
+        cycle: list[object] = []
+        cycle.append(cycle)
+        del cycle
+        self.assertGreaterEqual(real.collect(), 1)
