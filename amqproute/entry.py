@@ -105,6 +105,12 @@ class Entry:
         self.sent_us = 0
         self.tries = 0
 
+    def postpone(self, ms: int) -> None:
+        """Have it age from so much later on: the clock was set."""
+        self.arrived_ms += ms
+        if self.expires_ms > 0:
+            self.expires_ms += ms
+
     def bar(self, consumer: object) -> None:
         """Keep it from a consumer that has said undeliverable-here."""
         if self.barred is None:

@@ -105,6 +105,13 @@ class Broker:
         """Return a new batch."""
         return Batch(self._store.begin(), self._now_ms(), self.gate, self.journal)
 
+    def postpone(self, ms: int) -> None:
+        """Note that the wall clock was set ahead: everything here ages from so much later on."""
+        for queue in (*self.nodes.values(), *self.internal.values()):
+            queue.postpone(ms)
+        for topic in self.topics.values():
+            topic.postpone(ms)
+
     def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Any:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""
         return self._store.draft(written, before)

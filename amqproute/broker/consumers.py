@@ -228,7 +228,7 @@ class Consumers:
             if dealt == left:
                 break
             seen += 1
-            if 0 < entry.expires_ms <= now_ms:
+            if self._expiry.is_over(entry, now_ms):
                 expired.append(entry)
             else:
                 place = _give(shares, turn, entry)
@@ -269,7 +269,7 @@ class Consumers:
             entry = self._head_for(share.consumer) if feed is None else feed.pop()
             if entry is None:
                 continue
-            if 0 < entry.expires_ms <= now_ms:
+            if self._expiry.is_over(entry, now_ms):
                 entry.line.pluck(entry)
                 expired.append(entry)
                 line_of_waiting.appendleft(share)

@@ -3,6 +3,13 @@
 
 One timer for each queue goes off when the first of its entries expires, and everything that has
 expired by then goes at once: in memory, deferred, and in the store a page at a time.
+
+While a queue is *spared*, the lifetime that this broker gives to messages ends none of them; what
+its sender has limited (ttl, absolute-expiry-time) is not delivered too late all the same. A relay
+queue is spared from a start of the daemon until an attempt to reach its peer has failed: that the
+wall clock has gone on while nobody was there to try proves neither that time has passed, since
+clocks are set wrong, nor that the message was ever tried. What was handed out once and came back
+has had its attempt.
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
 from amqproute.broker.line import Line
 from amqproute.entry import Entry
+from amqproute.errors import DecodeError
 
 GRAIN_SECONDS: Final = 0.05
 """Timers are not set finer than this, so that many short lives cost few timers."""
@@ -39,6 +47,7 @@ class Expiry:
 
     Attributes:
         expire: the argument, for those who come upon expired entries.
+        is_spared: see above.
     """
 
     __slots__ = (
@@ -51,6 +60,7 @@ class Expiry:
         "_now_ms",
         "_over",
         "expire",
+        "is_spared",
     )
 
     def __init__(
@@ -72,6 +82,27 @@ class Expiry:
         self._failed = failed
         self._call: IDelayedCall | None = None
         self._over = False
+        self.is_spared = False
+
+    def end_sparing(self) -> None:
+        """Let what is overdue expire from now on."""
+        if self.is_spared:
+            self.is_spared = False
+            self._watch_next()
+
+    def is_over(self, entry: Entry, now_ms: int) -> bool:
+        """Tell whether an entry may not be delivered any more."""
+        if not 0 < entry.expires_ms <= now_ms:
+            return False
+        if not self.is_spared or entry.attempted:
+            return True
+        try:
+            end_ms = entry.message.expires_ms(entry.arrived_ms)
+        except DecodeError:
+            return False  # whoever is to have it will find that it cannot be read
+        finally:
+            entry.message.forget()
+        return 0 < end_ms <= now_ms
 
     def watch(self, at_ms: int) -> None:
         """Have the timer go off at this time at the latest."""
@@ -103,7 +134,7 @@ class Expiry:
     def without_expired(self, entries: list[Entry]) -> list[Entry]:
         """Let go of those that have expired; return the others."""
         now_ms = self._now_ms()
-        expired = [entry for entry in entries if 0 < entry.expires_ms <= now_ms]
+        expired = [entry for entry in entries if self.is_over(entry, now_ms)]
         if not expired:
             return entries
         self.expire(expired)
@@ -124,6 +155,8 @@ class Expiry:
     def _sweep(self) -> None:
         """Let go of what has expired, in memory and in the store, and set the next timer."""
         self._call = None
+        if self.is_spared:
+            return  # `end_sparing` sets the timer
         now_ms = self._now_ms()
         expired = self._deferral.take_expired(now_ms)
         for line in self._levels.lines:

@@ -239,6 +239,13 @@ class Line:
             self.paged_expiry_ms = expires_ms
         return False
 
+    def postpone(self, ms: int) -> None:
+        """Note that what stands in the store only ages from so much later on."""
+        if self.paged_expiry_ms:
+            self.paged_expiry_ms += ms
+        if self.paged:
+            self.paged_since_ms += ms
+
     def passed(self, size: int) -> None:
         """Note that an entry is committed, or will not be, which has been handed out already."""
         self.pending -= 1

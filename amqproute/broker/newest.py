@@ -154,6 +154,11 @@ class Newest:
         kept.sort(key=lambda each: each.id)
         return kept
 
+    def postpone(self, ms: int) -> None:
+        """Note that the wall clock was set ahead: what is kept ages from so much later on."""
+        for each in [*self._held, *(each for line in self._by_key.values() for each in line)]:
+            each.postpone(ms)
+
     def clear(self) -> None:
         """Forget everything."""
         dropped = [each for line in self._by_key.values() for each in line] + self._held

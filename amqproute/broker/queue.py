@@ -599,6 +599,24 @@ class Queue:
         """
         self._deferral.end(everything, but)
 
+    def spare(self) -> None:
+        """Let the lifetime that this broker gives end no message until `end_sparing`."""
+        self._expiry.is_spared = True
+
+    def end_sparing(self) -> None:
+        """Let what is overdue expire from now on; see `broker.expiry`."""
+        self._expiry.end_sparing()
+
+    def postpone(self, ms: int) -> None:
+        """Note that the wall clock was set ahead by so much: everything here ages from there on.
+
+        What stands in the store only is changed there (`IStoreTransaction.postpone`).
+        """
+        for entry in self.in_memory():
+            entry.postpone(ms)
+        for line in self._levels.lines:
+            line.postpone(ms)
+
     def in_memory(self) -> Iterator[Entry]:
         """Iterate over the entries in memory, those in consumers' hands among them."""
         yield from self._in_memory()

@@ -71,6 +71,12 @@ class Arrival:
         self.origin = origin
         self.stored = False
 
+    def postpone(self, ms: int) -> None:
+        """Have it age from so much later on: the clock was set."""
+        self.arrived_ms += ms
+        if self.expires_ms > 0:
+            self.expires_ms += ms
+
 
 @implementer(ISource)
 class Subscription:
@@ -141,6 +147,11 @@ class Subscription:
     def name(self) -> str:
         """The topic's name: a subscription of this kind has none."""
         return self.topic.name
+
+    def postpone(self, ms: int) -> None:
+        """Note that the wall clock was set ahead: what waits ages from so much later on."""
+        for entry in self._buffer:
+            entry.postpone(ms)
 
     @property
     def waiting(self) -> int:

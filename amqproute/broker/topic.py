@@ -206,6 +206,14 @@ class Topic:
             each.queue.limits = limits.queue
         self._recount()
 
+    def postpone(self, ms: int) -> None:
+        """Note that the wall clock was set ahead: everything here ages from so much later on."""
+        for each in self._subscriptions:
+            each.postpone(ms)
+        for durable in self.durable.values():
+            durable.queue.postpone(ms)
+        self._last.postpone(ms)
+
     @property
     def subscriptions(self) -> Sequence[Subscription]:
         """Those that end with their link."""

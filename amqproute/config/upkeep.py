@@ -201,7 +201,8 @@ class Journal(Settings):
     keep: Seconds | None = Field(
         default=90 * DAY,
         ge=DAY,
-        description="How long closed segments are kept after their day. null: for ever.",
+        description="How long closed segments are kept after their day; of a time in which none "
+        "was begun seven days count at most. null: for ever.",
     )
     max_bytes: Bytes | None = Field(
         default=None,

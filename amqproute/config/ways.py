@@ -209,7 +209,8 @@ class Relay(Settings):
     lifetime: Seconds = Field(
         default=5 * DAY,
         gt=0,
-        description="How long delivery is tried before the message is given up as expired.",
+        description="How long delivery is tried before the message is given up as expired. What is "
+        "overdue at a start of the daemon is tried once more.",
     )
     first_retry: Seconds = Field(
         default=1.0,

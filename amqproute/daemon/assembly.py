@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ipaddress import ip_network
 from typing import Any
 
-from twisted.internet.defer import DeferredList
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -67,6 +67,7 @@ from amqproute.daemon.rules import (
     suppresses,
     transfer_rules,
 )
+from amqproute.daemon.validity import CertificateGate
 from amqproute.errors import AmqprouteError, NotAllowed
 from amqproute.filters import grammar
 from amqproute.frontends.amqp10 import Shared
@@ -84,6 +85,8 @@ from amqproute.relay.decision import Decisions
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
 from amqproute.routing.table import Router
+from amqproute.services import clock
+from amqproute.services.clock import AgeClock, ClockWatch, awake_seconds
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
 from amqproute.services.inventory import Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
@@ -143,17 +146,22 @@ class House:
         self._sweep: Any = None
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.clock = AgeClock(now_ms, awake_seconds)
+        self.clock_watch = ClockWatch(self.clock, reactor, self._uneasy, self._postpone)
+        self.when_uneasy: Callable[[], object] = lambda: None
+        self._receipts_ms = 0
         self.journaling = Journaling(config, reactor, lambda: self.broker.gate)
         self.store = SqliteStore(
             str(state / STORE_FILE),
             reactor,
-            clock_ms=now_ms,
+            clock_ms=self.clock.now_ms,
             ballast_bytes=BALLAST_BYTES,
             on_death=self._store_died,
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
             outbox=self.journaling.outbox,
         )
-        self.contexts = make_contexts(config)
+        self.contexts = make_contexts(config, checks_dates=False)
+        self._gate = CertificateGate(reactor, self.contexts, self._uneasy, self._dial_again)
         self._connector: Connector | None = None
         self._watch: FileWatch | None = None
         self._users = load_users(config)
@@ -164,7 +172,7 @@ class House:
         self.broker = Broker(
             self.store,
             reactor,
-            now_ms,
+            self.clock.now_ms,
             lambda: f"dynamic-{uuid.uuid4()}",
             budget=MemoryBudget(4 * limits.queue_memory_bytes),
             journal=self.journaling.journal,
@@ -177,7 +185,7 @@ class House:
         )
         self.inventory.when_gone = self._detach_what_is_gone
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
-        self.probes = Probes(now_ms)
+        self.probes = Probes(self.clock.now_ms)
         self.decisions: Decisions | None = None
         self.contracts = Contracts(
             reactor,
@@ -227,7 +235,7 @@ class House:
             self._reactor,
             own_id=self.container_id,
             stream=self._stream,
-            now_ms=now_ms,
+            now_ms=self.clock.now_ms,
             attempt_seconds=relay.connect_timeout + config.limits.handshake_timeout,
             origin=lambda: proved_domain(
                 self.config, None if self.contexts is None else self.contexts.certificate
@@ -240,7 +248,7 @@ class House:
             agent,
             lambda key: self._rules().router.hop_of_key(key),
             self._reactor,
-            now_ms,
+            self.clock.now_ms,
             self._random.random,
             relay_terms(config),
             QueueLimits(
@@ -299,6 +307,10 @@ class House:
         self.inventory.recovered(recovery.notes)
         self._recover_accounts(recovery.notes.get(ACCOUNT_NOTES, {}), recovery.accounts)
         self.receipts.recovered(recovery.received)
+        # Receipts age while the daemon runs: over a restart the wall clock proves nothing.
+        began = self._reactor.seconds()
+        known_ms = recovery.received_ms or self.clock.now_ms()
+        self._receipts_ms = known_ms - round(began * 1000)
         self._declare(config)
         self.relay = self._make_relay()
         self.relay.dead_letter_name = config.relay.dead_letter
@@ -315,7 +327,7 @@ class House:
                 self.broker,
                 self.transfer,
                 self._qualified,
-                now_ms,
+                self.clock.now_ms,
                 lambda: self.config.unsupported_filter == "drop",
             ),
             self.relay,
@@ -329,7 +341,7 @@ class House:
                 unsettled_bytes=limits.queue_memory_bytes,
                 suspended_seconds=int(limits.resume_timeout),
             ),
-            now_ms,
+            self.clock.now_ms,
             self._reactor.seconds,
             TransactionTerms(
                 self.broker.begin,
@@ -352,7 +364,7 @@ class House:
             self.relay,
             self.store,
             self._allows,
-            now_ms,
+            self.clock.now_ms,
             branches,
         )
         if self.branches is not None:
@@ -372,6 +384,8 @@ class House:
             self.delays.start()
         self.replies.recovered(recovery.notes.get(REPLY_NOTES, {}))
         self.journaling.watch(self.store, self.broker)
+        self._gate.start()
+        self.clock_watch.start()
         self.relay.start()
 
     def _recover_accounts(
@@ -405,7 +419,7 @@ class House:
         management = ManagementService(
             self.broker,
             self._allows,
-            now_ms,
+            self.clock.now_ms,
             inventory=self.inventory,
             destinations=self._destination_rows,
             connections=self._connection_rows,
@@ -413,8 +427,10 @@ class House:
             close_link=self._close_link,
         )
         offer_relay_operations(
-            management, self.broker, self.relay, self._router_now, self._allows, now_ms
+            management, self.broker, self.relay, self._router_now, self._allows, self.clock.now_ms
         )
+        clock.register(management, self.clock_watch, self._allows)
+        management.register(EntityType("certificate", lambda: [self._gate.row()]))
         management.register(EntityType("contract", self.contract_rows))
         management.register(EntityType("probe", self.probes.rows))
         management.register(EntityType("journal", self.journaling.rows))
@@ -482,15 +498,34 @@ class House:
             balancers=[ip_network(each) for each in listen.proxy_protocol],
             limits=pump_limits(self.config),
         )
-        listener.privilegedStartService()
-        listener.startService()
+        self._gate.open(listener, has_tls=listen.tls != "none")
         self.listeners.append(listener)
+
+    def _receipts_now_ms(self) -> int:
+        """Return the time by which receipts age."""
+        counted_ms: int = self._receipts_ms + round(self._reactor.seconds() * 1000)
+        return min(self.clock.now_ms(), counted_ms)
+
+    def _uneasy(self) -> None:
+        self.when_uneasy()
+
+    def _dial_again(self) -> None:
+        if self.relay is not None:
+            for destination in tuple(self.relay.destinations.values()):
+                destination.wake()
+
+    def _postpone(self, ms: int) -> Deferred[None]:
+        """Have everything age from so much later on: the wall clock was set ahead."""
+        transaction = self.store.begin()
+        transaction.postpone(ms)
+        self._receipts_ms += ms
+        return transaction.commit().addCallback(lambda _: self.broker.postpone(ms))
 
     def _forget_old_receipts(self) -> None:
         """Forget receipts of peers that have not come back; now, and from time to time."""
         horizon = self.config.relay.receipt_lifetime
         transaction = self.store.begin()
-        transaction.forget_received_before(now_ms() - int(horizon * 1000))
+        transaction.forget_received_before(self._receipts_now_ms() - int(horizon * 1000))
         transaction.commit().addErrback(_log_failure, "forgetting old receipts")
         self.receipts.sweep(self._reactor.seconds(), horizon)
         self._sweep = self._reactor.callLater(SWEEP_SECONDS, self._forget_old_receipts)
@@ -526,8 +561,9 @@ class House:
 
     @property
     def unease(self) -> str:
-        """Why publishers have no credit now, in words; empty while they have."""
-        return self.watermarks.status() if self.watermarks is not None else ""
+        """What is not as it should be, in words, and what to do; empty while all is well."""
+        marks = self.watermarks.status() if self.watermarks is not None else ""
+        return "; ".join(filter(None, (marks, self._gate.status(), self.clock_watch.status())))
 
     # -- reload ------------------------------------------------------------------------------------
 
@@ -541,7 +577,8 @@ class House:
         assert self.relay is not None
         policy = make_policy(config)
         users = load_users(config, must_exist=len(self._users) > 0)
-        contexts = make_contexts(config)
+        is_valid = self.contexts is None or self.contexts.ailment is None
+        contexts = make_contexts(config, checks_dates=is_valid)
         fixed = (
             "container_id",
             "state_directory",
@@ -707,6 +744,8 @@ class House:
 
     def _stop_timers(self) -> None:
         self.journaling.stop_watching()
+        self.clock_watch.stop()
+        self._gate.stop()
         if self._watch is not None:
             self._watch.stop()
         if self.branches is not None:

@@ -57,8 +57,12 @@ __all__ = [
 ]
 
 
-def make_contexts(config: Config) -> TlsContexts | None:
+def make_contexts(config: Config, *, checks_dates: bool = True) -> TlsContexts | None:
     """Make the TLS contexts of a configuration; None if it has no certificate.
+
+    Args:
+        config: the configuration.
+        checks_dates: refuse a certificate of ours that is not valid now.
 
     Raises:
         TlsError: a file cannot be used.
@@ -66,7 +70,9 @@ def make_contexts(config: Config) -> TlsContexts | None:
     tls = config.tls
     if tls.certificate is None:
         return None
-    return TlsContexts(tls.certificate, tls.private_key, tls.trust, crl=tls.crl)
+    return TlsContexts(
+        tls.certificate, tls.private_key, tls.trust, crl=tls.crl, checks_dates=checks_dates
+    )
 
 
 def make_targets(config: Callable[[], Config]) -> Callable[[], TargetPolicy]:

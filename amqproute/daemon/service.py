@@ -110,6 +110,7 @@ class DaemonService(Service):
         )
         self._watchdog.startService()
         house.broker.gate.watch(self._tell_status)
+        house.when_uneasy = self._tell_status
         self._notifier.ready(self._status())
         log.info("ready: {identity}", identity=self._identity())
         self._is_ready = True

@@ -31,7 +31,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,6 +53,9 @@ HEAD: Final = "head"
 SUFFIX: Final = ".jsonl"
 USUAL_PART: Final = 5
 """A fifth of the file system is what a journal may come to unless something else is said."""
+LONGEST_GAP_DAYS: Final = 7
+"""From one segment to the next no more days than these count for the age of what came before."""
+DAY_US: Final = 86_400_000_000
 _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 _NAME: Final = re.compile(r"(?:(?P<broker>.+)-)?(?P<journal>[0-9a-f]{16})-(?P<seq>\d{20})\.jsonl")
 
@@ -208,6 +211,27 @@ def safe(name: str) -> str:
 def day_of(time_us: int) -> str:
     """Return the name of the folder for a segment that begins at a time."""
     return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d")
+
+
+def ages(paths: Sequence[Path], now_us: int) -> list[int]:
+    """Return how many days ago each segment began, given in their order.
+
+    What the wall clock says from one segment to the next counts `LONGEST_GAP_DAYS` at most, and
+    never less than nothing: it may have been set wrong for a while, and no segment is to go for
+    that. A daemon that runs writes more often.
+    """
+    later = datetime.fromtimestamp(now_us / 1e6, UTC).date()
+    age = 0
+    found = []
+    for path in reversed(paths):
+        try:
+            day = date.fromisoformat(path.parent.name)
+        except ValueError:
+            day = later  # 0000-99-99, say: nobody's day
+        age += min(max((later - day).days, 0), LONGEST_GAP_DAYS)
+        later = day
+        found.append(age)
+    return found[::-1]
 
 
 def closed_name(path: Path, broker: str) -> str:
@@ -408,13 +432,15 @@ class Segments:
         """Remove closed segments that are too old, or more than there may be.
 
         Args:
-            keep_us: how long a segment is kept after the day it began on; 0 for ever.
+            keep_us: how long a segment is kept after the day it began on; 0 for ever. See `ages`
+                for what counts.
             most_bytes: octets of closed segments; 0 for a part of the file system.
 
         Returns:
             What was removed.
         """
-        limit = day_of(self._now_us() - keep_us) if keep_us else ""
+        now_us = self._now_us()
+        limit = day_of(now_us - keep_us) if keep_us else ""
         all_ = [
             (path, path.stat().st_size) for path in closed(self._directory, self._names.journal)
         ]
@@ -422,8 +448,10 @@ class Segments:
         most_bytes = most_bytes or room.f_blocks * room.f_frsize // USUAL_PART
         excess = sum(size for _, size in all_) - most_bytes
         removed: list[Path] = []
-        for path, size in all_[:-1]:  # the last one is always kept: the chain goes on from it
-            if not (path.parent.name < limit or excess > 0):
+        days_ago = ages([path for path, _ in all_], now_us)
+        # The last one is always kept: the chain goes on from it.
+        for (path, size), age in zip(all_[:-1], days_ago, strict=False):
+            if not (day_of(now_us - age * DAY_US) < limit or excess > 0):
                 break
             excess -= size
             removed.append(path)

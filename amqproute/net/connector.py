@@ -200,6 +200,8 @@ class Connector:
                 "tls.untrusted", "TLS needs a trust file or the system's authorities"
             )
         try:
+            if (ailment := self._contexts.ailment) is not None:
+                raise ailment  # nobody would believe us, and the other side would only log it
             return Security(self._contexts.creator_for(wanted), implicit=implicit)
         except TlsError as error:
             raise ConnectError(error.code, str(error)) from error

@@ -387,6 +387,7 @@ class TlsContexts:
         *,
         crl: Sequence[str | os.PathLike[str]] = (),
         now: Callable[[], float] = time.time,
+        checks_dates: bool = True,
     ) -> None:
         """Load and check.
 
@@ -398,6 +399,7 @@ class TlsContexts:
                 ``system`` or None for those of the operating system.
             crl: PEM or DER files with certificate revocation lists.
             now: the wall clock, seconds since 1970.
+            checks_dates: refuse a certificate of ours that is not valid now; else see `ailment`.
 
         Raises:
             TlsError: ``tls.file`` for what cannot be read, ``tls.key`` for a key of another
@@ -411,6 +413,34 @@ class TlsContexts:
         self._crl = tuple(Path(each) for each in crl)
         self.now = now
         self.loaded = self._load()
+        if checks_dates and (error := self.ailment) is not None:
+            raise error
+
+    @property
+    def ailment(self) -> TlsError | None:
+        """Why our certificate cannot be used now, for its dates; None if it can, or there is none.
+
+        ``tls.expired`` or ``tls.not-yet-valid``.
+        """
+        return self._dates(self.loaded)
+
+    def _dates(self, loaded: Loaded) -> TlsError | None:
+        if not loaded.chain:
+            return None
+        certificate, path = loaded.chain[0], self._certificate
+        present = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
+        if present > certificate.not_valid_after_utc:
+            return TlsError(
+                "tls.expired",
+                f"{path} has expired at {_date(certificate.not_valid_after_utc)}; renew it",
+            )
+        if present < certificate.not_valid_before_utc:
+            return TlsError(
+                "tls.not-yet-valid",
+                f"{path} is valid from {_date(certificate.not_valid_before_utc)} only; "
+                "is this machine's clock right?",
+            )
+        return None
 
     @property
     def certificate(self) -> x509.Certificate | None:
@@ -429,7 +459,10 @@ class TlsContexts:
         Raises:
             TlsError: they cannot be used; what was in force stays in force.
         """
-        self._take(self._load())
+        loaded = self._load()
+        if (error := self._dates(loaded)) is not None:
+            raise error
+        self._take(loaded)
 
     def adopt(self, other: TlsContexts) -> None:
         """Take over files and contexts of another, for connections made from now on."""
@@ -527,18 +560,6 @@ class TlsContexts:
         if ours.public_key() != certificate.public_key():
             raise TlsError(
                 "tls.key", f"{key_path} is not the key of the first certificate in {path}"
-            )
-        present = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
-        if present > certificate.not_valid_after_utc:
-            raise TlsError(
-                "tls.expired",
-                f"{path} has expired at {_date(certificate.not_valid_after_utc)}; renew it",
-            )
-        if present < certificate.not_valid_before_utc:
-            raise TlsError(
-                "tls.not-yet-valid",
-                f"{path} is valid from {_date(certificate.not_valid_before_utc)} only; "
-                "is this machine's clock right?",
             )
 
 

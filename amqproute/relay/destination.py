@@ -349,6 +349,8 @@ class Destination:
             concerned: messages in doubt; None if nobody was reached.
         """
         self.tally.failures += 1
+        if concerned is None or not self._was_of_use:
+            self.queue.end_sparing()  # what is overdue has had its attempt
         probed_until, self._probed_until = self._probed_until, None
         if verdict.action is Action.REJECT:
             self.backoff.blame(verdict)

@@ -118,6 +118,7 @@ class Relay:
         for name in [each for each in unclaimed if each.startswith(RELAY_PREFIX)]:
             key = name[len(RELAY_PREFIX) :]
             destination = self._make(self._hop_of_key(key))
+            destination.queue.spare()
             noted = notes.get(key)
             if noted is not None:
                 destination.restore(noted)

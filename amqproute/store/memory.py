@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred
@@ -300,12 +301,14 @@ class MemoryStore:
 
     def _apply(self, transaction: Transaction) -> None:
         # Receipts and notes are for the next start, and there is none: they end here.
-        stages, _ = merge([transaction])
+        stages, facts = merge([transaction])
         for stage in stages:
             self._check(stage)
         left: list[int] = []
         for stage in stages:
             self._write(stage, left)
+        for fact in facts:
+            self._postpone(fact.postpone_ms)
         for payload_id in left:
             payload = self._payloads.get(payload_id)
             if payload is not None and not payload.holders:
@@ -313,6 +316,14 @@ class MemoryStore:
         self._transactions += 1
         if self._outbox is not None and transaction.events:
             self._outbox.committed(transaction.events, False)
+
+    def _postpone(self, ms: int) -> None:
+        for queue in self._queues.values() if ms else ():
+            for entry_id, entry in queue.entries.items():
+                expires_ms = entry.expires_ms + ms if entry.expires_ms > 0 else entry.expires_ms
+                queue.entries[entry_id] = replace(
+                    entry, arrived_ms=entry.arrived_ms + ms, expires_ms=expires_ms
+                )
 
     def _check(self, stage: Stage) -> None:
         self._check_new(stage.rows[::WIDTH])

@@ -61,12 +61,14 @@ class Recovery:
         received: receipt stream -> the ids still remembered, ascending.
         notes: kind -> key -> value.
         accounts: number of an account -> how many entries stand in it, and their octets.
+        received_ms: when the newest of the receipts was written, ms since the epoch; 0 without.
         outbox: the rows that are left of what `IOutbox.carry` returned, in order.
     """
 
     queues: dict[str, QueueSummary] = field(default_factory=dict)
     accounts: dict[int, tuple[int, int]] = field(default_factory=dict)
     received: dict[str, list[int]] = field(default_factory=dict)
+    received_ms: int = 0
     notes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     outbox: list[tuple[int, bytes]] = field(default_factory=list)
     is_restored: bool = False

@@ -371,7 +371,9 @@ class SqliteStore:
         )
         received: dict[str, set[int]] = {}
         for stream, *row in connection.execute("SELECT stream, low, high, at, steps FROM receipt"):
-            received.setdefault(stream, set()).update(read_receipt(*row).ids())
+            receipt = read_receipt(*row)
+            received.setdefault(stream, set()).update(receipt.ids())
+            recovery.received_ms = max(recovery.received_ms, receipt.at_ms)
         recovery.received = {stream: sorted(ids) for stream, ids in received.items()}
         for kind, key, value in connection.execute("SELECT kind, key, value FROM note"):
             recovery.notes.setdefault(kind, {})[key] = value

@@ -335,6 +335,13 @@ def purge_transient(connection: sqlite3.Connection, limit: int, files: Files) ->
     return done
 
 
+POSTPONE_RECEIPTS: Final = "UPDATE receipt SET at = at + ?"
+POSTPONE_ENTRIES: Final = (
+    "UPDATE entry SET arrived = arrived + ?,"
+    " expires = CASE WHEN expires > 0 THEN expires + ? ELSE expires END"
+)
+
+
 def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> None:
     """Write receipts and notes."""
     if facts.marks:
@@ -352,6 +359,9 @@ def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> No
         connection.execute("DELETE FROM receipt WHERE stream = ?", (stream,))
     if facts.forget_before_ms is not None:
         connection.execute("DELETE FROM receipt WHERE at < ?", (facts.forget_before_ms,))
+    if facts.postpone_ms:
+        connection.execute(POSTPONE_RECEIPTS, (facts.postpone_ms,))
+        connection.execute(POSTPONE_ENTRIES, (facts.postpone_ms, facts.postpone_ms))
     kept = [(key, value) for key, value in facts.notes.items() if value is not None]
     NOTE.run(connection, list(chain.from_iterable((*key, value) for key, value in kept)))
     for key, value in facts.notes.items():

@@ -205,7 +205,7 @@ class Facts:
     not fit that order opens the next `Facts`.
     """
 
-    __slots__ = ("forget_before_ms", "forgets", "forgotten", "marks", "notes")
+    __slots__ = ("forget_before_ms", "forgets", "forgotten", "marks", "notes", "postpone_ms")
 
     def __init__(self) -> None:
         self.marks: dict[str, list[int]] = {}
@@ -213,6 +213,7 @@ class Facts:
         self.notes: dict[tuple[str, str], bytes | None] = {}
         self.forgotten: set[str] = set()
         self.forget_before_ms: int | None = None
+        self.postpone_ms = 0
 
     def clashes(self, later: Facts) -> bool:
         """True if a later mark would be lost to a forgetting that was asked for earlier."""
@@ -235,6 +236,7 @@ class Facts:
         self.notes.update(later.notes)
         if later.forget_before_ms is not None:
             self.forget_before_ms = max(later.forget_before_ms, self.forget_before_ms or 0)
+        self.postpone_ms += later.postpone_ms
 
     def receipts(self, now_ms: int) -> list[tuple[str, Receipt]]:
         """The marks, packed: one receipt for each stream."""
@@ -463,6 +465,12 @@ class Transaction:
         """Drop the receipts, of any stream, that were marked before this time."""
         later = Facts()
         later.forget_before_ms = ms
+        self._add(later)
+
+    def postpone(self, ms: int) -> None:
+        """Have all entries and receipts age from so much later on: the clock was set ahead."""
+        later = Facts()
+        later.postpone_ms = ms
         self._add(later)
 
     def note(self, kind: str, key: str, value: bytes | None) -> None:

@@ -9,13 +9,14 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.broker import Broker
+from amqproute.broker.limits import QueueLimits
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from tests.support.fakes import EPOCH_MS, KeptStore, Taker, message, node
 
 HOUR_MS = 3_600_000
 
 
-class JumpTests(SynchronousTestCase):
+class ClockCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
         self.jumped_ms = 0
@@ -33,6 +34,10 @@ class JumpTests(SynchronousTestCase):
         batch.commit()
         self.clock.advance(0)
         self.clock.advance(0)
+
+
+class JumpTests(ClockCase):
+    """Of the clock that a broker is given."""
 
     def test_ahead(self) -> None:
         """Nobody is given what has expired by the clock, and it goes within ten minutes."""
@@ -66,3 +71,56 @@ class JumpTests(SynchronousTestCase):
             self.clock.advance(60)
         self.assertEqual((self.queue.depth, self.queue.tally.expired), (0, 1))
         self.assertLessEqual(timers, 2)
+
+    def test_accepted(self) -> None:
+        """Once an operator has accepted a jump ahead, lives are longer by it, everywhere."""
+        self.broker.nodes["q"].limits = QueueLimits(resident_messages=2)
+        for _ in range(6):
+            self.put(ttl=1_800_000)
+        batch = self.broker.begin()
+        batch.transaction.postpone(HOUR_MS)
+        batch.commit()
+        self.clock.advance(0)
+        self.broker.postpone(HOUR_MS)
+        self.jumped_ms = HOUR_MS
+        for _ in range(29):
+            self.clock.advance(60)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (6, 0))
+        for _ in range(12):
+            self.clock.advance(60)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (0, 6))
+
+
+class SparedTests(ClockCase):
+    """A queue whose messages are to be tried before they expire."""
+
+    def test_lifetime_of_ours(self) -> None:
+        """What is overdue by the broker's own limit stays, and is handed out, once."""
+        self.queue.limits = QueueLimits(ttl_ms=1_800_000)
+        self.queue.spare()
+        self.put()
+        self.put(ttl=60_000)
+        self.jumped_ms = HOUR_MS
+        for _ in range(700):
+            self.clock.advance(1)
+        self.assertEqual(self.queue.depth, 2)
+        taker = Taker(self.queue, 10)
+        self.queue.dispatch()
+        self.clock.advance(1)
+        self.assertEqual((len(taker.held), self.queue.tally.expired), (1, 1))
+        self.queue.release(taker.held)
+        self.queue.dispatch()
+        self.clock.advance(1)
+        self.assertEqual(self.queue.tally.expired, 2)
+
+    def test_end(self) -> None:
+        """Then it goes as ever."""
+        self.queue.limits = QueueLimits(ttl_ms=1_800_000)
+        self.queue.spare()
+        self.put()
+        self.jumped_ms = HOUR_MS
+        self.clock.advance(700)
+        self.assertEqual(self.queue.depth, 1)
+        self.queue.end_sparing()
+        self.clock.advance(1)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (0, 1))

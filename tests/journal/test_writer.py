@@ -166,6 +166,24 @@ class SegmentTests(JournalCase):
         self.assertEqual([each.entry for each in desk.records() if each.entry is not None], [5])
         self.assertEqual(self.verify().first, 11)
 
+    def test_clock_that_jumps(self) -> None:
+        """A wall clock that is years ahead, at a start or later, removes nothing for its age."""
+        wall = Wall()
+        for day in range(4):
+            desk = self.opened(wall=wall, terms=JournalTerms(keep_seconds=0))
+            desk.note(day)
+            desk.close()
+            wall.now_us += DAY_US
+        for number in (4, 5):
+            wall.now_us += 1000 * DAY_US
+            desk = self.opened(wall=wall, terms=JournalTerms(keep_seconds=90 * 86400))
+            wall.now_us += 1000 * DAY_US
+            desk.note(number)
+            desk.written()
+            desk.close()
+            wall.now_us -= 2000 * DAY_US
+        self.assertEqual(len([each for each in desk.records() if each.entry is not None]), 6)
+
     def test_size_of_what_is_kept_while_it_grows(self) -> None:
         """However fast segments follow each other, there are never more than there may be."""
         desk = self.opened(terms=JournalTerms(segment_bytes=4096, max_bytes=20_000))

@@ -13,6 +13,7 @@ from zope.interface.verify import verifyObject
 from amqproute import conditions
 from amqproute.broker.fates import REASON, WORDS
 from amqproute.broker.floodgate import STORE
+from amqproute.broker.limits import QueueLimits
 from amqproute.errors import ResolveError, ResourceLimitExceeded, StoreUnavailable
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
@@ -432,6 +433,34 @@ class OutcomeTests(DestinationCase):
         self.run_for(60)
         self.assertEqual(sorted(set(beta.bodies("orders"))), [b"1", b"2", b"3"])
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (1, 0))
+
+    def overdue(self) -> None:
+        """Have messages that were overdue at the start of the daemon."""
+        queue = self.alpha.relay.take_on_trust(HOP)
+        self.destination.adopt(QueueLimits(ttl_ms=5000))
+        self.destination.hold("as if it did not run")
+        queue.spare()
+        self.put(b"1", b"2", b"3")
+        self.put(b"short", ttl=1000)
+        self.run_for(700)
+        self.assertEqual((queue.depth, queue.tally.expired), (4, 0))
+        self.destination.unhold()
+
+    def test_overdue_and_there(self) -> None:
+        """What is overdue after a restart is tried first: it is taken, once somebody is there."""
+        beta = self.beta()
+        self.overdue()
+        self.run_for(5)
+        self.assertEqual(beta.bodies("orders"), [b"1", b"2", b"3"])
+        self.assertEqual(self.destination.queue.tally.expired, 1)
+
+    def test_overdue_and_away(self) -> None:
+        """After one attempt in vain it expires."""
+        self.network.dead.add(BETA)
+        self.overdue()
+        self.run_for(5)
+        self.assertEqual(self.destination.queue.tally.expired, 4)
+        self.assertEqual((self.destination.failures > 0, self.alpha.depth(BETA)), (True, 0))
 
     def test_fault_of_ours(self) -> None:
         """A message at which this broker itself stumbles does not hold up the others either."""

@@ -332,6 +332,26 @@ class WorkTests(StoreCase):
         house.close()
         self.assertEqual(self.house().open().received, {"new": [9]})
 
+    def test_clock_set_ahead(self) -> None:
+        """Entries and receipts age from so much later on; what never expires does not."""
+        house = self.opened()
+        transaction = house.store.begin()
+        first, second = house.store.next_id(), house.store.next_id()
+        transaction.enqueue("q", first, b"1", 1000, 5000, 0)
+        transaction.enqueue("q", second, b"2", 1000, 0, 0)
+        transaction.mark_received("s", [1])
+        house.reactor.wait(transaction.commit())
+        marked_ms = house.now_ms
+        transaction = house.store.begin()
+        transaction.postpone(700)
+        house.reactor.wait(transaction.commit())
+        rows = house.reactor.wait(house.store.load("q", 0, 10, 1000))
+        self.assertEqual(
+            [(row.arrived_ms, row.expires_ms) for row in rows], [(1700, 5700), (1700, 0)]
+        )
+        house.close()
+        self.assertEqual(self.house().open().received_ms, marked_ms + 700)
+
     def test_one_row_for_a_call(self) -> None:
         """However many ids are marked, one row is written."""
         house = self.opened()

@@ -38,6 +38,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.checking:check",
         "Check the configuration and the files it names, without starting anything.",
     ),
+    "clock": Entry(
+        "amqproute.cli.commands.clocks:clock",
+        "The clock by which messages age: whether the wall clock has jumped.",
+    ),
     "connection": Entry(
         "amqproute.cli.commands.links:connection",
         "Connections of clients and peers to the running daemon.",

@@ -26,7 +26,7 @@ COLUMNS: Final = (
     ("limit", "LIMIT"),
     ("opens-at", "OPENS-AT"),
 )
-TYPES: Final = ("watermark", "peer", "queue", "listener")
+TYPES: Final = ("watermark", "peer", "queue", "listener", "clock", "certificate")
 RECENT_MS: Final = 600_000
 """How long it is told that a listener had no place for somebody."""
 BRANCH: Final = "branch"
@@ -42,25 +42,28 @@ def status(url: str | None, trust: Path | None, config: Path | None, as_json: bo
 
     The marks are those at which publishers (disk, max-bytes, memory, store) or receivers (outgoing)
     are held back, in bytes; then follow the messages that fill memory, the peers that cannot be
-    reached, and the branches of distributed transactions that wait for their manager. Listeners
-    that have closed or refused connections for want of a place in the last ten minutes stand first.
-    The exit code is 1 if anything is held back or cannot be reached.
+    reached, the branches of distributed transactions that wait for their manager, a clock that has
+    jumped, and a certificate of ours that is not valid. Listeners that have closed or refused
+    connections for want of a place in the last ten minutes stand first. The exit code is 1 if
+    anything is held back, cannot be reached, or is wrong with clock or certificate.
     """
     found = in_touch(Access(url, config, trust), _ask)
-    marks, peers, queues, listeners, branches = (found[each] for each in (*TYPES, BRANCH))
+    marks, peers, queues, listeners, *odd, branches = (found[each] for each in (*TYPES, BRANCH))
+    alarms = [row for rows in odd for row in rows if row["reason"]]
     crowded = [row for row in listeners if _is_crowded(row)]
     closed = [row for row in marks if row["state"] != "open"]
     troubled = [row for row in peers if row["failures"] or row["state"] in ("held", "refused")]
     prepared = [row for row in branches if row["state"] == "prepared"]
     if as_json:
-        facts = {"well": not (closed or troubled), "watermarks": marks, "peers": troubled}
+        well = not (closed or troubled or alarms)
+        facts = {"well": well, "watermarks": marks, "peers": troubled, "alarms": alarms}
         more = {"branches": prepared, "listeners": listeners, "messages": _messages(queues)}
         render.json_text({**facts, **more})
     else:
         for row in crowded:
             click.echo(_of_listener(row))
-        _show(marks, closed, troubled, prepared, queues)
-    return NEGATIVE if closed or troubled else DONE
+        _show(marks, [*closed, *alarms], troubled, prepared, queues)
+    return NEGATIVE if closed or troubled or alarms else DONE
 
 
 async def _ask(client: Client) -> dict[str, list[dict[str, Any]]]:

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The clock by which messages age: it follows the wall clock, but not when that jumps.
+
+How long a message has waited is counted with the monotonic clock while the process lives. Small
+corrections of the wall clock, as a time daemon makes them, are followed; a jump by more than
+`STEP_SECONDS` is not, in either direction: lives, holds and receipts go on as if it had not
+happened, the log and ``amqproute status`` say so, and an operator answers:
+
+==============================  ==============================================================
+the wall clock is wrong         set it right: when it fits again nothing has happened
+the wall clock is right now     ``amqproute clock accept``: it is followed from then on. Lives
+                                that a jump forward would have ended are longer by the jump
+==============================  ==============================================================
+
+Over a restart nobody can count: there the wall clock is believed, and every message to another
+domain that is overdue gets one attempt before it expires (`amqproute.broker.expiry`).
+
+Time that a machine sleeps counts, where the system has a clock for it (``CLOCK_BOOTTIME``).
+
+Operation ``ACCEPT-TIME`` takes the right `manage` on the management node; entity type ``clock``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from amqproute.auth.policy import Verb
+from amqproute.services.commands import FORBIDDEN
+from amqproute.services.management import (
+    CONFLICT,
+    MANAGEMENT,
+    OK,
+    EntityType,
+    ManagementService,
+    Reply,
+    Request,
+)
+from amqproute.services.requests import Allows
+
+__all__ = ["AgeClock", "ClockWatch", "awake_seconds", "register"]
+
+STEP_SECONDS: Final = 60.0
+"""A correction up to this is followed at once: it is what time daemons do."""
+LOOK_SECONDS: Final = 5.0
+"""How often the two clocks are compared where nobody asks for the time."""
+REMIND_SECONDS: Final = 3600.0
+"""Between two lines in the log about a jump that waits for its answer."""
+ACCEPT: Final = "amqproute clock accept"
+
+
+def awake_seconds() -> float:
+    """Return a clock that nobody can set, and that counts while the machine sleeps if it can."""
+    boot = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if boot is None else time.clock_gettime(boot)
+
+
+class AgeClock:
+    """Tells the time by which messages age.
+
+    Args:
+        wall_ms: the wall clock, ms since the epoch.
+        seconds: a clock that nobody can set.
+
+    Attributes:
+        jump_ms: by how much the wall clock is ahead, since a jump that nobody has accepted;
+            negative if it is behind, 0 while both fit.
+    """
+
+    __slots__ = ("_base_ms", "_seconds", "_since", "_wall_ms", "jump_ms")
+
+    def __init__(self, wall_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
+        self._wall_ms = wall_ms
+        self._seconds = seconds
+        self._base_ms = wall_ms()
+        self._since = seconds()
+        self.jump_ms = 0
+
+    def now_ms(self) -> int:
+        """Return the time, ms since the epoch."""
+        wall_ms = self._wall_ms()
+        seconds = self._seconds()
+        counted_ms = self._base_ms + round((seconds - self._since) * 1000)
+        ahead_ms = wall_ms - counted_ms
+        if abs(ahead_ms) > STEP_SECONDS * 1000:
+            self.jump_ms = ahead_ms
+            return counted_ms
+        self._base_ms, self._since, self.jump_ms = wall_ms, seconds, 0
+        return wall_ms
+
+    def accept(self) -> None:
+        """Follow the wall clock from where it is now."""
+        self._base_ms, self._since, self.jump_ms = self._wall_ms(), self._seconds(), 0
+
+
+class ClockWatch:
+    """Looks at the clock from time to time, and tells of jumps.
+
+    Args:
+        clock: it.
+        reactor: for the timer.
+        changed: called when a jump is noticed, is over, or was accepted.
+        postpone: called with ms when a jump forward is accepted: makes the lives of all messages
+            longer by them; returns a Deferred that fires when that is durable.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        clock: AgeClock,
+        reactor: IReactorTime,
+        changed: Callable[[], object],
+        postpone: Callable[[int], Deferred[None]],
+    ) -> None:
+        self.clock = clock
+        self._reactor = reactor
+        self._changed = changed
+        self._postpone = postpone
+        self._told_ms = 0
+        self._told_at = 0.0
+        self._call: IDelayedCall | None = None
+
+    def start(self) -> None:
+        """Look from now on."""
+        self._call = self._reactor.callLater(LOOK_SECONDS, self._tick)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._call is not None and self._call.active():
+            self._call.cancel()
+        self._call = None
+
+    def _tick(self) -> None:
+        self._call = self._reactor.callLater(LOOK_SECONDS, self._tick)
+        self.look()
+
+    def look(self) -> None:
+        """Compare the clocks, and say what is new."""
+        self.clock.now_ms()
+        jump_ms = self.clock.jump_ms
+        is_news = bool(jump_ms) != bool(self._told_ms) or (
+            abs(jump_ms - self._told_ms) > STEP_SECONDS * 1000
+        )
+        is_due = jump_ms and self._reactor.seconds() - self._told_at >= REMIND_SECONDS
+        if not (is_news or is_due):
+            return
+        self._told_ms, self._told_at = jump_ms, self._reactor.seconds()
+        if jump_ms:
+            self.log.warn("{words}", words=self.status())
+        else:
+            self.log.info("the wall clock fits again; nothing has expired for its jump")
+        if is_news:
+            self._changed()
+
+    def status(self) -> str:
+        """Return what is wrong and what to do, in words; empty while all is well."""
+        jump_ms = self.clock.jump_ms
+        if not jump_ms:
+            return ""
+        return (
+            f"the wall clock jumped {'ahead' if jump_ms > 0 else 'back'} by "
+            f"{abs(jump_ms) // 1000} s: nothing expires for that; set it right, or if it is right "
+            f"now: {ACCEPT}"
+        )
+
+    def row(self) -> Mapping[str, Any]:
+        """Return the clock as an operator sees it."""
+        now_ms = self.clock.now_ms()
+        return {
+            "name": "clock",
+            "type": "clock",
+            "state": "jumped" if self.clock.jump_ms else "fits",
+            "jump-ms": self.clock.jump_ms,
+            "now": _moment(now_ms),
+            "wall": _moment(now_ms + self.clock.jump_ms),
+            "reason": self.status(),
+        }
+
+    def accept(self) -> Deferred[Reply] | Reply:
+        """Follow the wall clock from now on."""
+        self.clock.now_ms()
+        jump_ms = self.clock.jump_ms
+        if not jump_ms:
+            return Reply.of(CONFLICT, "the wall clock has not jumped: there is nothing to accept")
+        if jump_ms < 0:
+            return self._accepted(None, jump_ms)
+        # Lives first: between the two they are too long, never too short.
+        done = self._postpone(jump_ms)
+        return done.addCallbacks(self._accepted, self._failed, (jump_ms,))
+
+    def _accepted(self, _: object, jump_ms: int) -> Reply:
+        self.clock.accept()
+        self._told_ms = 0
+        self.log.warn("the wall clock was accepted as it is, {jump} s off", jump=jump_ms // 1000)
+        self._changed()
+        return Reply.of(OK, "accepted", dict(self.row()))
+
+    def _failed(self, failure: Failure) -> Reply:
+        self.log.failure("the wall clock could not be accepted", failure)
+        return Reply.of(CONFLICT, f"the store does not take it: {failure.getErrorMessage()}")
+
+
+def _moment(milliseconds: int) -> str:
+    try:
+        moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError):
+        return f"{milliseconds} ms since 1970"
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def register(service: ManagementService, watch: ClockWatch, allows: Allows) -> None:
+    """Offer the clock to operators."""
+
+    def accept(request: Request) -> Reply | Deferred[Reply]:
+        if not allows(request.principal, Verb.MANAGE, MANAGEMENT):
+            return Reply.of(FORBIDDEN, f"{request.principal} may not manage {MANAGEMENT!r}")
+        watch.log.info("{principal}: ACCEPT-TIME", principal=str(request.principal))
+        return watch.accept()
+
+    service.operations["ACCEPT-TIME"] = accept
+    service.register(EntityType("clock", lambda: [watch.row()]))

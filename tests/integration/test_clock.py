@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon whose wall clock is wrong: at its start, or from one moment to the next."""
+
+from __future__ import annotations
+
+import socket
+
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
+
+from amqproute.wire.amqp10 import codec, spec
+from tests.integration.support import Daemon, Wire, body_of, message, new_directory, until
+from tests.network.campaign import CannotRun
+from tests.network.surroundings import WallClock
+from tests.support.program import run
+
+YEAR = 365 * 86_400
+
+
+def listens(port: int) -> bool:
+    """Tell whether somebody listens at a port of this machine."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+class WrongClockTests(SynchronousTestCase):
+    timeout = 120
+
+    def setUp(self) -> None:
+        try:
+            self.clock = WallClock(new_directory("clock"))
+        except CannotRun as error:
+            raise SkipTest(str(error)) from error
+        self.alpha = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]})
+        self.alpha.is_executed = True
+        self.addCleanup(self.alpha.stop)
+
+    def start(self) -> None:
+        with self.clock.for_children():
+            self.alpha.spawn()
+        self.alpha.wait_ready()
+
+    def command(self, *words: str) -> tuple[int, str]:
+        """Run a command as an operator; return exit code and output."""
+        done = run(*words, "--config", str(self.alpha.file))
+        return done.returncode, done.stdout + done.stderr
+
+    def publish(self, node: str = "q", header: spec.Header | None = None) -> None:
+        encoded = message(b"x")
+        if header is not None:
+            bare = encoded[len(codec.encode(spec.Header(durable=True))) :]
+            encoded = codec.encode(header) + bare
+        with Wire(self.alpha.plain) as wire:
+            wire.publish(node, [encoded])
+
+    def test_before_the_certificate(self) -> None:
+        """It starts, serves those who need no certificate, says so, and heals by itself."""
+        self.clock.set(-2 * YEAR)
+        self.start()
+        self.publish()
+        self.publish("orders@beta.example")
+        with Wire(self.alpha.plain) as wire:
+            self.assertEqual(body_of(wire.consume("q", 1)[0]), b"x")
+        self.assertFalse(listens(self.alpha.tls) or listens(self.alpha.upgrade))
+        code, told = self.command("status")
+        self.assertEqual(code, 1, told)
+        self.assertIn("is valid from", told)
+        self.assertIn("set the clock (timedatectl) or renew the files", told)
+        self.clock.set(0)
+        until(lambda: listens(self.alpha.tls) and listens(self.alpha.upgrade), "TLS", 30)
+        # Two years are a jump: the operator is asked, as always.
+        until(lambda: "clock accept" in self.command("status")[1], "the question", 30)
+        code, told = self.command("clock", "accept")
+        self.assertEqual(code, 0, told)
+        self.assertNotIn("clock", self.command("status")[1])
+        self.assertNotIn("Traceback", self.alpha.log())
+
+    def test_jump(self) -> None:
+        """Nothing expires for it, and the command that `status` names ends it."""
+        self.start()
+        for _ in range(20):
+            self.publish("orders@beta.example")
+            self.publish(header=spec.Header(durable=True, ttl=60_000))
+        self.clock.set(YEAR)
+        self.alpha.wait_log("the wall clock jumped ahead by")
+        code, told = self.command("clock", "show")
+        self.assertEqual((code, "jumped" in told), (1, True), told)
+        self.assertIn("20 messages here, 20 on their way", self.command("status")[1])
+        advice = told[told.index("amqproute clock accept") :].split()[1:3]
+        code, told = self.command(*advice)
+        self.assertEqual((code, "fits" in told), (0, True), told)
+        self.assertIn("20 messages here, 20 on their way", self.command("status")[1])
+        with Wire(self.alpha.plain) as wire:
+            self.assertEqual(len(wire.consume("q", 20)), 20)
+        self.alpha.check()
+
+    def test_restart(self) -> None:
+        """After a start a year later every message to others has one attempt before it expires."""
+        self.start()
+        for _ in range(5):
+            self.publish("orders@beta.example")
+        self.alpha.stop()
+        self.clock.set(YEAR // 2)  # the certificate is valid for longer
+        self.start()
+        self.alpha.wait_log(r"5 entries|5 messages")
+        until(
+            lambda: ("0 on their way" in self.command("status")[1]) or None,
+            "the end of their lives",
+            30,
+        )
+        self.assertRegex(self.alpha.log(), r"beta\.example (cannot be reached|is dead)")
+        self.alpha.check()
