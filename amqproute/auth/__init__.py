@@ -38,12 +38,20 @@ YAML, a user a key, with salted SCRAM keys and never a password; written by ``am
 add`` through a temporary file and a rename, so that a daemon that reloads meets the old or the new
 file and never half of one. See `amqproute.auth.users`.
 
-Guessing is slow
-----------------
-Failed log-ins are counted per address (an IPv6 /64 is one address). After ten within a minute
-everything by password from there is refused, right or wrong, until the minute is over; see
-`amqproute.auth.realm.Throttle`. Whoever shares an address with a guesser waits with them: use
-certificates between machines. PLAIN passwords are verified in threads, a bounded number at a time.
+Guessing is slow, and locks nobody out
+--------------------------------------
+A right password is answered within two seconds whatever was tried before, from its address or for
+its user. A wrong one costs: its answer is held back, twice as long after each failure of its
+address (an IPv6 /64 is one) or for its user, and it holds one of the few slots of its address for
+up to a second and a half, whether or not the connection stays. So an address fails at most some
+three times a second over however many connections; what waits for a slot is bounded, and users who
+have logged in from an address before do not wait for others there. PLAIN passwords are looked at in
+threads, a few at a time. See `amqproute.auth.log_in_queue`, which decides, and
+`amqproute.auth.realm.Verifier`, which acts. Log-ins that had to be turned away unseen end with the
+outcome *sys-temp*: nobody is told that a password is wrong that was not looked at.
+
+Each failure is a line of the log, with address, mechanism and user (`refused_log_ins`); beyond a
+few they are summed up. A filter for fail2ban that goes by them is in ``etc/fail2ban``.
 
 Why so
 ------
@@ -56,4 +64,4 @@ Limits: no groups, no nested files, no external directory. A wildcard certificat
 (``*.beta.example``) proves no name to EXTERNAL.
 """
 
-__all__ = ["policy", "realm", "users"]
+__all__ = ["log_in_queue", "policy", "realm", "refused_log_ins", "users"]

@@ -9,11 +9,10 @@ then uses four verbs, in this order:
     verify(step, facts)         -> a Deferred of True or False for the machine's `Verify`
     principal(credentials)      -> who that is, for the machine's `Done`
 
-The machine that `begin` returns is guarded: it refuses a mechanism that was not offered, counts a
-failure by password against the address, and says `Failed` even to the right password while too
-many failures are counted. The count is looked at again at the end of an exchange, and a wrong
-PLAIN password counts as soon as it is known to be wrong: that is what holds against somebody who
-opens a thousand connections at once.
+The machine that `begin` returns is guarded: it refuses a mechanism that was not offered, and does
+not say what has come of a password before its log-in had its turn. `Verifier`, one for the whole
+daemon, gives the turns, has PLAIN passwords looked at in threads, holds the answers to wrong ones
+back, and logs them; what it goes by is `amqproute.auth.log_in_queue`.
 
 EXTERNAL is offered only where the transport has proved a name, PLAIN only where nobody listens.
 """
@@ -23,18 +22,18 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from twisted.internet.defer import CancelledError, Deferred, maybeDeferred, succeed
-from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute.auth.log_in_queue import LogInQueue
+from amqproute.auth.refused_log_ins import RefusedLogIns
 from amqproute.auth.users import UserFile
 from amqproute.errors import ConfigError
 from amqproute.sparing import source_of
@@ -43,6 +42,7 @@ from amqproute.wire.mechanisms import (
     ANONYMOUS,
     EXTERNAL,
     MECHANISMS,
+    NOT_LOOKED_AT,
     PLAIN,
     SCRAM_ITERATIONS,
     SCRAM_SHA_256,
@@ -60,33 +60,14 @@ from amqproute.wire.mechanisms import (
 )
 
 __all__ = [
-    "FAILURE_DELAY_SECONDS",
-    "MAX_FAILURES",
-    "MAX_VERIFICATIONS",
-    "WINDOW_SECONDS",
     "Authenticator",
     "DeferToThread",
-    "Throttle",
     "TransportFacts",
+    "Verifier",
     "login_key",
 ]
 
 log = Logger()
-
-FAILURE_DELAY_SECONDS: Final = 1.0
-"""How long a wrong PLAIN password waits for its answer."""
-
-MAX_FAILURES: Final = 10
-"""Failures from one address within a window after which passwords are no longer looked at."""
-
-WINDOW_SECONDS: Final = 60.0
-"""The length of a window; it begins with the first failure."""
-
-MAX_ADDRESSES: Final = 10_000
-"""Addresses with failures that are remembered; the one that began first is forgotten first."""
-
-MAX_VERIFICATIONS: Final = 64
-"""PLAIN passwords waiting for a thread at a time; one more is refused, and the log says so."""
 
 _NONCE_BYTES: Final = 18
 _KEY_BYTES: Final = 32
@@ -140,52 +121,145 @@ class TransportFacts:
         return source_of(self.address) or self.address
 
 
-class Throttle:
-    """Counts failed log-ins per address, in fixed windows.
+@dataclass(slots=True)
+class _LogIn:
+    """One that waits for its turn, its thread or its answer.
 
-    One for the whole daemon, so that a guesser does not gain by going to another listener.
+    Attributes:
+        step: what is asked.
+        facts: of its transport.
+        users: who knows the passwords.
+        answer: fires with what has come of it.
+        call: fires `answer`, once that is all that is left to wait for.
+        is_gone: nobody waits for the answer any more.
     """
 
-    __slots__ = ("_clock", "_counts")
+    step: Verify
+    facts: TransportFacts
+    users: UserFile | None
+    answer: Deferred[bool | None]
+    call: IDelayedCall | None = None
+    is_gone: bool = False
 
-    def __init__(self, clock: IReactorTime) -> None:
+
+class Verifier:
+    """Looks at passwords, those of all listeners, so that a guesser gains nothing by another one.
+
+    Args:
+        clock: for turns and delays.
+        defer_to_thread: runs the verification of a PLAIN password.
+        longest_delay: of the answer to a wrong password, seconds; less than a handshake may take.
+    """
+
+    def __init__(
+        self, clock: IReactorTime, defer_to_thread: DeferToThread, longest_delay: float = 8.0
+    ) -> None:
         self._clock = clock
-        # key -> (begin of the window, failures in it), in the order of the begins.
-        self._counts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._defer_to_thread = defer_to_thread
+        self._queue = LogInQueue(longest_delay)
+        self._refused = RefusedLogIns(clock)
+        self._log_ins: dict[object, _LogIn] = {}
+        self._call: IDelayedCall | None = None
 
-    def __len__(self) -> int:
-        return len(self._counts)
+    def __repr__(self) -> str:
+        return f"<Verifier log-ins={len(self._log_ins)}>"
 
-    def failed(self, key: str) -> None:
-        """Count a failure."""
+    def verify(
+        self, step: Verify, facts: TransportFacts, users: UserFile | None
+    ) -> Deferred[bool | None]:
+        """Find out whether a password is right; see `Authenticator.verify`."""
+        key = object()
+        answer: Deferred[bool | None] = Deferred(lambda _: self._withdraw(key))
+        self._log_ins[key] = _LogIn(step, facts, users, answer)
+        gone = self._queue.arrive(key, facts.counted_as, step.username, self._clock.seconds())
+        if gone is not None:
+            self._log_ins[gone].call = self._clock.callLater(0, self._answer, gone, None)
+        self._look()
+        return answer
+
+    def accepts_at_once(self, username: str, facts: TransportFacts) -> bool:
+        """Tell whether a log-in that is known to be right need not wait, and take it as done."""
         now = self._clock.seconds()
-        self._forget(now)
-        begin, count = self._counts.get(key, (now, 0))
-        self._counts[key] = (begin, count + 1)
-        if count + 1 == MAX_FAILURES:
-            log.warn(
-                "{address}: {count} failed log-ins, passwords from there are refused for"
-                " {seconds:.0f}s",
-                address=key,
-                count=MAX_FAILURES,
-                seconds=begin + WINDOW_SECONDS - now,
-            )
-        if len(self._counts) > MAX_ADDRESSES:
-            self._counts.popitem(last=False)
-
-    def refuses(self, key: str) -> bool:
-        """Say whether this address has failed too often in its window."""
-        entry = self._counts.get(key)
-        if entry is None or entry[1] < MAX_FAILURES:
+        if not self._queue.has_slot(facts.counted_as, username, now):
             return False
-        return self._clock.seconds() < entry[0] + WINDOW_SECONDS
+        self._queue.remember(facts.counted_as, username, now)
+        return True
 
-    def _forget(self, now: float) -> None:
-        while self._counts:
-            key, (begin, _) = next(iter(self._counts.items()))
-            if now < begin + WINDOW_SECONDS:
+    def stop(self) -> None:
+        """Let no delayed call be left; log-ins that wait are not answered."""
+        self._refused.stop()
+        calls = [self._call, *(each.call for each in self._log_ins.values())]
+        for call in calls:
+            if call is not None and call.active():
+                call.cancel()
+        self._call = None
+
+    def _look(self) -> None:
+        """Begin with those whose turn it is."""
+        while keys := self._queue.due(self._clock.seconds()):
+            for key in keys:
+                self._begin(key)
+        self._wake()
+
+    def _begin(self, key: object) -> None:
+        log_in = self._log_ins[key]
+        step = log_in.step
+        if step.password is None or log_in.users is None:
+            self._settle(key, bool(step.is_right))
+            return
+        function = log_in.users.verify
+        verified = maybeDeferred(self._defer_to_thread, function, step.username, step.password)
+        verified.addCallbacks(
+            lambda right: self._settle(key, right), lambda failure: self._broken(key, failure)
+        )
+        verified.addBoth(lambda _: self._look())
+
+    def _wake(self) -> None:
+        """Have `_look` called when the next slot is free."""
+        at = self._queue.next_due()
+        if self._call is not None and self._call.active():
+            if at is not None and self._call.getTime() <= at:
                 return
-            del self._counts[key]
+            self._call.cancel()
+        self._call = None
+        if at is not None:
+            delay = max(0.0, at - self._clock.seconds())
+            self._call = self._clock.callLater(delay, self._look)
+
+    def _settle(self, key: object, is_right: bool | None) -> None:
+        delay = self._queue.settled(key, is_right, self._clock.seconds())
+        log_in = self._log_ins[key]
+        if is_right is False:
+            self._note(log_in)
+        if log_in.is_gone:
+            del self._log_ins[key]
+        elif is_right is False:
+            log_in.call = self._clock.callLater(delay, self._answer, key, False)
+        else:
+            self._answer(key, is_right)
+
+    def _answer(self, key: object, is_right: bool | None) -> None:
+        self._log_ins.pop(key).answer.callback(is_right)
+
+    def _broken(self, key: object, failure: Failure) -> None:
+        log.failure("verifying a password failed", failure)
+        self._settle(key, None)
+
+    def _note(self, log_in: _LogIn) -> None:
+        facts, step = log_in.facts, log_in.step
+        address = facts.address.partition("%")[0] or f"the local user id {facts.uid}"
+        self._refused.note(address, step.mechanism, step.username)
+
+    def _withdraw(self, key: object) -> None:
+        """The connection is gone. What is being looked at is counted all the same."""
+        log_in = self._log_ins[key]
+        if log_in.call is not None:  # only the answer was left
+            log_in.call.cancel()
+            del self._log_ins[key]
+        elif self._queue.withdraw(key):
+            del self._log_ins[key]
+        else:
+            log_in.is_gone = True
 
 
 class Authenticator:
@@ -200,10 +274,8 @@ class Authenticator:
         mechanisms: Iterable[str],
         *,
         users: UserFile | None,
-        clock: IReactorTime,
-        throttle: Throttle,
+        verifier: Verifier,
         login_key: bytes,
-        defer_to_thread: DeferToThread,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
         plain_without_tls: bool = False,
     ) -> None:
@@ -212,10 +284,8 @@ class Authenticator:
         Args:
             mechanisms: names out of `MECHANISMS`.
             users: the users file; without one the mechanisms with passwords are never offered.
-            clock: for the delay of a refusal.
-            throttle: shared by all listeners.
+            verifier: shared by all listeners.
             login_key: secret and lasting; see the function `login_key`.
-            defer_to_thread: runs the verification of a PLAIN password.
             random_bytes: for nonces.
             plain_without_tls: the operator accepts passwords in the clear.
 
@@ -233,17 +303,13 @@ class Authenticator:
             )
         self.mechanisms = strongest(wanted)
         self._users = users
-        self._clock = clock
-        self._throttle = throttle
+        self._verifier = verifier
         self._login_key = login_key
-        self._defer_to_thread = defer_to_thread
         self._random_bytes = random_bytes
         self._plain_without_tls = plain_without_tls
-        self._verifying = 0
-        self._is_saturated = False
 
     def __repr__(self) -> str:
-        return f"<Authenticator {' '.join(self.mechanisms)} verifying={self._verifying}>"
+        return f"<Authenticator {' '.join(self.mechanisms)}>"
 
     def offers(self, facts: TransportFacts) -> tuple[str, ...]:
         """Return the mechanisms to offer on this connection, the strongest first; maybe none."""
@@ -271,33 +337,20 @@ class Authenticator:
         )
         machine = server_mechanism(mechanism, context)
         refusal = "" if mechanism in self.offers(facts) else "mechanism was not offered"
-        return _GuardedServer(machine, self._throttle, facts.counted_as, refusal)
+        if refusal or mechanism not in _PASSWORD_MECHANISMS:
+            return _RefusedServer(machine, refusal) if refusal else machine
+        return _GuardedServer(machine, self._verifier, facts)
 
-    def verify(self, step: Verify, facts: TransportFacts) -> Deferred[bool]:
-        """Verify a PLAIN password in a thread.
+    def verify(self, step: Verify, facts: TransportFacts) -> Deferred[bool | None]:
+        """Find out whether a password is right.
+
+        Cancel what is returned when the connection is gone.
 
         Returns:
-            A Deferred of the answer for `SaslServer.resolve`. It fails only if it is cancelled:
-            what goes wrong is logged and answered with False. A False comes after
-            `FAILURE_DELAY_SECONDS`.
+            A Deferred of the answer for `SaslServer.resolve`: None if the password was not looked
+            at. It fails only if it is cancelled: what goes wrong is logged. A False is late.
         """
-        users = self._users
-        if users is None or self._throttle.refuses(facts.counted_as):
-            return self._refuse()
-        if self._verifying >= MAX_VERIFICATIONS:
-            if not self._is_saturated:
-                self._is_saturated = True
-                log.warn(
-                    "log-ins are refused while {count} passwords are being verified; the latest"
-                    " is from {address}",
-                    count=self._verifying,
-                    address=facts.counted_as,
-                )
-            return self._refuse()
-        self._is_saturated = False
-        self._verifying += 1
-        verified = maybeDeferred(self._defer_to_thread, users.verify, step.username, step.password)
-        return verified.addCallbacks(self._verified, self._broken, callbackArgs=(facts.counted_as,))
+        return self._verifier.verify(step, facts, self._users)
 
     def principal(self, credentials: Credentials) -> Principal:
         """Return who has logged in."""
@@ -319,64 +372,67 @@ class Authenticator:
     def _is_confidential(self, facts: TransportFacts) -> bool:
         return facts.tls or facts.uid is not None or self._plain_without_tls
 
-    def _refuse(self) -> Deferred[bool]:
-        return deferLater(self._clock, FAILURE_DELAY_SECONDS, _false)
 
-    def _verified(self, right: bool, key: str) -> Deferred[bool]:
-        self._verifying -= 1
-        if right and not self._throttle.refuses(key):
-            return succeed(True)
-        if not right:
-            # Now and not after the delay: hundreds of guesses fit into that second.
-            self._throttle.failed(key)
-        return self._refuse()
+class _RefusedServer:
+    """A machine that the client may not use."""
 
-    def _broken(self, failure: Failure) -> Deferred[bool] | Failure:
-        self._verifying -= 1
-        if isinstance(failure.value, CancelledError):
-            return failure  # the owner of the Deferred has lost interest; the thread has not
-        log.failure("verifying a password failed", failure)
-        return self._refuse()
+    __slots__ = ("_machine", "_refusal")
 
-
-_TOO_MANY: Final = Failed("too many failed log-ins from this address")
-
-
-class _GuardedServer:
-    """A machine behind the throttle; see the module's docstring."""
-
-    __slots__ = ("_failed", "_key", "_machine", "_refusal", "_throttle")
-
-    def __init__(self, machine: SaslServer, throttle: Throttle, key: str, refusal: str) -> None:
+    def __init__(self, machine: SaslServer, refusal: str) -> None:
         self._machine = machine
-        self._throttle = throttle
-        self._key = key
         self._refusal = refusal
-        self._failed = False
 
     @property
     def name(self) -> str:
         return self._machine.name
 
+    @property
+    def username(self) -> str:
+        return ""
+
     def step(self, response: bytes | None) -> SaslStep:
-        if self._refusal:
-            return Failed(self._refusal)
-        return self._judged(self._machine.step(response))
+        return Failed(self._refusal)
 
-    def resolve(self, granted: bool) -> Done | Failed:
-        # `Authenticator.verify` has counted a wrong password already.
-        result = self._machine.resolve(granted)
-        return _TOO_MANY if self._throttle.refuses(self._key) else result
+    def resolve(self, granted: bool | None) -> Done | Failed:
+        return Failed(self._refusal)
 
-    def _judged(self, step: SaslStep) -> SaslStep:
-        if self.name not in _PASSWORD_MECHANISMS:
+
+class _GuardedServer:
+    """A machine for passwords, whose outcome waits for its turn; see the module's docstring."""
+
+    __slots__ = ("_facts", "_machine", "_result", "_verifier")
+
+    def __init__(self, machine: SaslServer, verifier: Verifier, facts: TransportFacts) -> None:
+        self._machine = machine
+        self._verifier = verifier
+        self._facts = facts
+        self._result: Done | Failed | None = None
+
+    @property
+    def name(self) -> str:
+        return self._machine.name
+
+    @property
+    def username(self) -> str:
+        return self._machine.username
+
+    def step(self, response: bytes | None) -> SaslStep:
+        step = self._machine.step(response)
+        if not isinstance(step, Done | Failed):
             return step
-        if self._throttle.refuses(self._key):
-            return _TOO_MANY
-        if isinstance(step, Failed) and not self._failed:
-            self._failed = True
-            self._throttle.failed(self._key)
-        return step
+        is_right = isinstance(step, Done)
+        if is_right and self._verifier.accepts_at_once(self.username, self._facts):
+            return step
+        self._result = step
+        return Verify(self.username, None, is_right, self.name)
+
+    def resolve(self, granted: bool | None) -> Done | Failed:
+        result = self._result
+        if result is None:
+            return self._machine.resolve(granted)
+        if granted is None:
+            return NOT_LOOKED_AT
+        return result
 
 
 def login_key(
@@ -416,7 +472,3 @@ def _make_key(path: Path, key: bytes) -> bytes:
 
 def _nobody(_: str) -> ScramSecret | None:
     return None
-
-
-def _false() -> bool:
-    return False

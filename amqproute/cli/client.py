@@ -283,6 +283,7 @@ class Client:
                         self._ready.callback(None)
                 case AuthenticationFailed():
                     code = "auth.mechanism" if event.mechanism is None else "auth.refused"
+                    code = "auth.busy" if event.is_temporary else code
                     self._fail(ClientError(NEGATIVE, code, f"not logged in: {event.reason}"))
                 case SessionEnded():
                     self._fail(by_condition(event.error, "the session"))

@@ -297,7 +297,8 @@ def _ending(event: Any) -> ClientError:
     if isinstance(event, LinkDetached):
         return by_condition(event.error, f"the link {event.link.name!r}")
     if isinstance(event, AuthenticationFailed):
-        return ClientError(NEGATIVE, "auth.refused", f"not logged in: {event.reason}")
+        code = "auth.busy" if event.is_temporary else "auth.refused"
+        return ClientError(NEGATIVE, code, f"not logged in: {event.reason}")
     if event.error is None:
         return _lost("the broker")
     return by_condition(event.error, "the connection")

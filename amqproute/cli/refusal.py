@@ -48,6 +48,7 @@ _NEXT_STEPS: Final = {
     conditions.INVALID_FIELD: "write an address as node or node@domain",
     "auth.mechanism": "give a URL with user and password, or add a mechanism to this endpoint's "
     "`mechanisms` in the configuration",
+    "auth.busy": "too many log-ins wait at the broker; try again",
     "auth.refused": "check name and password in the URL; amqproute user ls shows who there is",
     "connect.refused": "is the daemon running, and is the URL one of its `listen` entries?",
     "connect.timeout": "is a firewall in between? try the URL from the daemon's own machine",

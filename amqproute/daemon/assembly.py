@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, is_reserved
 from amqproute.auth.policy import Verb
-from amqproute.auth.realm import Authenticator, Throttle, login_key
+from amqproute.auth.realm import Authenticator, Verifier, login_key
 from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
 from amqproute.broker.branch_record import NOTES as BRANCH_NOTES
 from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
@@ -165,7 +165,13 @@ class House:
         self._connector: Connector | None = None
         self._watch: FileWatch | None = None
         self._users = load_users(config)
-        self._throttle = Throttle(reactor)
+        self._verifier = Verifier(
+            reactor,
+            lambda function, name, password: deferToThreadPool(
+                reactor, reactor.getThreadPool(), function, name, password
+            ),
+            min(8.0, config.limits.handshake_timeout / 2),
+        )
         self._login_key = login_key(state)
         self._policy = make_policy(config)
         limits = config.limits
@@ -475,12 +481,8 @@ class House:
         authenticator = Authenticator(
             listen.mechanisms,
             users=self._users,
-            clock=self._reactor,
-            throttle=self._throttle,
+            verifier=self._verifier,
             login_key=self._login_key,
-            defer_to_thread=lambda function, name, password: deferToThreadPool(
-                self._reactor, self._reactor.getThreadPool(), function, name, password
-            ),
         )
         listener = Listener(
             self._reactor,
@@ -756,6 +758,7 @@ class House:
             self.watermarks.stop()
         self.replies.stop()
         self.contracts.stop()
+        self._verifier.stop()
         if self.shared is not None:
             self.shared.suspended.stop()
         self.broker.stop()

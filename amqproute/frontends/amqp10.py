@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -40,7 +40,6 @@ from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
-from amqproute.wire.mechanisms import Verify
 
 
 @implementer(IConnectionUser)
@@ -93,6 +92,8 @@ class Frontend:
         self._is_open = False
         self._is_refused = False
         self.is_held = False
+        self._is_told = False
+        self._verifying: Deferred[bool | None] | None = None
         self.probe = ""
         self.complaints = Complaints(
             self.log, shared.seconds, self._who, self._note_messages_refused
@@ -189,6 +190,8 @@ class Frontend:
         """See `IConnectionUser.lost`."""
         self.shared.frontends.discard(self)
         self.shared.unfinished.holds(self, 0)
+        if self._verifying is not None:
+            self._verifying.cancel()
         self.links.lost()
         if self.contract is not None:
             self.contract.disconnect(self)
@@ -241,12 +244,13 @@ class Frontend:
         )
 
     def _credentials_presented(self, event: ev.CredentialsPresented) -> None:
-        step = Verify(event.username, event.password)
-        verified = self._authenticator.verify(step, self.auth_facts())
-        verified.addCallback(self._verified)
+        self._verifying = verified = self._authenticator.verify(event.step, self.auth_facts())
+        verified.addCallbacks(self._verified, lambda failure: failure.trap(CancelledError))
         verified.addErrback(self.broken, "verifying a password")
 
-    def _verified(self, granted: bool) -> None:
+    def _verified(self, granted: bool | None) -> None:
+        self._verifying = None
+        self._is_told = granted is False
         if self._pump is not None:
             self.events(self.connection.credentials_verified(granted, self.shared.seconds()))
             self.flush()
@@ -260,6 +264,8 @@ class Frontend:
     def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
         self._is_refused = True
         self.seen("sasl", "sasl.refused", f"{event.mechanism or 'SASL'}: {event.reason}")
+        if self._is_told:
+            return  # by the authenticator, with the name of the user
         self._tell_of_stranger(
             "sasl",
             "{connection} refused: {mechanism} authentication failed: {reason}{more}",

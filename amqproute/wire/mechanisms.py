@@ -58,6 +58,7 @@ __all__ = [
     "MAX_MESSAGE_BYTES",
     "MECHANISMS",
     "MIN_SALT_BYTES",
+    "NOT_LOOKED_AT",
     "PLAIN",
     "SCRAM_ITERATIONS",
     "SCRAM_SHA_256",
@@ -241,10 +242,19 @@ class Challenge:
 
 @dataclass(frozen=True, slots=True)
 class Verify:
-    """Find out whether the password is right and say so with `SaslServer.resolve`."""
+    """Find out whether the password is right and say so with `SaslServer.resolve`.
+
+    Attributes:
+        username: as given, in its prepared form; empty if it could not be read.
+        password: to be looked at; None if `is_right` says what has come of it.
+        is_right: what is known already, as in SCRAM: only the time of the answer is open.
+        mechanism: its name.
+    """
 
     username: str
-    password: str = field(repr=False)
+    password: str | None = field(repr=False)
+    is_right: bool | None = None
+    mechanism: str = PLAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +273,18 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The exchange is over without success. `reason` is for our log, not for the client."""
+    """The exchange is over without success.
+
+    Attributes:
+        reason: for our log, not for the client.
+        is_temporary: the credentials were not looked at; the client may try again.
+    """
 
     reason: str
+    is_temporary: bool = False
 
+
+NOT_LOOKED_AT: Final = Failed("the password could not be looked at for now", is_temporary=True)
 
 SaslStep = Challenge | Verify | Done | Failed
 
@@ -279,6 +297,11 @@ class SaslServer(Protocol):
         """The mechanism."""
         ...
 
+    @property
+    def username(self) -> str:
+        """The user that the client has named, in its prepared form; empty if none was read."""
+        ...
+
     def step(self, response: bytes | None) -> SaslStep:
         """Take a response of the client; None if it opened without an initial response.
 
@@ -286,8 +309,8 @@ class SaslServer(Protocol):
         """
         ...
 
-    def resolve(self, granted: bool) -> Done | Failed:
-        """Answer `Verify`.
+    def resolve(self, granted: bool | None) -> Done | Failed:
+        """Answer `Verify`; None: it could not be found out.
 
         Raises:
             LocalProtocolError: nothing was to be verified.
@@ -446,7 +469,11 @@ class _Server:
         step = self._advance(response)
         return self._end(step) if isinstance(step, Done | Failed) else step
 
-    def resolve(self, granted: bool) -> Done | Failed:
+    @property
+    def username(self) -> str:
+        return ""
+
+    def resolve(self, granted: bool | None) -> Done | Failed:
         raise LocalProtocolError(f"{self.name} has nothing to verify")
 
     def _end(self, result: Done | Failed) -> Done | Failed:
@@ -548,7 +575,11 @@ class _PlainServer(_Server):
         self._username = username
         return Verify(username, password)
 
-    def resolve(self, granted: bool) -> Done | Failed:
+    @property
+    def username(self) -> str:
+        return self._username or ""
+
+    def resolve(self, granted: bool | None) -> Done | Failed:
         username = self._username
         if username is None:
             raise LocalProtocolError("PLAIN has not asked for a verification")
@@ -556,6 +587,8 @@ class _PlainServer(_Server):
             return self._result
         if granted:
             return self._end(Done(Credentials(PLAIN, username)))
+        if granted is None:
+            return self._end(NOT_LOOKED_AT)
         return self._end(Failed("wrong name or password"))
 
 
@@ -588,6 +621,10 @@ class _ScramServer(_Server):
             return self._final(text)
         except _TRANSLATED as error:
             return Failed(f"SCRAM: {error}")
+
+    @property
+    def username(self) -> str:
+        return self._username or ""
 
     def _first(self, message: str) -> SaslStep:
         self._exchange = ScramMechanism(SCRAM_SHA_256).make_server(

@@ -9,18 +9,11 @@ from pathlib import Path
 
 from twisted.internet.defer import CancelledError, Deferred, fail, succeed
 from twisted.internet.task import Clock
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.auth import realm
-from amqproute.auth.realm import (
-    FAILURE_DELAY_SECONDS,
-    MAX_FAILURES,
-    WINDOW_SECONDS,
-    Authenticator,
-    Throttle,
-    TransportFacts,
-    login_key,
-)
+from amqproute.auth.log_in_queue import MOST_RUNNING, MOST_WAITING, SLOTS
+from amqproute.auth.realm import Authenticator, TransportFacts, Verifier, login_key
 from amqproute.auth.users import UserFile
 from amqproute.errors import ConfigError
 from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
@@ -58,26 +51,37 @@ def at_once(function: Callable[[str, str], bool], name: str, password: str) -> D
 class RealmTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         self.clock = Clock()
-        self.throttle = Throttle(self.clock)
+        self.verifier = Verifier(self.clock, at_once)
+        self._lines: list[str] = []
+        globalLogPublisher.addObserver(self._observe)
+        self.addCleanup(globalLogPublisher.removeObserver, self._observe)
+
+    def _observe(self, event: LogEvent) -> None:
+        if "log-in" in (event.get("log_format") or ""):
+            self._lines.append(formatEvent(event))
+
+    def lines(self) -> list[str]:
+        """Return what the log says of failed log-ins."""
+        return self._lines
 
     def tearDown(self) -> None:
+        self.verifier.stop()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    took: float
 
     def make(
         self,
         mechanisms: tuple[str, ...] = MECHANISMS,
         *,
         users: UserFile | None = USERS,
-        defer_to_thread: realm.DeferToThread = at_once,
         plain_without_tls: bool = False,
     ) -> Authenticator:
         return Authenticator(
             mechanisms,
             users=users,
-            clock=self.clock,
-            throttle=self.throttle,
+            verifier=self.verifier,
             login_key=b"k" * 32,
-            defer_to_thread=defer_to_thread,
             random_bytes=lambda count: b"r" * count,
             plain_without_tls=plain_without_tls,
         )
@@ -90,7 +94,8 @@ class RealmTestCase(SynchronousTestCase):
         username: str = "ann",
         password: str = "pencil",
     ) -> SaslStep:
-        """Run one exchange as a frontend would; time passes as it needs to."""
+        """Run one exchange as a frontend would; time passes as it needs to, and is in `took`."""
+        self.took = 0.0
         client = client_mechanism(
             mechanism,
             username=username if mechanism in (PLAIN, SCRAM_SHA_256) else "",
@@ -104,7 +109,10 @@ class RealmTestCase(SynchronousTestCase):
             step = server.step(client.step(step.data))
         if isinstance(step, Verify):
             verified = authenticator.verify(step, facts)
-            self.clock.advance(FAILURE_DELAY_SECONDS)
+            begun = self.clock.seconds()
+            while not verified.called and self.clock.seconds() < begun + 60:
+                self.clock.advance(0.05)
+            self.took = self.clock.seconds() - begun
             step = server.resolve(self.successResultOf(verified))
         if isinstance(step, Done):
             client.finish(step.additional_data)
@@ -185,20 +193,33 @@ class PrincipalTests(RealmTestCase):
 
 
 class VerifyTests(RealmTestCase):
+    def slow(self) -> list[Deferred[bool]]:
+        """Have passwords looked at in threads that take their time; return what these wait for."""
+        waiting: list[Deferred[bool]] = []
+
+        def later(*_: object) -> Deferred[bool]:
+            waiting.append(Deferred())
+            return waiting[-1]
+
+        self.verifier.stop()
+        self.verifier = Verifier(self.clock, later)
+        return waiting
+
     def test_wrong_password_waits(self) -> None:
         """A wrong password is answered after the delay, a right one at once."""
         authenticator = self.make()
         self.assertIs(
             self.successResultOf(authenticator.verify(Verify("ann", "pencil"), TLS)), True
         )
-        for step in (Verify("ann", "wrong"), Verify("nobody", "pencil")):
+        for step, seconds in ((Verify("ann", "wrong"), 1.0), (Verify("nobody", "pencil"), 2.0)):
             verified = authenticator.verify(step, TLS)
+            self.clock.advance(seconds - 0.1)
             self.assertNoResult(verified)
-            self.clock.advance(FAILURE_DELAY_SECONDS)
+            self.clock.advance(0.1)
             self.assertIs(self.successResultOf(verified), False)
 
-    def test_a_broken_thread_is_a_refusal(self) -> None:
-        """An error in the thread is logged and does not let anybody in."""
+    def test_a_broken_thread_is_no_refusal(self) -> None:
+        """An error in the thread is logged, lets nobody in, and accuses nobody."""
 
         def broken(*_: object) -> Deferred[bool]:
             return fail(RuntimeError("no thread"))
@@ -207,118 +228,173 @@ class VerifyTests(RealmTestCase):
             raise RuntimeError("no pool")
 
         for defer_to_thread in (broken, raising):
-            verified = self.make(defer_to_thread=defer_to_thread).verify(
-                Verify("ann", "pencil"), TLS
-            )
-            self.clock.advance(FAILURE_DELAY_SECONDS)
-            self.assertIs(self.successResultOf(verified), False)
+            self.verifier = Verifier(self.clock, defer_to_thread)
+            server = self.make().begin(PLAIN, TLS)
+            step = server.step(b"\0ann\0pencil")
+            assert isinstance(step, Verify)
+            granted = self.successResultOf(self.make().verify(step, TLS))
+            self.assertIsNone(granted)
+            result = server.resolve(granted)
+            assert isinstance(result, Failed)
+            self.assertTrue(result.is_temporary)
             self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
     def test_verifications_are_bounded(self) -> None:
-        """Threads are not piled up; when they are done there is room again."""
-        self.patch(realm, "MAX_VERIFICATIONS", 2)
-        waiting: list[Deferred[bool]] = []
+        """Threads are not piled up; when one is done the next begins."""
+        waiting = self.slow()
+        authenticator = self.make()
+        results = [
+            authenticator.verify(Verify("ann", "pencil"), TransportFacts(f"192.0.2.{n}", True))
+            for n in range(MOST_RUNNING + 2)
+        ]
+        self.assertEqual(len(waiting), MOST_RUNNING)
+        for number, result in enumerate(results):
+            self.assertNoResult(result)
+            waiting[number].callback(True)
+            self.assertIs(self.successResultOf(result), True)
 
-        def later(*_: object) -> Deferred[bool]:
-            waiting.append(Deferred())
-            return waiting[-1]
-
-        authenticator = self.make(defer_to_thread=later)
-        results = [authenticator.verify(Verify("ann", "pencil"), TLS) for _ in range(4)]
-        self.assertEqual(len(waiting), 2)
-        self.clock.advance(FAILURE_DELAY_SECONDS)
-        self.assertEqual([self.successResultOf(late) for late in results[2:]], [False, False])
-        for deferred in waiting:
-            deferred.callback(True)
-        self.assertEqual([self.successResultOf(early) for early in results[:2]], [True, True])
-        authenticator.verify(Verify("ann", "pencil"), TLS)
-        self.assertEqual(len(waiting), 3)
+    def test_too_many_of_one_address(self) -> None:
+        """Who is sent away is told to come back, not that the password is wrong."""
+        self.slow()
+        authenticator = self.make()
+        results = [
+            authenticator.verify(Verify("ann", "pencil"), TLS)
+            for _ in range(SLOTS + MOST_WAITING + 1)
+        ]
+        self.clock.advance(0)
+        self.assertEqual([number for number, each in enumerate(results) if each.called], [SLOTS])
+        self.assertIsNone(self.successResultOf(results[SLOTS]))
 
     def test_cancelled(self) -> None:
-        """A connection that is gone may cancel; that is no error, and its place is free."""
-        authenticator = self.make(defer_to_thread=lambda *_: Deferred())
-        verified = authenticator.verify(Verify("ann", "pencil"), TLS)
+        """A connection that is gone cancels; what was begun is counted and logged when it ends."""
+        waiting = self.slow()
+        verified = self.make().verify(Verify("ann", "wrong"), TLS)
         verified.cancel()
         self.failureResultOf(verified, CancelledError)
-        self.assertIn("verifying=0", repr(authenticator))
+        self.assertIn("log-ins=1", repr(self.verifier))
+        waiting[0].callback(False)
+        self.assertIn("log-ins=0", repr(self.verifier))
+        self.assertEqual(self.lines(), ['log-in failed from 192.0.2.1, PLAIN, user "ann"'])
+        second = self.make().verify(Verify("ann", "wrong"), TLS)
+        waiting[1].callback(False)
+        self.clock.advance(1.9)
+        self.assertNoResult(second)
+        second.cancel()
+        self.failureResultOf(second, CancelledError)
+        self.assertIn("log-ins=0", repr(self.verifier))
+
+    def test_cancelled_before_its_turn(self) -> None:
+        waiting = self.slow()
+        results = [self.make().verify(Verify("ann", "x"), TLS) for _ in range(SLOTS + 1)]
+        results[-1].cancel()
+        self.failureResultOf(results[-1], CancelledError)
+        for each in waiting:
+            each.callback(True)
+        self.assertEqual(len(waiting), SLOTS)
+        self.assertIn("log-ins=0", repr(self.verifier))
 
 
-class ThrottleTests(RealmTestCase):
-    def guess(self, mechanism: str, facts: TransportFacts, times: int) -> None:
+class GuessingTests(RealmTestCase):
+    """Wrong passwords cost more each time, and right ones nothing."""
+
+    def guess(self, mechanism: str, facts: TransportFacts, times: int) -> list[float]:
+        """Return how long each answer took."""
+        took = []
         for _ in range(times):
             step = self.log_in(self.make(), mechanism, facts, password="wrong")
-            self.assertIsInstance(step, Failed)
+            assert isinstance(step, Failed)
+            self.assertFalse(step.is_temporary)
+            took.append(round(self.took, 1))
+        return took
 
-    def test_too_many_failures(self) -> None:
-        """After the limit even the right password is refused from there, until the window ends."""
-        self.guess(SCRAM_SHA_256, TLS, MAX_FAILURES)
+    def test_answers_wait(self) -> None:
+        """Twice as long each time, by either mechanism, and another address begins anew."""
         for mechanism in (SCRAM_SHA_256, PLAIN):
-            self.assertIsInstance(self.log_in(self.make(), mechanism, TLS), Failed)
-        other = TransportFacts(address="192.0.2.9", tls=True)
-        self.assertIsInstance(self.log_in(self.make(), PLAIN, other), Done)
-        self.clock.advance(WINDOW_SECONDS)
-        self.assertIsInstance(self.log_in(self.make(), PLAIN, TLS), Done)
+            self.verifier = Verifier(self.clock, at_once, 5.0)
+            self.assertEqual(self.guess(mechanism, TLS, 4), [1.0, 2.0, 4.0, 5.0])
+            other = TransportFacts("192.0.2.77", tls=True)
+            step = self.log_in(self.make(), mechanism, other, "bob", "wrong")
+            self.assertIsInstance(step, Failed)
+            self.assertAlmostEqual(self.took, 1.0, 1)
+            self.verifier.stop()
 
-    def test_plain_counts(self) -> None:
-        self.guess(PLAIN, TLS, MAX_FAILURES)
-        self.assertTrue(self.throttle.refuses("192.0.2.1"))
+    def test_no_lock_out(self) -> None:
+        """Ten wrong ones at a time do not keep a right one waiting for 2 s, from that address and
+        for that user, nor anybody else."""
+        local = TransportFacts("127.0.0.1", tls=True)
+        for guessed, right in ((SCRAM_SHA_256, PLAIN), (PLAIN, SCRAM_SHA_256)):
+            answers = []
+            for _ in range(10):
+                server = self.make().begin(guessed, local)
+                client = client_mechanism(
+                    guessed, username="ann", password="wrong", nonce="n", confidential=True
+                )
+                step = server.step(client.initial())
+                if isinstance(step, Challenge):
+                    step = server.step(client.step(step.data))
+                assert isinstance(step, Verify)
+                answers.append(self.make().verify(step, local))
+                answers[-1].addErrback(lambda failure: failure.trap(CancelledError))
+            self.assertIsInstance(self.log_in(self.make(), right, local), Done)
+            self.assertLessEqual(self.took, 2.0)
+            for answer in answers:
+                answer.cancel()
 
-    def test_below_the_limit(self) -> None:
-        self.guess(PLAIN, TLS, MAX_FAILURES - 1)
-        self.assertIsInstance(self.log_in(self.make(), PLAIN, TLS), Done)
+    def test_scram_waits_for_its_turn(self) -> None:
+        """What came of a proof is not said before a slot is free: it would be a free guess."""
+        facts = TransportFacts("192.0.2.5", tls=True)
+        wrong = [
+            self.make().verify(Verify("bob", None, False, SCRAM_SHA_256), facts)
+            for _ in range(20 + SLOTS)
+        ]
+        self.clock.advance(1.5)
+        server = self.make().begin(SCRAM_SHA_256, facts)
+        client = client_mechanism(SCRAM_SHA_256, username="ann", password="pencil", nonce="n")
+        step = server.step(client.initial())
+        assert isinstance(step, Challenge)
+        step = server.step(client.step(step.data))
+        assert isinstance(step, Verify)
+        self.assertIs(step.is_right, True)
+        self.assertIsNone(step.password)
+        verified = self.make().verify(step, facts)
+        self.assertNoResult(verified)
+        self.clock.advance(1.5)
+        self.assertIsInstance(server.resolve(self.successResultOf(verified)), Done)
+        self.assertIsInstance(self.log_in(self.make(), SCRAM_SHA_256, facts), Done)
+        self.assertEqual(self.took, 0.0)
+        for each in wrong:
+            each.addErrback(lambda failure: failure.trap(CancelledError))
+            each.cancel()
 
     def test_others_are_not_counted(self) -> None:
         """Certificates and ANONYMOUS have nothing to guess, and pass while passwords wait."""
         facts = TransportFacts("192.0.2.1", tls=True, certificate_names=("beta.example",))
-        for _ in range(MAX_FAILURES):
+        for _ in range(10):
             self.make().begin(EXTERNAL, facts).step(b"gamma.example")
             self.make((EXTERNAL,)).begin(PLAIN, facts).step(b"\0ann\0wrong")
-        self.assertEqual(len(self.throttle), 0)
-        self.guess(SCRAM_SHA_256, facts, MAX_FAILURES)
+        self.assertEqual(self.lines(), [])
+        self.guess(SCRAM_SHA_256, facts, 5)
         self.assertIsInstance(self.log_in(self.make(), EXTERNAL, facts), Done)
 
-    def test_at_the_same_time(self) -> None:
-        """Exchanges begun before the limit was reached do not get past it, even the right one."""
-        waiting: list[Deferred[bool]] = []
+    def test_malformed(self) -> None:
+        """What is no log-in at all is refused like a wrong password, and as late."""
+        for mechanism, octets in ((PLAIN, b"\0ann"), (SCRAM_SHA_256, b"n,,n=ann")):
+            step = self.make().begin(mechanism, TLS).step(octets)
+            self.assertEqual(step, Verify(step.username, None, False, mechanism))  # type: ignore[union-attr]
 
-        def later(*_: object) -> Deferred[bool]:
-            waiting.append(Deferred())
-            return waiting[-1]
-
-        authenticator = self.make(defer_to_thread=later)
-        servers = [authenticator.begin(PLAIN, TLS) for _ in range(MAX_FAILURES + 1)]
-        results = []
-        for server in servers:
-            step = server.step(b"\0ann\0guess")
-            assert isinstance(step, Verify)
-            results.append(authenticator.verify(step, TLS))
-        for deferred in waiting:
-            deferred.callback(deferred is waiting[-1])
-        self.assertNoResult(results[-1])
-        self.clock.advance(FAILURE_DELAY_SECONDS)
-        for server, result in zip(servers, results, strict=True):
-            self.assertIs(self.successResultOf(result), False)
-            self.assertIsInstance(server.resolve(False), Failed)
-        self.assertIsInstance(authenticator.begin(PLAIN, TLS).step(b"\0ann\0pencil"), Failed)
-
-    def test_scram_at_the_same_time(self) -> None:
-        """The same for SCRAM: the count is looked at again at the last step."""
-        late = self.make().begin(SCRAM_SHA_256, TLS)
-        client = client_mechanism(SCRAM_SHA_256, username="ann", password="pencil", nonce="n")
-        challenge = late.step(client.initial())
-        assert isinstance(challenge, Challenge)
-        self.guess(SCRAM_SHA_256, TLS, MAX_FAILURES)
-        self.assertIsInstance(late.step(client.step(challenge.data)), Failed)
-
-    def test_table_is_bounded(self) -> None:
-        self.patch(realm, "MAX_ADDRESSES", 5)
-        for number in range(50):
-            self.throttle.failed(f"192.0.2.{number}")
-            self.clock.advance(0.01)
-        self.assertEqual(len(self.throttle), 5)
-        self.clock.advance(WINDOW_SECONDS)
-        self.throttle.failed("198.51.100.1")
-        self.assertEqual(len(self.throttle), 1)
+    def test_logged(self) -> None:
+        """Address, mechanism and user, also of processes on this machine."""
+        self.guess(PLAIN, TLS, 1)
+        self.guess(SCRAM_SHA_256, TransportFacts("fe80::1%eth0", tls=True), 1)
+        self.guess(SCRAM_SHA_256, LOCAL, 1)
+        self.assertEqual(
+            self.lines(),
+            [
+                'log-in failed from 192.0.2.1, PLAIN, user "ann"',
+                'log-in failed from fe80::1, SCRAM-SHA-256, user "ann"',
+                'log-in failed from the local user id 1000, SCRAM-SHA-256, user "ann"',
+            ],
+        )
 
     def test_keys(self) -> None:
         for facts, key in (

@@ -89,7 +89,7 @@ class Broker:
     def act(self, event: Any) -> None:
         match event:
             case CredentialsPresented():
-                ok = SECRET.matches(event.password)
+                ok = SECRET.matches(event.step.password or "")
                 for each in self.engine.credentials_verified(ok, 0.0):
                     self.act(each)
             case OpenReceived():

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 
 from amqproute.address import TRANSFER_NODE as TRANSFER
 from amqproute.auth.policy import AccessPolicy, Rule, Verb
-from amqproute.auth.realm import Authenticator, Throttle
+from amqproute.auth.realm import Authenticator, Verifier
 from amqproute.broker.broker import Broker
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
@@ -537,10 +537,10 @@ class _Sasl:
         self.authenticator = Authenticator(
             mechanisms,
             users=None,
-            clock=clock,
-            throttle=Throttle(clock),
+            verifier=Verifier(
+                clock, lambda function, name, password: succeed(function(name, password))
+            ),
             login_key=b"k" * 32,
-            defer_to_thread=lambda function, name, password: succeed(function(name, password)),
             random_bytes=lambda count: b"r" * count,
         )
 

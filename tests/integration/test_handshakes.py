@@ -90,7 +90,7 @@ class HeaderTests(DaemonTestCase):
                 raw.write(SASL, init("PLAIN", b"\0anna\0" + password.encode()))
                 self.assertEqual(raw.header(), SASL)
                 self.assertEqual(raw.expect(spec.SaslOutcome).code, code)
-        self.logged(r"refused: PLAIN authentication failed")
+        self.logged(r"log-in failed from 127\.0\.0\.1, PLAIN, user \"anna\"")
         self.assertNotIn("pa55-w0rd", self.daemon.log())
 
     def test_scram(self) -> None:

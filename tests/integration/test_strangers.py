@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mute strangers and balancers, before the daemon as it runs."""
+"""Mute strangers, guessers and balancers, before the daemon as it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,18 @@ from collections import deque
 from typing import Any, Final
 
 from amqproute.wire.amqp10 import spec
-from tests.integration.support import Daemon, DaemonTestCase, Raw, Wire, client_tls, opening, until
+from amqproute.wire.amqp10.types import Symbol
+from tests.integration.support import (
+    SASL,
+    Daemon,
+    DaemonTestCase,
+    Raw,
+    Wire,
+    client_tls,
+    opening,
+    sasl_frame,
+    until,
+)
 from tests.net.test_proxy_protocol import header
 from tests.support.program import run
 
@@ -53,6 +64,32 @@ class MuteTests(DaemonTestCase):
             if row["name"] == self.daemon.endpoint(self.daemon.plain)
         ]
         return dict(row)
+
+
+class GuessingTests(DaemonTestCase):
+    """Wrong passwords by the dozen, from everybody's address."""
+
+    def log_in(self, password: bytes) -> Raw:
+        """Return a client that has sent its name and password."""
+        client = Raw(self.daemon.tls, client_tls())
+        self.addCleanup(client.close)
+        init = spec.SaslInit(mechanism=Symbol("PLAIN"), initial_response=b"\0anna\0" + password)
+        client.write(SASL, sasl_frame(init))
+        self.assertEqual(client.header(), SASL)
+        client.expect(spec.SaslMechanisms)
+        return client
+
+    def test_no_lock_out(self) -> None:
+        """The right password is taken while the answers to ten wrong ones are held back; then
+        these come, and each is in the log with the name that was tried."""
+        wrong = [self.log_in(b"guess") for _ in range(10)]
+        right = self.log_in(b"secret").expect(spec.SaslOutcome)
+        self.assertEqual(right.code, spec.SASL_OK)
+        self.assertEqual(wrong[0].expect(spec.SaslOutcome).code, spec.SASL_AUTH)
+        self.logged('log-in failed from 127.0.0.1, PLAIN, user "anna"')
+        with Raw(self.daemon.tls, client_tls(), source="127.0.0.2") as other:
+            other.write(SASL)
+            self.assertEqual(other.header(), SASL)
 
 
 class BalancerTests(DaemonTestCase):

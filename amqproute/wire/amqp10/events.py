@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from amqproute.wire.mechanisms import Verify
+
 if TYPE_CHECKING:
     from amqproute.wire.amqp10.link import Delivery, Link
     from amqproute.wire.amqp10.session import Session
@@ -34,13 +36,15 @@ class TlsAgreed:
 
 @dataclass(slots=True)
 class CredentialsPresented:
-    """A name and a password have to be verified outside (PLAIN); server role.
+    """A name and a password have to be verified outside; server role.
 
     Answer with `Connection.credentials_verified(ok)`; frames that the peer pipelined wait.
+
+    Attributes:
+        step: what is asked.
     """
 
-    username: str
-    password: str
+    step: Verify
 
 
 @dataclass(slots=True)
@@ -58,10 +62,17 @@ class Authenticated:
 
 @dataclass(slots=True)
 class AuthenticationFailed:
-    """SASL ended without success; the engine has said so and is closed. Both roles."""
+    """SASL ended without success; the engine has said so and is closed. Both roles.
+
+    Attributes:
+        mechanism: its name, as far as one was chosen.
+        reason: in words.
+        is_temporary: nothing was decided about the credentials; to try again may help.
+    """
 
     mechanism: str | None
     reason: str
+    is_temporary: bool = False
 
 
 @dataclass(slots=True)

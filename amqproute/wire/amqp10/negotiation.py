@@ -142,8 +142,13 @@ class Negotiation(ABC):
             surplus, self._input = self._input, b""
         return surplus
 
-    def credentials_verified(self, ok: bool, now: float) -> list[Event]:
+    def credentials_verified(self, ok: bool | None, now: float) -> list[Event]:
         """Answer `CredentialsPresented`, and read what has come in the meantime.
+
+        Args:
+            ok: whether they are right; None if that could not be found out, and the peer may try
+                again.
+            now: of the monotonic clock, seconds.
 
         Raises:
             LocalProtocolError: no credentials are to be verified.
@@ -319,10 +324,10 @@ class Negotiation(ABC):
                 return
             self._early.append(frame)
         if reaction.failed is not None:
-            self._sasl_failed(reaction.mechanism, reaction.failed)
+            self._sasl_failed(reaction.mechanism, reaction.failed, reaction.is_temporary)
         elif reaction.verify is not None:
             self._turn(Turn.ASK)
-            self._emit(CredentialsPresented(reaction.verify.username, reaction.verify.password))
+            self._emit(CredentialsPresented(reaction.verify))
         elif reaction.done:
             self._authenticated = True
             self._turn(Turn.AUTHENTICATED)
@@ -331,8 +336,8 @@ class Negotiation(ABC):
                 self._send_amqp_header()
             self._emit(Authenticated(reaction.mechanism, reaction.identity))
 
-    def _sasl_failed(self, mechanism: str | None, reason: str) -> None:
-        self._emit(AuthenticationFailed(mechanism, reason))
+    def _sasl_failed(self, mechanism: str | None, reason: str, is_temporary: bool = False) -> None:
+        self._emit(AuthenticationFailed(mechanism, reason, is_temporary))
         self._lose(
             spec.Error(condition=conditions.UNAUTHORIZED_ACCESS, description=reason),
             by_fault=True,

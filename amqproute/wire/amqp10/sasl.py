@@ -5,8 +5,9 @@ One exchange object serves one connection and is then thrown away. `receive` tak
 of the peer's and gives a `Reaction`: bodies to send, and what it means for the connection.
 
 * The server offers its mechanisms, hears an init, then challenges and responses as the mechanism
-  wants, and ends with an outcome: *ok*, *auth* when the credentials failed, *sys-perm* when the
-  client broke the protocol. The peer is never told why its credentials failed.
+  wants, and ends with an outcome: *ok*, *auth* when the credentials failed, *sys-temp* when they
+  could not be looked at for now, *sys-perm* when the client broke the protocol. The peer is never
+  told why its credentials failed.
 * The client chooses, answers, and checks at *ok* that the server has proved itself if the
   mechanism promises that. Every other outcome is a failure; *sys-temp* says that it may pass.
 
@@ -62,6 +63,7 @@ class Reaction:
         verify: a password to be checked outside; `ServerExchange.resolve` goes on.
         done: the exchange succeeded.
         failed: it failed, and this is why; for our log only.
+        is_temporary: it may do better another time.
         mechanism: its name, as far as known.
         identity: what was proved: the server's `Credentials`; None at the client.
     """
@@ -70,6 +72,7 @@ class Reaction:
     verify: Verify | None = None
     done: bool = False
     failed: str | None = None
+    is_temporary: bool = False
     mechanism: str | None = None
     identity: Any = None
 
@@ -115,7 +118,7 @@ class ServerExchange:
             return self._took(self._machine.step(body.response))
         return self._fail(f"{body.symbol} out of turn", spec.SASL_SYS_PERM)
 
-    def resolve(self, granted: bool) -> Reaction:
+    def resolve(self, granted: bool | None) -> Reaction:
         """Go on after `Reaction.verify`."""
         assert self._machine is not None
         return self._took(self._machine.resolve(granted))
@@ -130,10 +133,15 @@ class ServerExchange:
             return Reaction(
                 [outcome], done=True, mechanism=self._mechanism, identity=step.credentials
             )
-        return self._fail(step.reason, spec.SASL_AUTH)
+        return self._fail(step.reason, spec.SASL_SYS_TEMP if step.is_temporary else spec.SASL_AUTH)
 
     def _fail(self, reason: str, code: int) -> Reaction:
-        return Reaction([spec.SaslOutcome(code=code)], failed=reason, mechanism=self._mechanism)
+        return Reaction(
+            [spec.SaslOutcome(code=code)],
+            failed=reason,
+            is_temporary=code == spec.SASL_SYS_TEMP,
+            mechanism=self._mechanism,
+        )
 
 
 class ClientExchange:
@@ -180,15 +188,15 @@ class ClientExchange:
     def _end(self, outcome: spec.SaslOutcome) -> Reaction:
         machine = self._machine
         if outcome.code != spec.SASL_OK:
-            return self._fail(_OUTCOMES[outcome.code])
+            return self._fail(_OUTCOMES[outcome.code], outcome.code == spec.SASL_SYS_TEMP)
         if machine is None:
             return self._fail("the peer says ok before a mechanism was chosen")
         machine.finish(outcome.additional_data)
         return Reaction(done=True, mechanism=machine.name)
 
-    def _fail(self, reason: str) -> Reaction:
+    def _fail(self, reason: str, is_temporary: bool = False) -> Reaction:
         name = None if self._machine is None else self._machine.name
-        return Reaction(failed=reason, mechanism=name)
+        return Reaction(failed=reason, is_temporary=is_temporary, mechanism=name)
 
 
 __all__ = [

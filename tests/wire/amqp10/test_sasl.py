@@ -84,7 +84,8 @@ class TwoEngines(SynchronousTestCase):
 
         def user(event: Any) -> None:
             if isinstance(event, CredentialsPresented):
-                self.assertEqual((event.username, event.password), ("alice", "secret"))
+                step = event.step
+                self.assertEqual((step.username, step.password), ("alice", "secret"))
                 events = wire.server.credentials_verified(ok, 0.0)
                 wire.server_events.extend(events)
                 for each in events:

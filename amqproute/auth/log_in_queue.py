@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a log-in by password is looked at, and when its answer goes out: decisions without a clock.
+
+A guesser must not be quick, and nobody must be locked out by one: a right password is answered
+within two seconds whatever was tried before, from its address or for its user. Three rules do it:
+
+* *Slots.* Each address (IPv6: a /64) has `SLOTS`. A log-in takes one while it is looked at. A right
+  one gives it back at once, a wrong one holds it for a time that doubles with each failure, up to
+  `LONGEST_HOLD_SECONDS`, whether or not its connection stays. So an address fails at most
+  ``SLOTS / LONGEST_HOLD_SECONDS`` times a second, over however many connections, and a slot is free
+  soon after the last failure.
+* *Order.* Whoever has logged in from an address before (user and address, `MOST_PAIRS` of them,
+  for `PAIR_SECONDS`) has slots of their own and goes first. In the others' line the users of an
+  address have turns: by turns the user who came last and the one who has waited longest, and of
+  one user's log-ins the newest. At most `MOST_WAITING` of an address wait: the oldest of the user
+  with most is sent away, as one who may come back, not as one whose password is wrong.
+* *Delay.* The answer to a wrong password waits, twice as long after each failure of its address or
+  for its user, whichever has more, up to the `longest_delay`. One failure is forgiven each
+  `FORGIVE_SECONDS`.
+
+At most `MOST_RUNNING` are looked at at a time: PLAIN costs a thread and milliseconds by intention.
+What waits is bounded by the connections that may be mute (`amqproute.net.accept_policy`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Final
+
+__all__ = ["LONGEST_HOLD_SECONDS", "MOST_RUNNING", "MOST_WAITING", "SLOTS", "LogInQueue"]
+
+SLOTS: Final = 4
+"""Log-ins of an address that are looked at, or have just failed."""
+
+MOST_RUNNING: Final = 4
+"""Log-ins that are looked at at a time, of all addresses."""
+
+MOST_WAITING: Final = 32
+"""Log-ins of an address that wait for a slot."""
+
+FIRST_HOLD_SECONDS: Final = 0.1
+LONGEST_HOLD_SECONDS: Final = 1.5
+FIRST_DELAY_SECONDS: Final = 1.0
+
+FORGIVE_SECONDS: Final = 60.0
+"""How long a failure counts, one after the other."""
+
+MOST_COUNTED: Final = 10_000
+"""Addresses with failures that are remembered, and users; the one that failed last stays."""
+
+MOST_PAIRS: Final = 10_000
+PAIR_SECONDS: Final = 7 * 86400.0
+
+_MOST_DOUBLINGS: Final = 16
+
+
+class _Failures:
+    """Failures by key, forgiven with time."""
+
+    def __init__(self) -> None:
+        self._counted: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._counted)
+
+    def add(self, key: str, now: float) -> int:
+        """Count one; return how many count now."""
+        before, since = self._counted.get(key, (0, now))
+        number = max(0, before - int((now - since) / FORGIVE_SECONDS)) + 1
+        self._counted[key] = number, now
+        self._counted.move_to_end(key)
+        if len(self._counted) > MOST_COUNTED:
+            self._counted.popitem(last=False)
+        return number
+
+
+@dataclass(slots=True)
+class _Line:
+    """Log-ins that share slots.
+
+    Attributes:
+        is_known: of a user who has logged in from this address before.
+        taken: slots that are taken.
+        waiting: log-ins by user, each the oldest first; the user who came last is the last.
+        is_newest_next: whose turn it is.
+    """
+
+    name: tuple[str, str]
+    is_known: bool
+    taken: int = 0
+    is_newest_next: bool = True
+    waiting: OrderedDict[str, list[Hashable]] = field(default_factory=OrderedDict)
+
+    @property
+    def length(self) -> int:
+        return sum(map(len, self.waiting.values()))
+
+
+class LogInQueue:
+    """All log-ins by password of a daemon.
+
+    Args:
+        longest_delay: of the answer to a wrong password, seconds.
+    """
+
+    def __init__(self, longest_delay: float = 8.0) -> None:
+        self._longest_delay = longest_delay
+        self._by_address = _Failures()
+        self._by_user = _Failures()
+        self._pairs: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._lines: dict[tuple[str, str], _Line] = {}
+        self._waiting: dict[Hashable, tuple[_Line, str]] = {}
+        self._running: dict[Hashable, tuple[_Line, str, str]] = {}
+        self._holds: list[tuple[float, int, _Line]] = []
+        self._number = count()
+        # Lines with somebody waiting and a free slot: known ones, and others.
+        self._ready: tuple[OrderedDict[tuple[str, str], _Line], ...] = (
+            OrderedDict(),
+            OrderedDict(),
+        )
+
+    def __len__(self) -> int:
+        return len(self._waiting) + len(self._running)
+
+    def arrive(self, key: Hashable, address: str, user: str, now: float) -> Hashable | None:
+        """Put a log-in into line; return the key of one that has to leave for it, or None.
+
+        Args:
+            key: names it.
+            address: what shares slots.
+            user: the name that was given, in its prepared form.
+            now: of the monotonic clock, seconds.
+        """
+        self._give_back(now)
+        line = self._line(address, user, now)
+        of_user = line.waiting.get(user)
+        if of_user is None:
+            line.waiting[user] = of_user = []
+        of_user.append(key)
+        self._waiting[key] = line, user
+        gone = None
+        if line.length > MOST_WAITING:
+            gone = max(line.waiting.values(), key=len)[0]  # of several the one who came first
+            self.withdraw(gone)
+        self._note(line)
+        return gone
+
+    def due(self, now: float) -> list[Hashable]:
+        """Return those that are to be looked at now; `settled` has to follow for each."""
+        self._give_back(now)
+        found: list[Hashable] = []
+        while len(self._running) < MOST_RUNNING:
+            ready = self._ready[0] or self._ready[1]
+            if not ready:
+                break
+            _, line = ready.popitem(last=False)
+            user, keys = line.waiting.popitem(last=line.is_newest_next)
+            line.is_newest_next = not line.is_newest_next
+            key = keys.pop()
+            if keys:
+                line.waiting[user] = keys
+            del self._waiting[key]
+            line.taken += 1
+            address = line.name[0]
+            self._running[key] = line, address, user
+            self._note(line)  # behind the others
+            found.append(key)
+        return found
+
+    def next_due(self) -> float | None:
+        """Return when `due` has to be asked again, by the clock; None if nothing waits for that."""
+        return self._holds[0][0] if self._holds and self._waiting else None
+
+    def settled(self, key: Hashable, is_right: bool | None, now: float) -> float:
+        """Note what has come of a log-in that was due; return how long its answer waits.
+
+        Args:
+            key: of the log-in.
+            is_right: whether the password was; None if that could not be found out.
+            now: of the monotonic clock, seconds.
+        """
+        line, address, user = self._running.pop(key)
+        if is_right is not False:
+            if is_right:
+                self.remember(address, user, now)
+            self._free(line)
+            return 0.0
+        failures = max(self._by_address.add(address, now), self._by_user.add(user, now))
+        factor = 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
+        hold = min(LONGEST_HOLD_SECONDS, FIRST_HOLD_SECONDS * factor)
+        heappush(self._holds, (now + hold, next(self._number), line))
+        return float(min(self._longest_delay, FIRST_DELAY_SECONDS * factor))
+
+    def withdraw(self, key: Hashable) -> bool:
+        """Forget a log-in that waits for its turn; False if it does not."""
+        found = self._waiting.pop(key, None)
+        if found is None:
+            return False
+        line, user = found
+        line.waiting[user].remove(key)
+        if not line.waiting[user]:
+            del line.waiting[user]
+        self._note(line)
+        return True
+
+    def has_slot(self, address: str, user: str, now: float) -> bool:
+        """Tell whether a log-in would be looked at at once."""
+        self._give_back(now)
+        line = self._line(address, user, now)
+        is_free = not line.waiting and line.taken < SLOTS
+        self._note(line)
+        return is_free
+
+    def remember(self, address: str, user: str, now: float) -> None:
+        """Note that a user has logged in from an address."""
+        self._pairs[address, user] = now
+        self._pairs.move_to_end((address, user))
+        if len(self._pairs) > MOST_PAIRS:
+            self._pairs.popitem(last=False)
+
+    def _line(self, address: str, user: str, now: float) -> _Line:
+        seen = self._pairs.get((address, user))
+        is_known = seen is not None and now - seen < PAIR_SECONDS
+        name = (address, user if is_known else "")
+        line = self._lines.get(name)
+        if line is None:
+            line = self._lines[name] = _Line(name, is_known)
+        return line
+
+    def _note(self, line: _Line) -> None:
+        """See whether a line is ready, or is needed at all."""
+        ready = self._ready[0 if line.is_known else 1]
+        if line.waiting and line.taken < SLOTS:
+            ready.setdefault(line.name, line)
+        else:
+            ready.pop(line.name, None)
+            if not line.waiting and not line.taken:
+                self._lines.pop(line.name, None)
+
+    def _free(self, line: _Line) -> None:
+        line.taken -= 1
+        self._note(line)
+
+    def _give_back(self, now: float) -> None:
+        """Free the slots whose time is over."""
+        while self._holds and self._holds[0][0] <= now:
+            self._free(heappop(self._holds)[2])
