@@ -78,6 +78,7 @@ from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
 from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.connector import Connector, Pace
+from amqproute.net.fairness import FairScheduler
 from amqproute.net.listener import Listener
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
 from amqproute.relay.agent import Agent
@@ -215,6 +216,7 @@ class House:
         self.branches: Branches | None = None
         self.shared: Shared | None = None
         self._places = AcceptPolicy(limits.max_connections)
+        self._scheduler = FairScheduler(self._reactor, time.thread_time)
 
     # -- parts -------------------------------------------------------------------------------------
 
@@ -229,6 +231,7 @@ class House:
             self.contexts,
             pace=pace,
             limits=pump_limits(self.config),
+            scheduler=self._scheduler,
             policy_for=lambda domain: peer_policy(self.config, domain),
             tlsa=self.resolver.tlsa,
             targets=self._targets,
@@ -499,6 +502,7 @@ class House:
             policy=self._places,
             balancers=[ip_network(each) for each in listen.proxy_protocol],
             limits=pump_limits(self.config),
+            scheduler=self._scheduler,
         )
         self._gate.open(listener, has_tls=listen.tls != "none")
         self.listeners.append(listener)

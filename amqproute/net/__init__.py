@@ -14,6 +14,7 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     tls        contexts, verification, reload  ----------+
     records    the TLS layer under the pump
     outlet     what is written goes to the socket at once
+    fairness   whose input is acted on when: the processor's time, shared out
     inbound    who a connecting peer is: DNS questions after its handshake
     trust      what a peer has to prove, and whether it has: the one decision (pure)
     dane       TLSA records against certificates (pure)
@@ -49,7 +50,8 @@ Output: when the transport holds more than 64 KiB (1 MiB while reads are large) 
 caused by input meanwhile is bounded by not reading the peer any more past
 `pump.Limits.output_bytes`, and a peer that has read nothing for `pump.Limits.stall_seconds` is
 dropped. That last rule also ends the dead embrace of two sides which both wait for the other to
-read. Input: one read is 1 MiB at most and is worked off before the next.
+read. Input: one read is 1 MiB at most and is worked off before the next, in slices and in turn with
+other connections (`fairness`).
 
 Limits
 ======
@@ -63,6 +65,7 @@ mute, of an address        100        likewise
 mute, of a network         300        likewise
 PROXY header               10 s       dropped
 TLS handshake              10 s       dropped; the AMQP handshake's deadline is the engine's
+work on input              8 ms       the rest waits for its turn, the peer is not read
 output behind a full pipe  1 MiB      the peer is not read
 nothing read by the peer   60 s       dropped
 close                      5 s        dropped

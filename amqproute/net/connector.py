@@ -50,6 +50,7 @@ from zope.interface import implementer
 from amqproute.errors import ConnectError, TlsError
 from amqproute.net import identity
 from amqproute.net.connections import Connections
+from amqproute.net.fairness import FairScheduler
 from amqproute.net.pump import EngineProtocol, Limits, Make, Security
 from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import DEFAULT_POLICY, Demand, Level, Method, Policy, demand, place_of
@@ -106,6 +107,7 @@ class Connector:
         *,
         pace: Pace | None = None,
         limits: Limits | None = None,
+        scheduler: FairScheduler | None = None,
         policy_for: Callable[[str], Policy] | None = None,
         tlsa: Callable[[str, int], Deferred[TlsaAnswer]] | None = None,
         targets: Callable[[], TargetPolicy] = TargetPolicy.of,
@@ -118,6 +120,7 @@ class Connector:
             contexts: our certificate and whom we trust; None if there will be no TLS.
             pace: how patiently.
             limits: of each connection.
+            scheduler: shares the processor out among connections; None for one for each.
             policy_for: what is wanted of a domain's broker.
             tlsa: looks up the TLSA records of a host that a static route names.
             targets: gives the rules of which places the DNS may lead to.
@@ -126,6 +129,7 @@ class Connector:
         self._contexts = contexts
         self._pace = pace or Pace()
         self._limits = limits or Limits()
+        self._scheduler = scheduler
         self._policy_for = policy_for
         self._tlsa = tlsa
         self._targets = targets
@@ -325,6 +329,7 @@ class Connector:
             security=security,
             is_client=True,
             limits=self._limits,
+            scheduler=self._scheduler,
             on_ready=is_ready,
             on_lost=is_lost,
         )

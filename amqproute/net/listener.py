@@ -56,6 +56,7 @@ from amqproute.net.accept_policy import (
     contains,
 )
 from amqproute.net.connections import Connections
+from amqproute.net.fairness import FairScheduler
 from amqproute.net.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderError,
@@ -105,6 +106,7 @@ class Listener(Service):
         policy: AcceptPolicy | None = None,
         balancers: Sequence[IpNetwork] = (),
         limits: Limits | None = None,
+        scheduler: FairScheduler | None = None,
         refused: Callable[[str, TlsError], None] | None = None,
         environ: Mapping[str, str] = os.environ,
     ) -> None:
@@ -122,6 +124,8 @@ class Listener(Service):
             policy: shared with other listeners.
             balancers: where the PROXY protocol is spoken, and has to be.
             limits: of each connection.
+            scheduler: shares the processor out among connections; one of the listener's own if
+                None.
             refused: called with address and error of each whom TLS has refused.
             environ: where systemd has left the names of its sockets.
 
@@ -142,6 +146,7 @@ class Listener(Service):
         self._place = _parse(description)
         self._limits = limits or Limits()
         self.header_seconds = self._limits.tls_seconds
+        self._scheduler = scheduler or FairScheduler(reactor)
         self._environ = environ
         self._tls_refused = refused
         self._security = Security()
@@ -244,6 +249,7 @@ class Listener(Service):
             self._reactor,
             security=self._security,
             limits=self._limits,
+            scheduler=self._scheduler,
             on_lost=self._lost,
             on_identified=self._identified,
             client=client,

@@ -3,8 +3,14 @@
 
 `EngineProtocol` is the only place where a transport and an engine meet. What it does per read::
 
-    transport --dataReceived--> engine.receive_data(data, now) --events--> user.events(list)
-    transport <--write--------- engine.data_to_send()           (once, after all of that)
+    transport --dataReceived--> engine.receive_data(data, now, budget) --events--> user.events(list)
+    transport <--write--------- engine.data_to_send()                   (once, after all of that)
+
+*Shares*: the budget, and whether a read is acted on at once, come from the scheduler that all
+connections have in common (`net.fairness`). What is left of a read waits for a later turn of the
+reactor, in which `work` is called again; until then the transport is not read, so that what waits
+is never more than one read. What had come before a connection was lost is acted on before the user
+hears of the loss.
 
 *Output* that comes about outside a read (a store commit settles deliveries, a queue has found a
 consumer) is announced with `EngineProtocol.schedule_flush` and written once per reactor turn,
@@ -33,7 +39,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from cryptography import x509
 from OpenSSL import SSL
@@ -57,6 +63,7 @@ from amqproute import conditions
 from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net import tls
+from amqproute.net.fairness import FairScheduler, Share
 from amqproute.net.outlet import Outlet, is_fit, joined
 from amqproute.net.records import RecordFactory, RecordLayer
 from amqproute.tracebacks import forget_frames
@@ -160,6 +167,17 @@ class Security:
     implicit: bool = False
 
 
+# Why the transport is not read.
+_FULL: Final = 1
+"""It has not taken what was written."""
+_HELD: Final = 2
+"""The user has asked for it."""
+_REST: Final = 4
+"""Input is left that waits for its turn."""
+_ASKING: Final = 8
+"""Who the peer is has to be found out first."""
+
+
 @implementer(IHandshakeListener, IPushProducer)
 class EngineProtocol(TwistedProtocol):
     """One connection: see the module.
@@ -168,6 +186,7 @@ class EngineProtocol(TwistedProtocol):
         facts: what is known about the peer; complete when the user is made, renewed by an upgrade.
         engine: the engine, once made.
         paused: whether the transport has enough for now.
+        share: what it has had of the processor.
     """
 
     engine: Engine
@@ -180,6 +199,7 @@ class EngineProtocol(TwistedProtocol):
         security: Security | None = None,
         is_client: bool = False,
         limits: Limits | None = None,
+        scheduler: FairScheduler | None = None,
         on_ready: Callable[[EngineProtocol], object] | None = None,
         on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
         on_identified: Callable[[EngineProtocol, str], object] | None = None,
@@ -193,6 +213,7 @@ class EngineProtocol(TwistedProtocol):
             security: whether and when there is TLS.
             is_client: which side of TLS this is.
             limits: the bounds.
+            scheduler: shares the processor out; one of its own if None.
             on_ready: called when the engine has been started.
             on_lost: called when the connection is gone, also if it never got to an engine.
             on_identified: see `identified`.
@@ -214,10 +235,13 @@ class EngineProtocol(TwistedProtocol):
         self.paused = False
         self._is_over = False  # nothing goes to the transport any more
         self._is_busy = False  # a flush follows anyway
-        self._is_reading_stopped = False
-        self._is_held = False  # by the user
+        self._unread_for = 0  # why the transport is not read; 0 if it is
         self._is_gathering = False
         self._gathered: list[bytes] = []
+        self._pending: list[bytes] = []  # not with the engine yet
+        self._scheduler = scheduler or FairScheduler(clock)
+        self.share = Share()
+        self._loss: Failure | None = None  # the user is told when all input is used up
         self._behind = 0  # octets written since the transport was full
         self._flush_call: IDelayedCall | None = None
         self._deadline_call: IDelayedCall | None = None
@@ -258,15 +282,74 @@ class EngineProtocol(TwistedProtocol):
             return
         if self._outlet is not None:
             self._outlet.came(len(data))
+        self._pending.append(data)
+        if self.share.is_waiting or self._unread_for & _REST:
+            return
+        if self._scheduler.may_work(self):
+            self._scheduler.serve(self)
+        else:
+            self._stop_reading(_REST)
+            self._scheduler.wait(self)
+
+    # What the scheduler calls.
+
+    def work(self, budget: int) -> int:
+        """See `amqproute.net.fairness.Worker`."""
+        engine = self.engine
+        before = engine.work
+        data = b""
+        if self._pending and not engine.has_input:
+            pending = self._pending
+            data = pending[0] if len(pending) == 1 else b"".join(pending)
+            self._pending = []
         self._is_busy = True
         try:
-            events = self.engine.receive_data(data, self._seconds())
+            events = engine.receive_data(data, self._seconds(), budget)
             if events:
                 self._dispatch(events)
         except Exception:
             self._fault("reading")
         self._is_busy = False
         self._flush_now()
+        if not self._has_rest:
+            self._read_on(_REST)
+            if self._loss is not None:
+                self._conclude(self._loss)
+        elif not self._unread_for & _REST:
+            if self._outlet is not None and self._scheduler.is_crowded:
+                self._outlet.came(0)  # the next read is a small one
+            self._stop_reading(_REST)
+        return engine.work - before
+
+    @property
+    def has_work(self) -> bool:
+        """See `amqproute.net.fairness.Worker`."""
+        return self._has_rest and not self._unread_for & ~_REST
+
+    @property
+    def _has_rest(self) -> bool:
+        if self._is_over or self._user is None:
+            return False
+        return bool(self._pending) or self.engine.has_input
+
+    def _go_on(self) -> None:
+        """Have the rest of the input taken when it is our turn, if there is one."""
+        if self.has_work:
+            self._stop_reading(_REST)
+            self._scheduler.wait(self)
+
+    def _stop_reading(self, reason: int) -> None:
+        """Do not read the transport while there is this reason, or another one."""
+        if not self._unread_for and self._loss is None:
+            self._transport.pauseProducing()
+        self._unread_for |= reason
+
+    def _read_on(self, reason: int) -> None:
+        """Read the transport again unless there is another reason not to."""
+        if self._unread_for & reason:
+            self._unread_for &= ~reason
+            if not self._unread_for and self._loss is None:
+                self._transport.resumeProducing()
 
     def read_begins(self) -> None:
         """Note that the records of one read follow (from the TLS layer)."""
@@ -295,8 +378,7 @@ class EngineProtocol(TwistedProtocol):
             return
         # Within the time for the handshake: the guard goes on.
         self._concluding = concluding
-        if not self._is_reading_stopped and not self._is_held:
-            self._transport.pauseProducing()
+        self._stop_reading(_ASKING)
         concluding.addCallbacks(
             lambda _: self._concluded(), lambda failure: failure.trap(Cancelled)
         )
@@ -306,8 +388,7 @@ class EngineProtocol(TwistedProtocol):
         self._concluding = None
         if self._is_over:
             return
-        if not self._is_reading_stopped and not self._is_held:
-            self._transport.resumeProducing()
+        self._read_on(_ASKING)
         self._secured()
         self.read_ends()
 
@@ -335,7 +416,20 @@ class EngineProtocol(TwistedProtocol):
             self._continue_engine()
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Tell the engine, then the user, that the transport is gone."""
+        """Tell the engine, then the user, that the transport is gone: behind all that came."""
+        if self._has_rest:
+            self._loss = reason
+            self.paused = False
+            self._cancel_guard()
+            self._unread_for &= ~_FULL
+            self._go_on()
+        else:
+            self._conclude(reason)
+
+    def _conclude(self, reason: Failure) -> None:
+        self._scheduler.forget(self)
+        self._loss = None
+        self._pending.clear()
         self._is_over = True
         self.paused = False
         self._cancel_guard()
@@ -387,10 +481,7 @@ class EngineProtocol(TwistedProtocol):
             return
         self.paused = False
         self._cancel_guard()
-        if self._is_reading_stopped:
-            self._is_reading_stopped = False
-            if not self._is_held:
-                self._transport.resumeProducing()
+        self._read_on(_FULL)
         if self._user is None:
             return
         self._is_busy = True
@@ -400,6 +491,7 @@ class EngineProtocol(TwistedProtocol):
             self._fault("writing")
         self._is_busy = False
         self._flush_now()
+        self._go_on()
 
     def stopProducing(self) -> None:
         """Do nothing: `connectionLost` follows."""
@@ -423,17 +515,14 @@ class EngineProtocol(TwistedProtocol):
 
     def hold_reading(self) -> None:
         """Take nothing more from the transport until `release_reading`."""
-        if not self._is_held and not self._is_over:
-            self._is_held = True
-            if not self._is_reading_stopped:
-                self._transport.pauseProducing()
+        if not self._is_over:
+            self._stop_reading(_HELD)
 
     def release_reading(self) -> None:
         """Read on."""
-        if self._is_held and not self._is_over:
-            self._is_held = False
-            if not self._is_reading_stopped:
-                self._transport.resumeProducing()
+        if not self._is_over:
+            self._read_on(_HELD)
+            self._go_on()
 
     def identified(self, kind: str) -> None:
         """Note that the peer is through its handshake: it is a `Principal` of this kind."""
@@ -443,8 +532,10 @@ class EngineProtocol(TwistedProtocol):
     def abort(self) -> None:
         """Drop the connection without a word, what is unwritten as well."""
         self._is_over = True
-        transport = self._transport
-        transport.abortConnection()
+        if self._loss is not None:
+            self._conclude(self._loss)
+        else:
+            self._transport.abortConnection()
 
     # Engine.
 
@@ -497,6 +588,7 @@ class EngineProtocol(TwistedProtocol):
     def _flush_turn(self) -> None:
         self._flush_call = None
         self._flush_now()
+        self._go_on()  # an answer of the user's may have let the engine read on
 
     def _flush_now(self) -> None:
         if self._is_over or self._user is None:
@@ -504,6 +596,8 @@ class EngineProtocol(TwistedProtocol):
         try:
             engine = self.engine
             parts = engine.data_to_send()
+            if self._loss is not None:
+                return
             if parts:
                 self._write(parts)
             if engine.is_closed:
@@ -520,10 +614,8 @@ class EngineProtocol(TwistedProtocol):
         pieces = joined(parts)
         if self.paused:
             self._behind += sum(map(len, pieces))
-            if self._behind > self._limits.output_bytes and not self._is_reading_stopped:
-                self._is_reading_stopped = True
-                if not self._is_held:
-                    self._transport.pauseProducing()
+            if self._behind > self._limits.output_bytes:
+                self._stop_reading(_FULL)
         outlet = self._outlet
         if outlet is None:
             for piece in pieces:
@@ -631,9 +723,9 @@ class EngineProtocol(TwistedProtocol):
         transport = self._transport
         self._cancel_guard()
         self._guard_call = self._clock.callLater(self._limits.close_seconds, self._drop)
-        if self._is_reading_stopped or self._is_held:
-            self._is_reading_stopped = self._is_held = False
-            transport.resumeProducing()
+        self._scheduler.forget(self)
+        self._pending.clear()
+        self._read_on(self._unread_for)
         transport.unregisterProducer()  # or the transport would wait for more from us
         transport.loseConnection()
 

@@ -2,8 +2,8 @@
 """What every protocol engine offers to the room that owns the transport.
 
 An engine is a state machine over bytes. The shell around it (`amqproute.net.pump`) does four
-things and no more: hand in what arrived, hand the events to the connection's user, write what
-`data_to_send` returns, and call `tick` when `next_deadline` has come.
+things and no more: hand in what arrived, within a budget of work, hand the events to the
+connection's user, write what `data_to_send` returns, and call `tick` when `next_deadline` has come.
 
 Why so: one path for every event (nothing is lost when a fault follows good frames in the same
 read), no exceptions for what a peer did, and a test can drive two engines against each other
@@ -28,8 +28,26 @@ class Engine(Protocol):
         """Begin: a client-role engine queues its first protocol header; deadlines start."""
         ...
 
-    def receive_data(self, data: bytes, now: float) -> Sequence[Any]:
-        """Take what the transport delivered; return the events it causes, in order."""
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> Sequence[Any]:
+        """Take what the transport delivered; return the events it causes, in order.
+
+        Args:
+            data: the octets. While `has_input` is true there may be none: the engine goes on
+                with what it has.
+            now: the time.
+            budget: units of work (`amqproute.wire.work`) after which the engine stops and keeps
+                the rest; the frame that uses them up is still taken. None for no bound.
+        """
+        ...
+
+    @property
+    def has_input(self) -> bool:
+        """Whether input is left that a budget kept from being taken."""
+        ...
+
+    @property
+    def work(self) -> int:
+        """Units of work spent so far on what came in."""
         ...
 
     def receive_eof(self, now: float) -> Sequence[Any]:

@@ -166,7 +166,10 @@ class _Mute:
         """Nothing."""
         return []
 
-    def receive_data(self, data: bytes, now: float) -> list[Any]:
+    has_input = False
+    work = 0
+
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[Any]:
         """Nothing."""
         return []
 

@@ -12,8 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from amqproute.interfaces import IConnectionUser
+from amqproute.net.fairness import FairScheduler
 from amqproute.net.pump import EngineProtocol, Limits
-from tests.net.wires import Side, WireEnd
+from tests.net.wires import PretendEngine, Side, WireEnd
 
 
 class PumpTests(SynchronousTestCase):
@@ -219,3 +220,194 @@ class PumpTests(SynchronousTestCase):
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertTrue(end.disconnecting)
         pump.connectionLost(Failure(ConnectionDone()))
+
+
+class CountingEngine(PretendEngine):
+    """One octet is one unit of work; reports the octets that it takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rest = b""
+        self.work = 0
+
+    @property
+    def has_input(self) -> bool:  # type: ignore[override]
+        return bool(self.rest)
+
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[Any]:
+        assert not (data and self.rest), "more than it has asked for"
+        self.rest += data
+        size = len(self.rest) if budget is None else budget
+        taken, self.rest = self.rest[:size], self.rest[size:]
+        self.work += len(taken)
+        return [taken] if taken else []
+
+
+class Reactor(Clock):
+    """A clock that leaves to the next turn what comes up in this one."""
+
+    def turn(self) -> None:
+        due = [call for call in self.calls if call.time <= self.seconds()]
+        for call in due:
+            self.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+
+
+class ShareTests(SynchronousTestCase):
+    """What a read brings is acted on in slices, in turn with other connections."""
+
+    def setUp(self) -> None:
+        self.clock = Reactor()
+        self.scheduler = FairScheduler(self.clock, slice_units=1000)
+        self.lost: list[EngineProtocol] = []
+
+    def connection(self) -> tuple[EngineProtocol, Side, WireEnd]:
+        side = Side()
+        side.engine = CountingEngine()
+        pump = EngineProtocol(
+            side.make,
+            self.clock,
+            limits=Limits(output_bytes=1000),
+            scheduler=self.scheduler,
+            on_lost=lambda pump, _: self.lost.append(pump),
+        )
+        end = WireEnd()
+        end.protocol = pump
+        pump.makeConnection(end)
+        return pump, side, end
+
+    def taken(self, side: Side) -> list[int]:
+        """Return how many octets were taken each time."""
+        return [len(each) for each in side.user.got if isinstance(each, bytes)]
+
+    def test_slices(self) -> None:
+        """The rest waits for later turns; nothing is read meanwhile, and then it is."""
+        pump, side, end = self.connection()
+        pump.dataReceived(b"x" * 2500)
+        self.assertEqual(self.taken(side), [1000])
+        self.assertEqual(end.producerState, "paused")
+        self.clock.turn()
+        self.assertEqual(end.producerState, "paused")
+        self.clock.turn()
+        self.assertEqual(self.taken(side), [1000, 1000, 500])
+        self.assertEqual(end.producerState, "producing")
+
+    def test_more_comes_though_reading_is_paused(self) -> None:
+        """A TLS layer may still have something; it stands behind what waits."""
+        pump, side, _ = self.connection()
+        pump.dataReceived(b"a" * 1500)
+        pump.dataReceived(b"b" * 300)
+        pump.dataReceived(b"c" * 300)
+        for _ in range(3):
+            self.clock.turn()
+        self.assertEqual(b"".join(side.user.got), b"a" * 1500 + b"b" * 300 + b"c" * 300)
+        self.assertEqual(self.taken(side), [1000, 500, 600])
+
+    def test_in_turn(self) -> None:
+        """Two greedy ones alternate, and one that asks for little goes first."""
+        order: list[str] = []
+        greedy = [self.connection() for _ in range(2)]
+        light = self.connection()
+        for name, (_, side, _) in zip("abL", [*greedy, light], strict=True):
+            side.user.on_events = lambda _, name=name: order.append(name)
+        for pump, _, _ in greedy:
+            pump.dataReceived(b"x" * 4000)
+        for _ in range(3):
+            light[0].dataReceived(b"y")
+            self.clock.turn()
+        for _ in range(6):
+            self.clock.turn()
+        self.assertEqual("".join(order), "abLaLbLababab"[: len(order)])
+        self.assertEqual([order.count(name) for name in "abL"], [4, 4, 3])
+
+    def test_held(self) -> None:
+        """Who has too much waiting for the disk has no turn; the rest of its input waits."""
+        pump, side, end = self.connection()
+        side.user.on_events = lambda _: pump.hold_reading()
+        pump.dataReceived(b"x" * 2500)
+        self.assertEqual(self.clock.getDelayedCalls()[1:], [])
+        self.clock.turn()
+        self.assertEqual(self.taken(side), [1000])
+        side.user.on_events = None
+        pump.release_reading()
+        self.assertEqual(end.producerState, "paused")
+        for _ in range(2):
+            self.clock.turn()
+        self.assertEqual(self.taken(side), [1000, 1000, 500])
+        self.assertEqual(end.producerState, "producing")
+
+    def test_stuck(self) -> None:
+        """Who reads no answers has no turn either: what one read causes is bounded."""
+        pump, side, end = self.connection()
+        side.user.on_events = lambda _: side.engine.output.append(b"." * 600)
+        pump.pauseProducing()
+        pump.dataReceived(b"x" * 5000)
+        for _ in range(5):
+            self.clock.turn()
+        self.assertEqual(self.taken(side), [1000, 1000])
+        pump.resumeProducing()
+        for _ in range(5):
+            self.clock.turn()
+        self.assertEqual(sum(self.taken(side)), 5000)
+        self.assertEqual(end.producerState, "producing")
+
+    def test_lost_with_input_left(self) -> None:
+        """What had come is acted on before the user hears that the connection is gone."""
+        pump, side, end = self.connection()
+        pump.dataReceived(b"x" * 2500)
+        end.clear()
+        pump.connectionLost(Failure(ConnectionDone()))
+        self.assertIsNone(side.user.reason)
+        side.user.on_events = lambda _: side.engine.output.append(b"answer")
+        self.clock.turn()
+        self.assertEqual(self.lost, [])
+        self.clock.turn()
+        self.assertEqual(self.taken(side), [1000, 1000, 500])
+        self.assertIsNotNone(side.user.reason)
+        self.assertEqual(self.lost, [pump])
+        self.assertEqual(end.value(), b"")
+        self.assertEqual([each for each in self.clock.getDelayedCalls() if each.time], [])
+
+    def test_lost_while_held(self) -> None:
+        """A lost connection whose rest may not be taken yet ends when it is, or is dropped."""
+        for drop in (False, True):
+            pump, side, _ = self.connection()
+            pump.dataReceived(b"x" * 1500)
+            pump.hold_reading()
+            pump.connectionLost(Failure(ConnectionDone()))
+            self.clock.turn()
+            self.assertIsNone(side.user.reason)
+            if drop:
+                pump.abort()
+                self.assertEqual(self.taken(side), [1000])
+            else:
+                pump.release_reading()
+                self.clock.turn()
+                self.assertEqual(self.taken(side), [1000, 500])
+            self.assertIsNotNone(side.user.reason)
+
+    def test_an_answer_lets_the_engine_go_on(self) -> None:
+        """Input that a user has set free, as by verifying a password, is taken without a read."""
+        pump, side, _ = self.connection()
+        engine: Any = side.engine
+        engine.rest = b"x" * 10
+        pump.schedule_flush()
+        self.clock.turn()
+        self.clock.turn()
+        self.assertEqual(self.taken(side), [10])
+
+    def test_closed_with_input_left(self) -> None:
+        """Nothing is taken behind a close."""
+        pump, side, end = self.connection()
+
+        def close(_: object) -> None:
+            side.engine.is_closed = True
+
+        side.user.on_events = close
+        pump.dataReceived(b"x" * 2500)
+        for _ in range(3):
+            self.clock.turn()
+        self.assertEqual(self.taken(side), [1000])
+        self.assertTrue(end.disconnecting)
+        self.assertEqual(self.scheduler.waiting, 0)

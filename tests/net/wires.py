@@ -26,6 +26,9 @@ class PretendEngine:
     ``tls\\n`` is what both sides have to say before TLS starts.
     """
 
+    has_input = False
+    work = 0
+
     def __init__(self, *, is_client: bool = False, asks_for_tls: bool = False) -> None:
         self.is_client = is_client
         self.asks_for_tls = asks_for_tls
@@ -45,7 +48,7 @@ class PretendEngine:
         if self.is_client and self.asks_for_tls:
             self.output.append(b"tls\n")
 
-    def receive_data(self, data: bytes, now: float) -> list[Any]:
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[Any]:
         self.reads.append(data)
         if data.startswith(b"tls\n") and self.secured_at is None:
             if not self.is_client:

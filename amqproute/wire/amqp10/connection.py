@@ -51,6 +51,10 @@ it comes, at the end of the stream, or after ``close_timeout`` (E-06).
 heartbeat early but never late. A deadline that a verb starts is armed by the next `tick`, which
 `next_deadline` then asks for at once.
 
+**Work.** `Connection.receive_data` takes frames up to a budget (`amqproute.wire.work`) and keeps
+the rest. A peer that sends many frames without any effect (empty ones, transfers without octets,
+flows that change nothing) is closed with resource-limit-exceeded: no client does that.
+
 Bounds: one frame of input, of at most `OPEN_OCTETS` before the peer's open; ``max_partial`` octets
 of messages that have begun and not ended (of large ones on links that take parts the user has the
 octets), `MAX_HELD` octets while a password is verified; sessions by channel-max, links by
@@ -61,11 +65,13 @@ caller's hands, or in a session for the peer's window, never beyond the link's c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import length_hint
 from typing import Any, Final
 
 from amqproute import conditions
 from amqproute.errors import AmqpError, LocalProtocolError
+from amqproute.wire import work
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import (
     ConnectionClosed,
@@ -104,6 +110,7 @@ from amqproute.wire.amqp10.states import (
     Step,
     Turn,
 )
+from amqproute.wire.amqp10.types import Described
 from amqproute.wire.header import ProtocolHeader
 
 LEAST_HELD: Final = 4096
@@ -159,6 +166,10 @@ class Connection(Negotiation):
         self._close_due = False
         self._close_error: spec.Error | None = None
         self._deaf = False
+        # Frames that are decoded and not taken yet: the budget is spent.
+        self._cut: Iterator[Frame] | None = None
+        self._fruitless = 0
+        self._fruitless_since = 0.0
         # The deliveries reported last, to which the next may belong.
         self._batch: list[Delivery] = []
         self._farewell: list[Event] = []
@@ -202,9 +213,17 @@ class Connection(Negotiation):
             else:
                 self._send_client_header()
 
-    def receive_data(self, data: bytes, now: float) -> list[Event]:
+    @property
+    def has_input(self) -> bool:
+        """See `amqproute.wire.engine.Engine`."""
+        return self._phase is Phase.AMQP and (
+            self._cut is not None or (not self._deaf and self._buffer.is_pending)
+        )
+
+    def receive_data(self, data: bytes, now: float, budget: int | None = None) -> list[Event]:
         """See `amqproute.wire.engine.Engine`."""
         self._now = self._last_received = now
+        self._work_limit = _UNBOUNDED if budget is None else self.work + budget
         events = self._events = []
         self._batch_link = None
         if self._phase is Phase.AMQP:
@@ -521,14 +540,24 @@ class Connection(Negotiation):
 
     def _read(self, data: bytes) -> None:
         """Take AMQP frames."""
-        if self._deaf:
+        if self._deaf and self._cut is None:
             return
         buffer = self._buffer
-        buffer.feed(data)
+        if data:
+            buffer.feed(data)
+        limit = self._work_limit
+        at_once = _UNBOUNDED if limit == _UNBOUNDED else work.CUT
+        cut, self._cut = self._cut, None
         while True:
+            if cut is not None:
+                if not self._take(cut, limit):
+                    self._cut = cut if length_hint(cut) else None
+                    return
+                if self._phase is Phase.OVER or self.work >= limit:
+                    return
             try:
                 # The peer's open alone: with it comes the limit for what stands behind it.
-                frames = buffer.frames() if self.remote_open is not None else buffer.frames(1)
+                frames = buffer.frames(at_once if self.remote_open is not None else 1)
             except AmqpError as fault:
                 self._deaf = True
                 self._fail(spec.Error(condition=fault.condition, description=fault.description))
@@ -536,12 +565,13 @@ class Connection(Negotiation):
             if not frames:
                 return
             self.frames_in += len(frames)
-            self._take(frames)
-            if self._phase is Phase.OVER:
-                return
+            decoded = buffer.take_decoded()
+            if decoded:
+                self.work += decoded // work.DECODED_PER_UNIT
+            cut = iter(frames)
 
-    def _take(self, frames: list[Frame]) -> None:
-        rest = iter(frames)
+    def _take(self, rest: Iterator[Frame], limit: int) -> bool:
+        """Take frames up to a limit of work; False if it was reached before their end."""
         sessions = self._by_remote_channel
         while True:
             session: Session | None = None
@@ -553,28 +583,44 @@ class Connection(Negotiation):
                             # The way of nearly all frames.
                             delivery = session._on_transfer(body, payload)
                             if delivery is not None:
+                                self.work += work.DELIVERY + len(payload) // work.OCTETS_PER_UNIT
+                                if self._fruitless:
+                                    self._note_progress(1)
                                 if self._batch_link is delivery.link:
                                     self._batch.append(delivery)
                                 else:
                                     self._report(delivery)
+                            else:
+                                self.work += work.FRAME + len(payload) // work.OCTETS_PER_UNIT
+                                if not payload:
+                                    self._note_fruitless()
+                            if self.work >= limit:
+                                return False
                             continue
                     session = None
+                    self.work += work.FRAME + _WEIGHTS.get(type(body), 0)
                     if self._state in DISCARDING or self._close_due or self._told:
                         self._discard(body)
+                        if self.work >= limit:
+                            return False
                         continue
                     if kind != TYPE_AMQP:
                         raise ConnectionFaultError(
                             conditions.CONNECTION_FRAMING_ERROR, "a SASL frame after SASL"
                         )
                     if body is None:
-                        continue
-                    if type(body) in _CONNECTION_FRAMES:
+                        self._note_fruitless()
+                    elif type(body) in _CONNECTION_FRAMES:
                         self._on_connection_frame(channel, body)
-                        continue
-                    session = self._session_of(channel, body)
-                    if session is not None:
-                        self._on_session_frame(session, body, payload)
-                return
+                    else:
+                        session = self._session_of(channel, body)
+                        if session is not None:
+                            self._on_session_frame(session, body, payload)
+                        else:
+                            self._note_fruitless()
+                    if self.work >= limit:
+                        return False
+                return True
             except LinkFaultError as fault:
                 self._fail_link(fault.link, fault.error)
             except SessionFaultError as fault:
@@ -582,6 +628,29 @@ class Connection(Negotiation):
                 self._fail_session(session, fault.error)
             except ConnectionFaultError as fault:
                 self._fail(fault.error)
+
+    def _note_progress(self, deliveries: int) -> None:
+        """Let deliveries that came, or changed, make good for frames without effect."""
+        made_good = deliveries * work.FRUITLESS_PER_DELIVERY
+        self._fruitless = max(0, self._fruitless - made_good)
+
+    def _note_fruitless(self) -> None:
+        """Note a frame that moves nothing.
+
+        Raises:
+            ConnectionFaultError: there are too many of them.
+        """
+        self._fruitless += 1
+        if self._fruitless > work.FRUITLESS_FRAMES:
+            if self._now - self._fruitless_since < work.FRUITLESS_SECONDS:
+                raise ConnectionFaultError(
+                    conditions.RESOURCE_LIMIT_EXCEEDED,
+                    f"more than {work.FRUITLESS_FRAMES} frames within "
+                    f"{work.FRUITLESS_SECONDS:g} s that have no effect",
+                )
+            self._fruitless = 1
+        if self._fruitless == 1:
+            self._fruitless_since = self._now
 
     def _discard(self, body: Any) -> None:
         """We have closed: only the peer's open and close still count."""
@@ -731,6 +800,7 @@ class Connection(Negotiation):
             if delivery is not None:
                 self._report(delivery)
         elif kind is spec.Attach:
+            self.work += _weight_of_filters(body.source)
             session._on_attach(body)
         elif kind is UnfitAttach:
             session._on_attach(body.attach, body.description)
@@ -842,6 +912,32 @@ def _name(body: Any) -> str:
     return str(unfit.get(type(body)) or body.symbol)
 
 
+def _weight_of_filters(source: spec.Source | None) -> int:
+    """Return what it costs to make the filters of a source."""
+    filters = source.filter if isinstance(source, spec.Source) else None
+    units = 0
+    for value in (filters or {}).values():
+        text = value.value if type(value) is Described else value
+        units += work.FILTER
+        if isinstance(text, str):
+            units += len(text) * work.SELECTOR_PER_CHARACTER
+    return units
+
+
+_UNBOUNDED: Final = 0x7FFFFFFFFFFFFFFF
+_WEIGHTS: Final[dict[type, int]] = {
+    spec.Open: work.OPEN,
+    spec.Begin: work.BEGIN,
+    UnfitBegin: work.BEGIN,
+    spec.End: work.END,
+    spec.Attach: work.ATTACH,
+    UnfitAttach: work.ATTACH,
+    spec.Detach: work.DETACH,
+    spec.Flow: work.FLOW,
+    spec.Disposition: work.DISPOSITION,
+    spec.Transfer: work.DELIVERY,
+}
+"""What the frames cost besides `work.FRAME`; sessions add what depends on their state."""
 _CONNECTION_FRAMES: Final = frozenset({spec.Open, spec.Begin, UnfitBegin, spec.Close})
 _NO_BEGIN: Final = spec.Begin(next_outgoing_id=0, incoming_window=0, outgoing_window=0)
 """What stands for a begin whose fields cannot be read."""

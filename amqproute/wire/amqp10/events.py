@@ -144,7 +144,8 @@ class InputHeld:
     (`amqproute.wire.amqp10.connection.LEAST_HELD`).
 
     Attributes:
-        octets: of unfinished deliveries, and of a frame that is not complete.
+        octets: of unfinished deliveries, of a frame that is not complete, and of frames that wait
+            for their turn.
     """
 
     octets: int

@@ -39,6 +39,7 @@ from amqproute.wire.amqp10.spec import (
     decode_composite,
 )
 from amqproute.wire.amqp10.types import Described, UInt
+from amqproute.wire.work import CUT_GENERIC
 
 TYPE_AMQP: Final = 0
 """Frame type of performatives."""
@@ -109,6 +110,7 @@ class FrameBuffer:
 
     __slots__ = (
         "_data",
+        "_decoded",
         "_fault",
         "_max_frame_size",
         "_need",
@@ -130,6 +132,7 @@ class FrameBuffer:
         self._partial = bytearray()
         self._need = 0
         self._fault: AmqpError | None = None
+        self._decoded = 0
 
     def __repr__(self) -> str:
         fault = f" {self._fault}" if self._fault else ""
@@ -139,6 +142,17 @@ class FrameBuffer:
         """How many bytes wait."""
         unread = len(self._data) - self._pos + len(self._next) - self._next_at
         return len(self._partial) or unread
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether `frames` would give more, or raise."""
+        size = len(self)
+        return self._fault is not None or (size >= 8 and size >= self._need)
+
+    def take_decoded(self) -> int:
+        """Return how many octets were decoded the generic way since the last call."""
+        decoded, self._decoded = self._decoded, 0
+        return decoded
 
     def set_max_frame_size(self, max_frame_size: int) -> None:
         """Allow frames up to this many bytes from the next one on."""
@@ -184,7 +198,8 @@ class FrameBuffer:
                 ...
 
         Args:
-            limit: at most so many.
+            limit: at most so many. One that is decoded the generic way counts as
+                `work.CUT_GENERIC`.
 
         Raises:
             FramingError: the stream is broken here. Every later call raises too.
@@ -224,7 +239,9 @@ class FrameBuffer:
         header = _HEADER.unpack_from
         readers = _READERS
         self._need = 0
-        while pos + 8 <= end and len(found) < limit:
+        count = len(found)
+        while pos + 8 <= end and count < limit:
+            count += 1
             size, doff, kind, channel = header(data, pos)
             start = pos + 4 * doff
             after = pos + size
@@ -241,6 +258,8 @@ class FrameBuffer:
                 read = reader(data, start, after) if reader is not None else None
                 if read is None or kind != TYPE_AMQP:
                     found.append(_read_frame(channel, kind, data, start, after))
+                    count += CUT_GENERIC - 1
+                    self._decoded += after - start
                 else:
                     body, payload_at = read
                     if payload_at != after and reader is not read_transfer:
@@ -257,7 +276,7 @@ class FrameBuffer:
             size = _SIZE.unpack_from(data, pos)[0]
             if size > maximum or size < 8:
                 # With a limit this frame's turn has not come: it may not be a frame at all.
-                if len(found) < limit:
+                if count < limit:
                     raise _framing_error(size, 2, 0, maximum)
             else:
                 self._need = 8 if left < 8 else size

@@ -34,6 +34,7 @@ from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
 from amqproute.wire.amqp10.settings import ConnectionSettings
 from amqproute.wire.amqp10.states import PHASES, Phase, Turn
 from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
+from amqproute.wire.work import SLICE
 
 OPEN_OCTETS: Final = 8192
 """The largest frame before the peer's open: only 512 octets are legal (part 2 §2.3.1), and opens
@@ -73,6 +74,9 @@ class Negotiation(ABC):
         self._batch_link: Link | None = None
         self._now = 0.0
         self._last_received = 0.0
+        # Units of work spent on input, and how many there may be when a read ends.
+        self.work = 0
+        self._work_limit = 0
 
     @property
     def phase(self) -> Phase:
@@ -159,6 +163,7 @@ class Negotiation(ABC):
             raise LocalProtocolError("no credentials are to be verified")
         assert isinstance(self._exchange, ServerExchange)
         self._now = now
+        self._work_limit = self.work + SLICE
         events = self._events = []
         self._batch_link = None
         self._turn(Turn.ANSWERED)

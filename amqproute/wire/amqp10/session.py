@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqproute import conditions
 from amqproute.errors import LocalProtocolError
+from amqproute.wire import work
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.events import (
@@ -503,14 +504,21 @@ class Session:
             if link is None:
                 raise unattached(flow.handle)
         was_blocked = self.remote_incoming_window <= 0 or bool(self._queue)
+        before = self._said_by_flow(link)
         self._take_window(flow)
+        if flow.echo:
+            self.connection.work += work.ECHO
         if link is None:
+            if self._said_by_flow(None) == before:
+                self.connection._note_fruitless()
             if flow.echo:
                 self._answer_echo()
             self.connection._emit(SessionFlowed(self, flow))
             return
         if link._state is State.OPEN or (link._state is State.OFFERED and link._failed is None):
             link._take_flow(flow)
+            if self._said_by_flow(link) == before and not link.drain:
+                self.connection._note_fruitless()
             if flow.echo and not (link.drain and link.is_sender):
                 if link._state is State.OPEN:
                     link._answer_echo()
@@ -519,6 +527,18 @@ class Session:
             self.connection._emit(LinkFlowed(link, flow))
         if was_blocked and self.remote_incoming_window > 0:
             self.connection._emit(SessionFlowed(self, flow))
+
+    def _said_by_flow(self, link: Link | None) -> tuple[int | None, ...]:
+        """Return what a flow of the peer's may change."""
+        if link is None:
+            return (self.remote_incoming_window,)
+        return (
+            self.remote_incoming_window,
+            link.credit,
+            link.delivery_count,
+            link.drain,
+            link.available,
+        )
 
     def _take_window(self, flow: spec.Flow) -> None:
         seen = flow.next_incoming_id or 0  # absent before the peer has our begin: we start at 0

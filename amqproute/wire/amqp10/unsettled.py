@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from amqproute import conditions
+from amqproute.wire import work
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.events import DeliveriesUpdated
@@ -128,6 +129,9 @@ class Unsettled:
             ids = range(first, last + 1)
         else:
             ids = [(first + step) & SERIAL_MASK for step in range(span + 1)]
+        connection = self._session.connection
+        looked_at = len(table) if span >= len(table) else span
+        connection.work += looked_at // work.LOOKED_AT_PER_UNIT
         settled = disposition.settled
         state = disposition.state
         groups: dict[Link, list[Delivery]] = {}
@@ -148,8 +152,12 @@ class Unsettled:
                 delivery.settled = True
                 del unsettled[delivery.tag]
             group.append(delivery)
+        if not groups:
+            connection._note_fruitless()
         for each, changed in groups.items():
-            self._session.connection._emit(DeliveriesUpdated(each, changed, state, settled))
+            connection.work += work.SETTLED * len(changed)
+            connection._note_progress(len(changed))
+            connection._emit(DeliveriesUpdated(each, changed, state, settled))
 
 
 def _cut(state: Any) -> Any:
