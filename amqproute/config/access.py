@@ -152,8 +152,10 @@ class Contract(Inheriting):
     spool: Bytes | None = Field(
         default=None,
         ge=4096,
-        description="What its messages may occupy here until they are consumed or relayed. From "
-        "three quarters on it is given less and less credit, at the end none.",
+        description="What its messages may occupy here until they are consumed or relayed. It is "
+        "given credit for as many messages of the size of its largest recent one as still fit: "
+        "from three quarters on less and less, at the end none. Nothing within its credit is "
+        "refused.",
     )
     max_message_size: Bytes | None = Field(
         default=None,

@@ -11,11 +11,21 @@ nothing is lost, and its messages wait where they come from.
 * *messages per second*: a bucket with a second's worth. Credit is paid for in tokens when it is
   granted and given back when it is revoked, so whoever keeps to its credit keeps to its rate.
 * *bytes per second*: the same, paid when the octets arrive; before, the mean size stands for them.
-* *spool*: octets that its messages occupy here, in `amqproute.broker.accounts`. From three
+* *spool*: octets that its messages occupy here, in `amqproute.broker.accounts`. What is granted has
+  to fit into what is left of them: all credit, times what one of its messages occupies. From three
   quarters on the credit falls in proportion to what is left, and is nothing when nothing is left.
 * *credit*: deliveries granted, or taken and not yet committed, over all its links.
 
-What there is is divided among the holder's links that send, each part at least one.
+What there is is divided among the holder's links that send, each part at least one; of *spool* a
+part may be nothing. Links without one take turns with those that do not use theirs.
+
+**How large is a message?** What it occupies is measured when it is put: more than its octets if a
+topic keeps it for several subscriptions. The largest one counts, and is forgotten slowly as smaller
+ones come. Before there was one, there is credit for one message, or for as many as fit if the terms
+say how large one may be. What comes within the credit that was granted is taken, whatever its
+size: so the share can be exceeded, by one message if less than one is left, by as much as messages
+are larger than those before them, and by what was on its way when credit was taken back. After
+that there is no credit until there is room.
 
 **Refusal** meets only what no credit can prevent: one connection or link more than agreed, a
 larger message (by the engine, which knows the link's maximum), and who sends without credit: past
@@ -65,6 +75,12 @@ LEAST_OWED: Final = 100
 """Messages without credit that are taken in any case, before refusals begin."""
 USUAL_OCTETS: Final = 1024.0
 """What a message has, before there was one."""
+SIZE_MEMORY: Final = 64
+"""A large message is forgotten by one part in so many with each smaller one."""
+TURN_SECONDS: Final = 0.25
+"""How long a link may keep credit that it does not use, while another one has none; longer and
+longer, up to `LONGEST_TURN`, while nothing comes on any of them."""
+LONGEST_TURN: Final = 2.0
 MOST_IDLE: Final = 1000
 """Holders without a connection that are remembered, as their buckets may not be full again."""
 
@@ -110,34 +126,47 @@ class Part:
         contract: whose part.
         inbound: the link.
         paid: deliveries it may still send that have been paid for.
+        revoked: deliveries that were granted and taken back, and may be on their way all the same.
+        is_used: something has come since the links took turns last.
         under_way: deliveries taken and not committed.
     """
 
-    __slots__ = ("contract", "inbound", "paid", "under_way")
+    __slots__ = ("contract", "inbound", "is_used", "paid", "revoked", "under_way")
 
     def __init__(self, contract: Contract, inbound: Inbound) -> None:
         self.contract = contract
         self.inbound = inbound
         self.paid = 0
+        self.revoked = 0
+        self.is_used = False
         self.under_way = 0
 
     def granted(self, credit: int) -> None:
         """The link has so much credit from now on."""
         self.contract.pay(credit - self.paid)
+        self.revoked = max(0, self.revoked + self.paid - credit)
         self.paid = credit
 
-    def received(self, count: int, octets: int) -> None:
-        """So much has arrived on the link."""
+    def received(self, count: int, octets: int) -> int:
+        """So much has arrived on the link; return how many deliveries were never granted."""
+        self.is_used = True
         self.paid -= count
+        lacking = 0
         if self.paid < 0:
-            self.contract.pay(-self.paid)
+            lacking = -self.paid
+            self.contract.pay(lacking)
             self.paid = 0
+            crossed = min(lacking, self.revoked)
+            self.revoked -= crossed
+            lacking -= crossed
         self.contract.received(count, octets)
+        return lacking
 
     def leave(self) -> None:
         """The link is gone."""
         self.granted(0)
         self.contract.parts.pop(self.inbound, None)
+        self.contract.left(self)
 
 
 class Contract:
@@ -153,6 +182,7 @@ class Contract:
         frontends: its connections.
         parts: its links that send.
         account: what it occupies; None without a share.
+        posted: octets of its messages in open transactions.
         refused: how often a hard limit was met, by limiter.
     """
 
@@ -168,11 +198,15 @@ class Contract:
         self.left_at = clock.seconds()
         self.messages_in = 0
         self.octets_in = 0
+        self.posted = 0
         self._clock = clock
         self._accounts = accounts
         self._messages: Bucket | None = None
         self._octets: Bucket | None = None
         self._mean = USUAL_OCTETS
+        self._size: float | None = None
+        self._turns: dict[Part, None] = {}
+        self._turn_seconds = TURN_SECONDS
         self._wake: IDelayedCall | None = None
         self._limiter = ""
         self._held_back_at = 0.0
@@ -229,7 +263,7 @@ class Contract:
             raise self._refusal("links", most, f"{self.key} has {most} links already")
 
     def check_message(self) -> None:
-        """Look whether a message that has come may be taken: credit may have been ignored.
+        """Look whether a message may be taken that has come without credit.
 
         Raises:
             ResourceLimitExceeded: no.
@@ -261,6 +295,18 @@ class Contract:
             self._wake_soon()
         return part
 
+    def left(self, part: Part) -> None:
+        """A link is gone; what it had is the others'."""
+        self._turns.pop(part, None)
+        if self._turns:
+            self._wake_soon()
+
+    def released(self, octets: int) -> None:
+        """So many octets of messages in transactions are put by now, or never will be."""
+        self.posted -= octets
+        if self.terms.spool is not None:
+            self._wake_soon()
+
     def pay(self, deliveries: int) -> None:
         """Pay for credit, or take back what was paid for credit that is revoked."""
         if self._messages is not None and deliveries:
@@ -274,6 +320,48 @@ class Contract:
             self._mean += (octets / count - self._mean) * min(1.0, count / 32)
         if self._octets is not None:
             self._octets.take(octets, self._clock.seconds())
+
+    def charged(self, octets: int) -> None:
+        """So much a message occupies that has been put."""
+        size = self._size
+        if size is None or octets > size:
+            self._size = float(octets)
+            if len(self.parts) > 1:
+                self._wake_soon()  # what the others have was reckoned with smaller ones
+        else:
+            self._size = size - (size - octets) / SIZE_MEMORY
+
+    def _fitting(self, free: int) -> int:
+        """Return how many messages there may be credit for, with so many octets left."""
+        if free <= 0:
+            return 0
+        size = self._size if self._size is not None else self.terms.max_message_size
+        return 1 if size is None else max(1, int(free / max(1.0, size)))
+
+    def _dealt(self, total: int, part: Part) -> int:
+        """Return a link's part of what all together may have; nothing, if others have all of it."""
+        others = sum([each.paid for each in self.parts.values() if each is not part])
+        dealt = max(0, min(-(-total // len(self.parts)), total - others))
+        if total and not dealt:
+            self._turns[part] = None
+            self._wake_later(self._turn_seconds)
+        return dealt
+
+    def _take_turns(self) -> None:
+        """Take credit back where it is not used, for those that have none."""
+        waiting, self._turns = self._turns, {}
+        if not waiting:
+            return
+        is_busy = any(part.is_used for part in self.parts.values())
+        self._turn_seconds = TURN_SECONDS if is_busy else min(LONGEST_TURN, 2 * self._turn_seconds)
+        for part in tuple(self.parts.values()):
+            if part.paid and not part.is_used:
+                part.inbound.revoke()
+                self.parts[part.inbound] = self.parts.pop(part.inbound)  # the next turn is others'
+            part.is_used = False
+        for part in waiting:
+            if self.parts.get(part.inbound) is part:
+                part.inbound.grant()
 
     def allowance(self, part: Part, under_way: int, window: int) -> int:
         """Return how many deliveries a link may have granted, those that it has among them.
@@ -314,18 +402,18 @@ class Contract:
                 self._wake_later(self._octets.wait(now))
         if terms.spool is not None and self.account is not None:
             used = self.account.octets
-            free = terms.spool - used
+            waiting = sum([each.inbound.waiting_octets for each in self.parts.values()])
+            free = terms.spool - used - waiting - self.posted
+            fitting = self._fitting(free)
             if free <= 0:
                 allowed = 0
                 limiter = "spool"
             elif 4 * free < terms.spool:
-                room = int(
-                    min(free / self._mean, (terms.credit or window) * 4 * free / terms.spool)
-                )
-                allowed = min(allowed, self._divided(room, part))
+                room = 1 + int((terms.credit or window) * 4 * free / terms.spool)
+                allowed = min(allowed, self._dealt(min(fitting, room), part))
                 limiter = limiter or "spool"
             else:
-                allowed = min(allowed, self._divided(int(free / self._mean), part))
+                allowed = min(allowed, self._dealt(fitting, part))
             if allowed < window:
                 mark = min(used, terms.spool) - max(1, terms.spool // 64)
                 self.account.when_below(max(0, mark), self._room)
@@ -356,6 +444,7 @@ class Contract:
     def _look(self) -> None:
         """There may be more credit, or less."""
         self._wake = None
+        self._take_turns()
         for part in tuple(self.parts.values()):
             part.inbound.grant()
 

@@ -78,7 +78,9 @@ class Inbound:
         "_is_braked",
         "_is_ended",
         "_is_gone",
+        "_posted",
         "_uncommitted",
+        "_ungranted",
         "link",
         "origin",
         "part",
@@ -116,6 +118,8 @@ class Inbound:
         # Whoever asks the services may make room by it.
         self._is_braked = not getattr(target, "acts_at_once", False)
         self._intake: Intake | None = None
+        self._ungranted: set[Delivery] = set()
+        self._posted: dict[Delivery, tuple[Contract, int]] = {}
         self.part: Part | None = None
 
     def __repr__(self) -> str:
@@ -167,6 +171,22 @@ class Inbound:
             self.part.granted(credit)
         self._frontend.flush()
 
+    def revoke(self) -> None:
+        """Take the credit back that the link has."""
+        if self.link.is_active and self.link.credit:
+            self._flow(0)
+
+    @property
+    def waiting_octets(self) -> int:
+        """Octets of messages that have come and are not put yet."""
+        octets = 0 if self._intake is None else self._intake.octets
+        for line in self._held.values():
+            for delivery in line:
+                octets += len(delivery.payload)
+                if type(delivery.rest) is Intake:
+                    octets += delivery.rest.octets
+        return octets
+
     @property
     def granted(self) -> int:
         """Deliveries that the other side may still send."""
@@ -178,7 +198,9 @@ class Inbound:
         """Count deliveries against the sender's contract, once, when they come."""
         if self.part is not None:
             octets = sum([len(delivery.payload) for delivery in deliveries])
-            self.part.received(len(deliveries), octets)
+            lacking = self.part.received(len(deliveries), octets)
+            if lacking:
+                self._ungranted.update(deliveries[-lacking:])
 
     def received(self, deliveries: Sequence[Delivery], batch: Any) -> list[Delivery]:
         """Put deliveries on the target within the batch.
@@ -233,7 +255,13 @@ class Inbound:
     def _put(self, delivery: Delivery, message: Message, batch: Any) -> None:
         origin = self.origin
         origin.tag = delivery.tag
-        self.target.put(message, batch, origin)
+        account = origin.account
+        if account is None or self.part is None:
+            self.target.put(message, batch, origin)
+        else:
+            before = account.octets
+            self.target.put(message, batch, origin)
+            self.part.contract.charged(max(account.octets - before, message.size))
         if self.taken.is_durable and not delivery.settled:
             self.taken.note(delivery.tag, batch)
 
@@ -245,8 +273,10 @@ class Inbound:
         """
         if delivery.message_format:
             raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
-        if self.part is not None:
-            self.part.contract.check_message()
+        if self._ungranted and delivery in self._ungranted:
+            self._ungranted.discard(delivery)
+            if self.part is not None:
+                self.part.contract.check_message()
         message = Message(delivery.payload, delivery.rest)
         most = self._frontend.limits.header_bytes
         if message.bare_from > most:
@@ -356,8 +386,8 @@ class Inbound:
         delivery = event.delivery
         intake = self._intake
         is_new = intake is None or intake.delivery is not delivery
-        if self.part is not None:
-            self.part.received(int(is_new), sum(map(len, event.parts)))
+        if self.part is not None and self.part.received(int(is_new), sum(map(len, event.parts))):
+            self._ungranted.add(delivery)
         if intake is None or is_new:
             intake = self._intake = Intake(self._frontend, self, delivery, self._rest_is_here)
             if self._earlier and delivery.tag in self._earlier:
@@ -434,6 +464,10 @@ class Inbound:
         origin = self.origin
         origin.tag = delivery.tag
         transaction.post(self, delivery, self.target, message, origin)
+        if self.part is not None:
+            self._posted[delivery] = self.part.contract, message.size
+            self.part.contract.posted += message.size
+            self.part.contract.charged(message.size)
         self._uncommitted -= 1  # it is bounded by the transaction, not by credit
         self._frontend.transactions.resume(delivery)
 
@@ -462,6 +496,11 @@ class Inbound:
     def concluded(self, deliveries: Sequence[Delivery], is_committed: bool) -> None:
         """A transaction has ended: settle what was posted in it (X-22)."""
         link = self.link
+        for delivery in deliveries:
+            posted = self._posted.pop(delivery, None)
+            if posted is not None:
+                contract, octets = posted
+                contract.released(octets)
         unsettled = [delivery for delivery in deliveries if not delivery.settled]
         if unsettled and is_committed:
             self._accept(unsettled)

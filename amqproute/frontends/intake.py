@@ -103,6 +103,13 @@ class Intake:
     def __repr__(self) -> str:
         return f"<Intake of {self.delivery!r} {self._draft!r}>"
 
+    @property
+    def octets(self) -> int:
+        """Octets of the message that have come and are not with a queue yet."""
+        if self._draft is not None:
+            return int(self._draft.size)
+        return 0 if self.body is None else int(self.body.size)
+
     def begin(self, parts: list[bytes]) -> list[bytes]:
         """Take the first parts: put the sections before the body aside, and look at them.
 

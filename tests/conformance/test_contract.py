@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -16,6 +18,7 @@ from amqproute.auth.policy import AccessPolicy, Rule
 from amqproute.frontends.contract import QUIET_SECONDS, RETRY_SECONDS, Terms
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
     AMQP_HEADER,
     Client,
@@ -26,6 +29,7 @@ from tests.conformance.house import (
     frame,
     message,
 )
+from tests.support.fakes import topic
 
 B = Principal("peer", "b.test", frozenset({"b.test"}))
 C = Principal("peer", "c.test", frozenset({"c.test"}))
@@ -248,6 +252,193 @@ class PressureTests(ContractCase):
         refused = [each for each in states if isinstance(each, spec.Rejected)]
         self.assertEqual([condition(each) for each in refused], [LIMITED])
         self.assertLess(self.here.shared.contracts.rows()[0]["spool"], 20_000)
+
+
+class SpoolTests(ContractCase):
+    """Credit follows the sizes of messages: what was granted is taken, and fits."""
+
+    def occupied(self) -> int:
+        """What peer b's messages occupy."""
+        (row,) = self.here.shared.contracts.rows()
+        return int(row["spool"])
+
+    def drive(self, client: Client, size: int, most: int = 100) -> tuple[int, int]:
+        """Send all that there is credit for, again and again; return taken and refused."""
+        credit = self.sender(client)
+        sent = 0
+        while credit and sent < most:
+            self.send(client, sent, credit, size)
+            sent += credit
+            client.run()
+            credit = self.credit(client)
+        states = self.states(client)
+        taken = sum([isinstance(state, spec.Accepted) for state in states])
+        return taken, len(states) - taken
+
+    def test_nothing_refused(self) -> None:
+        """20 KiB and messages of 2 KiB: ten fit, and there is no credit for more."""
+        self.house(spool=20 * 1024)
+        taken, refused = self.drive(self.client(), 2048)
+        self.assertEqual(refused, 0)
+        self.assertIn(taken, (9, 10))
+        self.assertLess(self.occupied(), 20 * 1024 + 2100)
+
+    def test_first(self) -> None:
+        """Before a size is known there is credit for one; for more if the terms say how large."""
+        self.house(spool=100_000)
+        self.assertEqual(self.sender(self.client()), 1)
+        self.house(spool=100_000, max_message_size=10_000)
+        self.assertEqual(self.sender(self.client()), 10)
+
+    def test_several_subscriptions(self) -> None:
+        """A message that is kept three times is reckoned with three times."""
+        self.house(spool=30_000)
+        self.here.broker.add(topic("t"))
+        reader = self.client(ANN)
+        for handle in range(3):
+            durable = spec.Source(address="t", durable=2, expiry_policy=Symbol("never"))
+            reader.send(attach("receiver", f"r{handle}", handle, None, source=durable))
+        client = self.client()
+        client.sender("t")
+        sent = 0
+        while credit := self.credit(client):
+            self.send(client, sent, credit, 1000)
+            sent += credit
+            client.run()
+        self.assertTrue(all(isinstance(each, spec.Accepted) for each in self.states(client)))
+        self.assertIn(sent, (9, 10))
+        self.assertLess(self.occupied(), 33_500)
+
+    def test_larger_than_before(self) -> None:
+        """When messages become larger all credit is cut, that of other links as well."""
+        self.house(spool=100_000)
+        client = self.client()
+        self.sender(client, 0)
+        self.send(client, 0, 1, 100)
+        client.run(1)
+        self.sender(client, 1)
+        client.run(1)
+        client.frames.clear()
+        self.send(client, 1, 1, 20_000, handle=1)
+        client.run(1)
+        flows = {each.handle: each.link_credit or 0 for each in client.all(spec.Flow)}
+        self.assertLessEqual(sum(flows.values()), 4)
+        self.assertEqual(set(flows), {0, 1})
+
+    def test_crossed(self) -> None:
+        """What was on its way when the credit was taken back is taken."""
+        self.house(spool=100_000)
+        client = self.client()
+        self.sender(client)
+        self.send(client, 0, 1, 1000)
+        credit = self.credit(client)
+        self.assertGreater(credit, 50)
+        self.send(client, 1, 1, 100_000)  # there is none from now on, and it does not know yet
+        client.frames.clear()
+        self.send(client, 2, 5, 1000)
+        states = self.states(client)
+        self.assertEqual(len(states), 5)
+        self.assertTrue(all(isinstance(state, spec.Accepted) for state in states))
+
+    def test_turns(self) -> None:
+        """With credit for one and five links, a link that sends is not shut out by idle ones."""
+        self.house(spool=1_000_000)
+        client = self.client()
+        for handle in range(5):
+            client.sender(handle=handle)
+        for _ in range(12):
+            client.run(1.0)
+            flows = [each for each in client.all(spec.Flow) if each.handle == 4]
+            if flows and flows[-1].link_credit:
+                break
+        else:
+            raise AssertionError("it never got its turn")
+        self.send(client, 0, 1, 1000, handle=4)
+        client.run(1.0)
+        self.assertTrue(all(isinstance(state, spec.Accepted) for state in self.states(client)))
+        flows = {each.handle: each.link_credit for each in client.all(spec.Flow)}
+        self.assertGreater(min(flows.values()), 50)  # a size is known now
+
+    def test_postings(self) -> None:
+        """What waits in a transaction is reckoned with before it is put."""
+        self.house(spool=20_000)
+        client = self.client()
+        client.sender()
+        self.here.frontends[-1].transactions.declare(None)
+        (txn_id,) = self.here.frontends[-1].transactions._open
+        state = spec.TransactionalState(txn_id=txn_id)
+        client.frames.clear()
+        for number in range(12):
+            client.write(client.transfer(number, message(b"x" * 2000), state=state))
+        contract = self.here.shared.contracts.find(str(B))
+        assert contract is not None
+        self.assertGreater(contract.posted, 16_000)
+        self.assertEqual(self.here.shared.contracts.rows()[0]["credit"], 0)
+        self.here.frontends[-1].transactions.find(txn_id).roll_back()
+        self.here.frontends[-1].links.lost()
+
+    @settings(max_examples=25, deadline=None)
+    @given(
+        st.integers(2_000, 20_000),
+        st.integers(1, 4),
+        st.sampled_from([None, 3_000, 30_000]),
+        st.lists(
+            st.tuples(st.integers(1, 2_900), st.floats(0, 1), st.integers(0, 30)), max_size=15
+        ),
+    )
+    def test_within_credit(
+        self, spool: int, links: int, most: int | None, steps: list[tuple[int, float, int]]
+    ) -> None:
+        """Whatever sizes come: nothing is refused within credit, and the share is exceeded by no
+        more than the excess over the sizes before, and one message."""
+        self.house(spool=spool, max_message_size=most)
+        client = self.client()
+        reader = self.client(ANN)
+        reader.receiver(credit=10_000)
+        contract = self.here.shared.contracts.find(str(B))
+        assert contract is not None
+        limits = dict.fromkeys(range(links), 0)  # delivery-count and credit
+        sent = dict.fromkeys(range(links), 0)
+        for handle in range(links):
+            client.sender(handle=handle)
+        number = arrived = taken = 0
+        for size, part, settled in steps:
+            client.run(1.0)
+            for each in client.all(spec.Flow):
+                if each.handle is not None:
+                    limits[each.handle] = each.delivery_count + each.link_credit
+            known, was = contract._size or 0.0, self.occupied()
+            burst = []
+            for handle in range(links):
+                for _ in range(round((limits[handle] - sent[handle]) * part)):
+                    burst.append(client.transfer(number, message(b"x" * size), handle))
+                    number += 1
+                    sent[handle] += 1
+            client.write(*burst)
+            states = self.states(client)
+            self.assertEqual(len(states), len(burst))
+            self.assertTrue(all(isinstance(state, spec.Accepted) for state in states))
+            if burst:
+                one = (self.occupied() - was) / len(burst)
+                excess = len(burst) * max(0.0, one - known)
+                self.assertLessEqual(self.occupied(), spool + excess + max(known, one))
+            arrived += len(reader.run().all(spec.Transfer))
+            left = min(arrived, taken + settled)
+            if left > taken:
+                reader.dispose(taken, left - 1)
+                taken = left
+
+    def test_disconnected(self) -> None:
+        """A link that goes while others wait leaves them its credit."""
+        self.house(spool=1_000_000)
+        client = self.client()
+        client.sender(handle=0)
+        client.sender(handle=1)
+        client.frames.clear()
+        client.send(spec.Detach(handle=0, closed=True))
+        client.run(0.01)
+        flows = {each.handle: each.link_credit for each in client.all(spec.Flow)}
+        self.assertEqual(flows, {1: 1})
 
 
 class FloodTests(ContractCase):
