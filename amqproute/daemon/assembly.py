@@ -12,7 +12,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from ipaddress import ip_network
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -42,7 +41,13 @@ from amqproute.config.load import read_node
 from amqproute.config.parameters import Config
 from amqproute.daemon.declarations import configured, described
 from amqproute.daemon.descriptors import make_room_for_descriptors
-from amqproute.daemon.doors import accept_terms, accepting, pump_limits
+from amqproute.daemon.doors import (
+    accept_terms,
+    accepting,
+    balancers,
+    pump_limits,
+    without_shares,
+)
 from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
@@ -500,7 +505,7 @@ class House:
             ),
             terms=accept_terms(listen),
             policy=self._places,
-            balancers=[ip_network(each) for each in listen.proxy_protocol],
+            balancers=balancers(listen),
             limits=pump_limits(self.config),
             scheduler=self._scheduler,
         )
@@ -588,13 +593,14 @@ class House:
         fixed = (
             "container_id",
             "state_directory",
-            "listen",
             "limits",
             "distributed_transactions",
         )
         changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
         if not same_but_for_targets(config.resolver, self.config.resolver):
             changed.append("resolver")
+        if without_shares(config.listen) != without_shares(self.config.listen):
+            changed.append("listen")
         if config.journal.enabled != self.config.journal.enabled:
             changed.append("journal.enabled")
         old = self.config
@@ -609,6 +615,10 @@ class House:
         is_new_policy = policy.rules != self._policy.rules
         self._policy = policy
         self._users.adopt(users)
+        by_endpoint = {listen.endpoint: listen for listen in config.listen}
+        for listener in self.listeners:
+            if (listen := by_endpoint.get(listener.description)) is not None:
+                listener.adopt(accept_terms(listen), balancers(listen))
         if self.contexts is not None and contexts is not None:
             self.contexts.adopt(contexts)
             if self._watch is not None:

@@ -13,7 +13,7 @@ from amqproute.config.parameters import Config
 from amqproute.daemon.federation import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
-from amqproute.net.accept_policy import AcceptTerms
+from amqproute.net.accept_policy import AcceptTerms, IpNetwork
 from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
 from amqproute.values import (
@@ -43,6 +43,26 @@ def accept_terms(listen: Listen) -> AcceptTerms:
         listen.mute_per_network,
         tuple((ip_network(name), share) for name, share in listen.mute_shares.items()),
     )
+
+
+def balancers(listen: Listen) -> list[IpNetwork]:
+    """Return from where the PROXY protocol is read."""
+    return [ip_network(each) for each in listen.proxy_protocol]
+
+
+def without_shares(listens: Sequence[Listen]) -> list[Listen]:
+    """Return listeners without what a reload puts in force: who gets how many places."""
+    defaults = {
+        name: Listen.model_fields[name].default
+        for name in (
+            "max_connections",
+            "mute_per_address",
+            "mute_per_network",
+            "mute_shares",
+            "proxy_protocol",
+        )
+    }
+    return [listen.model_copy(update=defaults) for listen in listens]
 
 
 def accepting(
@@ -102,4 +122,11 @@ class _Authority:
         return self._authenticator.begin(name, self.frontend.auth_facts())
 
 
-__all__ = ["UNFINISHED_BYTES", "accept_terms", "accepting", "pump_limits"]
+__all__ = [
+    "UNFINISHED_BYTES",
+    "accept_terms",
+    "accepting",
+    "balancers",
+    "pump_limits",
+    "without_shares",
+]

@@ -231,6 +231,11 @@ class ListenerPlaces:
         """Mute connections there are."""
         return sum(map(len, self._by_network.values()))
 
+    def adopt(self, terms: AcceptTerms) -> None:
+        """Go by other terms from the next connection on; nobody is closed for them."""
+        self.terms = terms
+        self._shares = sorted(terms.shares, key=lambda each: each[0].prefixlen, reverse=True)
+
     def decide(self, host: str, now: float) -> AcceptDecision:
         """Decide about a new connection; changes nothing but the counts of refusals.
 
@@ -295,10 +300,12 @@ class ListenerPlaces:
         if source.address:
             own = self._by_address.get(source.address, _NONE)
             if len(own) >= source.address_share:
-                return _oldest(own, now, f"{source.address_share} for {source.address}")
+                limit = f"{source.address_share} for {source.address}"
+                return _replace(own, source.address_share, now, limit)
             beside = self._by_network.get(source.network, _NONE)
             if len(beside) >= source.network_share:
-                return _oldest(beside, now, f"{source.network_share} for {source.network}")
+                limit = f"{source.network_share} for {source.network}"
+                return _replace(beside, source.network_share, now, limit)
             if self._anonymous.get(source.network, 0) > terms.places // 2:
                 return Refuse(f"half of the places for anonymous clients from {source.network}")
         if len(self._entries) >= _open_to(standing, terms.places):
@@ -404,6 +411,15 @@ def _open_to(standing: Standing, places: int) -> int:
     return places - kept * max(0, Standing.BROKER - max(standing, Standing.ANONYMOUS))
 
 
-def _oldest(own: dict[Hashable, float], now: float, limit: str) -> AcceptDecision:
-    key, since = next(iter(own.items()))
-    return CloseFirst(key, limit) if now - since >= LEAST_SECONDS else Refuse(limit)
+def _replace(
+    mute: OrderedDict[Hashable, float], share: int, now: float, limit: str
+) -> AcceptDecision:
+    """Replace the oldest of a full share, if it had its time.
+
+    One after the other and never all of them in a burst, which everybody else would feel.
+    """
+    key, since = next(iter(mute.items()))
+    newest = next(reversed(mute.values()))
+    if now - since >= LEAST_SECONDS and now - newest >= LEAST_SECONDS / share:
+        return CloseFirst(key, limit)
+    return Refuse(limit)

@@ -172,6 +172,11 @@ class Listener(Service):
         """Where it listens, with the port that was found for port 0."""
         return [port.getHost() for port in self._ports]
 
+    def adopt(self, terms: AcceptTerms, balancers: Sequence[IpNetwork]) -> None:
+        """Share out places in another way, and read the PROXY protocol from other balancers."""
+        self.places.adopt(terms)
+        self._balancers = balancers
+
     def row(self) -> dict[str, str | int | None]:
         """Return what an operator wants to know, for the management node."""
         terms, places = self.places.terms, self.places

@@ -111,6 +111,18 @@ class BalancerTests(DaemonTestCase):
             self.logged(r"203\.0\.113\.5:4711 opened by anonymous")
         self.still_serves()
 
+    def test_reload(self) -> None:
+        """Another list of balancers is in force after a reload."""
+        listens = json.loads(self.daemon.file.read_text())["listen"]
+        for listen in listens[1:]:
+            listen["proxy-protocol"].append("127.0.0.97/32")
+        self.daemon.reload(listen=listens)
+        first = header("203.0.113.7", 4711)
+        with Wire(self.daemon.plain, source="127.0.0.97", first=first) as client:
+            client.attach("sender", self.node)
+            self.logged(r"203\.0\.113\.7:4711 opened by anonymous")
+        self.assertNotIn("take effect at the next start", self.daemon.log()[self.begun_at :])
+
     def test_before_tls(self) -> None:
         """The header goes before the TLS handshake."""
         first = header("2001:db8::5", 4711)

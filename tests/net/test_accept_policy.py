@@ -75,6 +75,25 @@ class PolicyTests(SynchronousTestCase):
         self.assertEqual(
             self.places.decide("192.0.2.1", self.now), CloseFirst(first, "20 for 192.0.2.1")
         )
+        self.assertIsNotNone(self.come("192.0.2.1"))
+        self.assertIsNone(self.come("192.0.2.1"), "not all of them in a burst")
+        self.now += 1.01 * LEAST_SECONDS / TERMS.per_address
+        self.assertIsNotNone(self.come("192.0.2.1"))
+
+    def test_other_terms(self) -> None:
+        """Other terms hold for new connections, and nobody goes for them."""
+        for _ in range(20):
+            self.come("192.0.2.1")
+        self.places.adopt(AcceptTerms(100, 5, 40, ((ip_network("192.0.2.1/32"), 30),)))
+        for _ in range(20):
+            self.come("192.0.2.1")
+        self.assertEqual(self.places.mute, 30)
+        self.places.adopt(AcceptTerms(100, 5, 40))
+        self.assertEqual(len(self.places), 30)
+        self.assertIsNone(self.come("192.0.2.1"))
+        for _ in range(10):
+            self.come("203.0.113.1")
+        self.assertEqual(self.places.mute, 35)
 
     def test_networks(self) -> None:
         """All addresses of an IPv4 /24, of an IPv6 /64 and of a /48 are together in one share."""
