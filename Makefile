@@ -26,7 +26,7 @@ BASIS   := setup.cfg pyproject.toml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-crash test-network test-systemd faults \
+.PHONY: help demo test test-long test-crash test-network test-systemd faults lock sbom \
 	attacks soak bench lint types wheel format clean
 
 help: ## say what there is
@@ -78,6 +78,26 @@ wheel: $(VENV)/.test ## dist/amqproute-*.whl
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .
 
+# The versions that CI installs and deployments may (README, "Install"), for every Python and machine.
+# What is pinned stays as it is while setup.cfg allows it; newer ones: make lock LOCK=--upgrade
+COMPILE = $(VENV)/lock/bin/uv pip compile --quiet --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-config \
+	--custom-compile-command 'make lock' $(LOCK) setup.cfg
+
+lock: $(VENV)/.lock ## requirements*.lock: pinned versions with hashes, from setup.cfg
+	$(COMPILE) -o requirements.lock
+	$(COMPILE) --extra pipeline --constraint requirements.lock -o requirements-pipeline.lock
+
+# The wheel among the locked versions, in an environment that has nothing else.
+sbom: wheel $(VENV)/.lock ## dist/amqproute-*.cdx.json: what a deployment consists of (CycloneDX)
+	rm -rf $(VENV)/deployed
+	$(BIN)/python -m venv --without-pip $(VENV)/deployed
+	$(PIP) --python $(VENV)/deployed install --quiet --require-hashes -r requirements.lock
+	$(PIP) --python $(VENV)/deployed install --quiet --no-index --no-deps --find-links dist amqproute
+	$(VENV)/lock/bin/cyclonedx-py environment --output-reproducible --of JSON \
+	  -o $$(ls dist/amqproute-*.whl | sed 's/-py3-none-any\.whl$$/.cdx.json/') $(VENV)/deployed
+	@ls dist/*.cdx.json
+
 clean: ## remove everything that was made, the environment too
 	rm -rf $(VENV) build dist *.egg-info _trial_temp* .mypy_cache .ruff_cache .hypothesis .coverage
 	find amqproute plugins tests -name __pycache__ -prune -exec rm -rf {} +
@@ -97,9 +117,10 @@ $(VENV)/.python:
 
 # What the package needs to run. build/ goes first each time: modules that were deleted from the
 # sources live on in it and would be installed again.
-$(VENV)/.needs: $(VENV)/.python $(BASIS)
+$(VENV)/.needs: $(VENV)/.python $(BASIS) requirements.lock
 	rm -rf build
 	$(PIP) install --quiet 'setuptools >= 75'
+	$(PIP) install --quiet --require-hashes -r requirements.lock
 	$(PIP) install --quiet .
 	@rm -rf build
 	@touch $@
@@ -110,6 +131,13 @@ $(VENV)/.package: $(VENV)/.needs $(SOURCES)
 	rm -rf build
 	$(PIP) install --quiet --no-deps --force-reinstall --no-build-isolation .
 	@rm -rf build
+	@touch $@
+
+# In an environment of their own: what they need is nobody else's business.
+$(VENV)/.lock: $(VENV)/.python
+	$(BIN)/python -m venv $(VENV)/lock
+	$(VENV)/lock/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+	  'uv >= 0.9' 'cyclonedx-bom >= 7'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.pipeline $(VENV)/.package
@@ -131,7 +159,8 @@ $(VENV)/.interop: $(VENV)/.tools
 
 # Spark is large (450 MB). Where it cannot be had, the rest is tested all the same.
 $(VENV)/.pipeline: $(VENV)/.tools
-	@$(PIP) install --quiet '.[pipeline]' > $(VENV)/pipeline.log 2>&1 && rm -rf build \
+	@{ $(PIP) install --quiet --require-hashes -r requirements-pipeline.lock \
+	  && $(PIP) install --quiet '.[pipeline]'; } > $(VENV)/pipeline.log 2>&1 && rm -rf build \
 	  || { echo 'make: the extra "pipeline" cannot be installed here; the tests of the pipeline are'; \
 	       echo 'make: skipped. See $(VENV)/pipeline.log; to try again: rm $(VENV)/.pipeline'; }
 	@touch $@
