@@ -15,6 +15,8 @@ from amqproute.frontends.intake import HEAD_BYTES
 from amqproute.frontends.unfinished import SPILL_SECONDS
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
+from amqproute.wire.amqp10.events import InputHeld
 from tests.conformance.house import (
     AMQP_HEADER,
     Client,
@@ -140,6 +142,18 @@ class BoundTests(UnfinishedCase):
         closed = [client for client in clients if client.is_cut]
         self.assertTrue(closed)
         self.assertLess(len(closed), 6)
+
+    def test_not_read_yet(self) -> None:
+        """Frames that wait for the connection's next turn are not unfinished."""
+        settings = ConnectionSettings(role="server", container_id="a", reports_input=True)
+        engine = Connection(settings)
+        engine.start(0.0)
+        opening = AMQP_HEADER + frame(spec.Open(container_id="c"))
+        empty = frame(None) * 10_000
+        events = engine.receive_data(opening + empty, 0.0, 1)
+        self.assertTrue(engine.has_input)
+        self.assertEqual(engine.held_bytes, 0)
+        self.assertFalse([each for each in events if isinstance(each, InputHeld)])
 
     def test_postings(self) -> None:
         """One that is ended takes its transaction with it."""

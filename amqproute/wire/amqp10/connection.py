@@ -231,7 +231,7 @@ class Connection(Negotiation):
         else:
             self._negotiate(data)
         if self.settings.reports_input:
-            held = self.partial_bytes + len(self._buffer)
+            held = self.held_bytes
             if held != self._told_held and (held > LEAST_HELD or self._told_held > LEAST_HELD):
                 self._told_held = held
                 self._emit(InputHeld(held))
@@ -240,7 +240,7 @@ class Connection(Negotiation):
     @property
     def held_bytes(self) -> int:
         """Octets of the peer's input in memory: unfinished deliveries and an incomplete frame."""
-        return self.partial_bytes + len(self._buffer)
+        return self.partial_bytes + self.unread_bytes
 
     @property
     def last_received(self) -> float:
@@ -249,8 +249,8 @@ class Connection(Negotiation):
 
     @property
     def unread_bytes(self) -> int:
-        """Octets of a frame that is not complete."""
-        return len(self._buffer)
+        """Octets of a frame that is not complete; 0 while there are frames to go on with."""
+        return 0 if self.has_input else len(self._buffer)
 
     def hand_up(self, link: Link, now: float) -> list[Event]:
         """Hand up an unfinished delivery now, in parts, as if it had ``part_from`` octets.
