@@ -38,7 +38,8 @@ Why so
       a consumer without a filter. One bad message must not stop a queue.
 
 Limits
-    `grammar.MAX_LENGTH` characters and `grammar.MAX_DEPTH` nested nodes of a selector,
+    `grammar.MAX_LENGTH` characters, `grammar.MAX_WORDS` words and `grammar.MAX_DEPTH` nested nodes
+    of a selector; `selector.CACHED_SELECTORS` compiled ones are kept,
     `operators.LONGEST_TEXT` for LIKE and for joining texts, `properties.MAX_FIELDS` references,
     `registry.MAX_FILTERS` filters on a link, `names.MAX_KEY` octets of a key.
 

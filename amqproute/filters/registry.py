@@ -26,7 +26,7 @@ from amqproute.filters.properties import (
     application_properties_filter,
     properties_filter,
 )
-from amqproute.filters.selector import Clock, compile_selector
+from amqproute.filters.selector import Clock, Selector, SelectorCache
 from amqproute.filters.subject import SubjectFilter
 from amqproute.message import Message
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
@@ -119,14 +119,16 @@ class FilterSet:
         filters: one by one, in the order of the map.
         dropped: names of the filters that were left out as unsupported.
         needs: what all of them together look at.
+        words: how many words their selectors have: what asking them costs.
     """
 
-    __slots__ = ("_tests", "dropped", "filters", "needs")
+    __slots__ = ("_tests", "dropped", "filters", "needs", "words")
 
     def __init__(self, filters: tuple[NamedFilter, ...], dropped: tuple[Symbol, ...] = ()) -> None:
         self.filters = filters
         self.dropped = dropped
         self.needs: frozenset[str] = frozenset().union(*(each.filter.needs for each in filters))
+        self.words = sum(each.filter.words for each in filters if isinstance(each.filter, Selector))
         self._tests: tuple[Callable[[Message, str | None], bool], ...] = tuple(
             each.filter.matches for each in filters
         )
@@ -226,13 +228,15 @@ def _refusal(name: str, words: str) -> InvalidField:
 
 # ------------------------------------------------------------------------ the kinds offered
 
+_CACHE: Final = SelectorCache()
+
 
 def _selector(dialect: Dialect) -> Maker:
     def make(name: str, value: Any, own_container: str, now_ms: Clock | None) -> Filter:
         if not isinstance(value, str):
             raise _refusal(name, "a selector is a string")
         try:
-            return compile_selector(str(value), dialect=dialect, now_ms=now_ms)
+            return _CACHE.get(str(value), dialect, now_ms)
         except InvalidField as error:
             raise InvalidField(f"filter {name:.40}: {error.description}", info=error.info) from None
 

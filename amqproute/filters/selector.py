@@ -8,13 +8,14 @@ turns the tree into closures over such a row. For each message the row is read f
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from amqproute.errors import DecodeError, InvalidField
 from amqproute.filters import names, operators, tree
 from amqproute.filters.fields import Reader, Row
-from amqproute.filters.grammar import parse
+from amqproute.filters.grammar import MAX_WORDS, count_words, parse
 from amqproute.filters.names import Dialect, Field, Value
 from amqproute.filters.operators import COMPARISONS, TEXT, kind_of
 from amqproute.filters.tree import Node
@@ -35,17 +36,19 @@ class Selector:
 
     Attributes:
         text: as it was given.
+        words: how many words it has (`amqproute.filters.grammar`): what asking it costs.
         dialect: the language it was read as.
         needs: what it looks at: some of ``header``, ``properties``, ``application``,
             ``annotations`` and, when its answer changes with time, ``clock``.
     """
 
-    __slots__ = ("_normal", "_reader", "_test", "dialect", "needs", "text")
+    __slots__ = ("_normal", "_reader", "_test", "dialect", "needs", "text", "words")
 
     def __init__(
         self, text: str, dialect: Dialect, root: Node | None, now_ms: Clock | None
     ) -> None:
         self.text = text
+        self.words = count_words(text)[0]
         self.dialect = dialect
         named = tuple(dict.fromkeys(tree.fields(root))) if root is not None else ()
         self._reader = Reader(named)
@@ -90,6 +93,55 @@ class Selector:
 
     def __hash__(self) -> int:
         return hash((self.dialect, self._normal))
+
+
+CACHED_SELECTORS: Final = 1024
+"""Compiled selectors that are kept for the next link that asks with the same text."""
+CACHED_WORDS: Final = 32 * MAX_WORDS
+"""Words that all of these have together: some 15 MB."""
+
+
+class SelectorCache:
+    """The selectors compiled last, by text and dialect; the ones unused longest go.
+
+    Selectors do not change: links share them.
+
+    Args:
+        most: how many are kept.
+        most_words: how many words they may have in all.
+
+    Attributes:
+        words: how many they have.
+        misses: how many had to be compiled.
+    """
+
+    def __init__(self, most: int = CACHED_SELECTORS, most_words: int = CACHED_WORDS) -> None:
+        self._most = most
+        self._most_words = most_words
+        self._kept: OrderedDict[tuple[str, Dialect, Clock | None], Selector] = OrderedDict()
+        self.words = 0
+        self.misses = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, text: str, dialect: Dialect, now_ms: Clock | None) -> Selector:
+        """Return the selector for a text. See `compile_selector`.
+
+        Raises:
+            InvalidField: it is no selector.
+        """
+        key = text, dialect, now_ms
+        found = self._kept.get(key)
+        if found is not None:
+            self._kept.move_to_end(key)
+            return found
+        self.misses += 1
+        found = self._kept[key] = compile_selector(text, dialect=dialect, now_ms=now_ms)
+        self.words += found.words
+        while len(self._kept) > self._most or self.words > self._most_words:
+            self.words -= self._kept.popitem(last=False)[1].words
+        return found
 
 
 def compile_selector(

@@ -65,7 +65,7 @@ mute, of an address        100        likewise
 mute, of a network         300        likewise
 PROXY header               10 s       dropped
 TLS handshake              10 s       dropped; the AMQP handshake's deadline is the engine's
-work on input              8 ms       the rest waits for its turn, the peer is not read
+work on input              4 ms       the rest waits for its turn, the peer is not read
 output behind a full pipe  1 MiB      the peer is not read
 nothing read by the peer   60 s       dropped
 close                      5 s        dropped

@@ -102,6 +102,40 @@ class RefusalTests(SynchronousTestCase):
         error = self.assertRaises(InvalidField, compile_selector, text + " ")
         self.assertIn("4097 characters; at most 4096", error.description)
 
+    def test_words(self) -> None:
+        """What costs time to parse and to ask is bounded before anything is parsed."""
+        for text, words in (
+            ("a = 1", 3),
+            ("(a) = (1)", 7),
+            ("((a)) = ( ( ( 1 ) ) )", 7),
+            ("a in ((1), (2))", 11),
+            ("a in ((1))", 7),
+            ("LOWER((a)) = '(('", 8),
+            ('[((] = "))"', 3),
+            ("((a = 1) and (b = 2))", 13),
+            (")(", 2),
+        ):
+            self.assertEqual(grammar.count_words(text)[0], words, text)
+        terms = grammar.MAX_WORDS // 2 - 1
+        for sign in "+", " OR ", ",":
+            most = sign.join(["a"] * terms)
+            text = f"b IN ({most})" if sign == "," else f"{most} = b" if sign == "+" else most
+            if sign == ",":
+                text = f"b IN ({sign.join(['a'] * (terms - 1))})"
+            compile_selector(text)
+            longer = text.replace("a", f"a{sign}a{sign}a{sign}a", 1)
+            error = self.assertRaises(InvalidField, compile_selector, longer)
+            self.assertIn("at most 1024 are taken", error.description)
+            self.assertEqual(error.info, {"code": "filter.words"})
+
+    def test_idle_parentheses(self) -> None:
+        """They change nothing: neither what is selected, nor what is refused, nor the place."""
+        self.assertEqual(compile_selector("(((a) = ((1))))"), compile_selector("a = 1"))
+        self.assertEqual(compile_selector("b in (((1)))"), compile_selector("b in (1)"))
+        self.assertRefused("a in ((1, 2))", 9, "found ,")
+        self.assertRefused("LOWER(((a, b))) = 'x'", 10, "found ,")
+        self.assertRefused("(((a = )))", 8, "a value")
+
     def test_depth(self) -> None:
         """Nesting is bounded; long chains and idle parentheses are not nesting."""
         for text in ("NOT " * 60 + "a", "- " * 60 + "a = 1", "LOWER(" * 60 + "a" + ")" * 60):

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.filters import registry
 from amqproute.filters.local import NoLocal
+from amqproute.filters.names import Dialect
 from amqproute.filters.properties import (
     MAX_FIELDS,
     PropertyFilter,
@@ -21,7 +22,7 @@ from amqproute.filters.properties import (
     properties_filter,
 )
 from amqproute.filters.registry import NO_FILTERS, FilterSet, read_filters
-from amqproute.filters.selector import Selector
+from amqproute.filters.selector import Selector, SelectorCache
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import (
     Array,
@@ -46,6 +47,43 @@ def read(filter_set: dict[Any, Any], **options: Any) -> FilterSet:
     )
     decoded = spec.compose(codec.decode(codec.encode(source))[0])
     return read_filters(decoded.filter, own_container="me", **options)
+
+
+class SelectorCacheTests(SynchronousTestCase):
+    """Each text is compiled once, as long as it is kept."""
+
+    def test_once(self) -> None:
+        """Links that ask with the same words share one selector; the dialect counts."""
+        cache = SelectorCache()
+        first = cache.get("a = 1", Dialect.SELECTOR, None)
+        self.assertIs(cache.get("a = 1", Dialect.SELECTOR, None), first)
+        self.assertIsNot(cache.get("a = 1", Dialect.FILTEX, None), first)
+        self.assertEqual(cache.misses, 2)
+        self.assertEqual(cache.words, 6)
+
+    def test_bounds(self) -> None:
+        """Those unused longest go: for their number, and for their words."""
+        cache = SelectorCache(most=3, most_words=20)
+        for text in ("a = 1", "b = 1", "c = 1", "a = 1", "d = 1"):
+            cache.get(text, Dialect.SELECTOR, None)
+        self.assertEqual((len(cache), cache.misses, cache.words), (3, 4, 9))
+        cache.get("a = 1", Dialect.SELECTOR, None)
+        self.assertEqual(cache.misses, 4)
+        cache.get("a in (1, 2, 3, 4, 5, 6, 7)", Dialect.SELECTOR, None)  # 17 words
+        self.assertEqual((len(cache), cache.words), (2, 20))
+
+    def test_refused(self) -> None:
+        """What is no selector is not kept."""
+        cache = SelectorCache()
+        self.assertRaises(InvalidField, cache.get, "a = ", Dialect.SELECTOR, None)
+        self.assertEqual((len(cache), cache.words), (0, 0))
+
+    def test_links_share(self) -> None:
+        """It is what filter sets are made from."""
+        one, two = (read({"s": Described(SELECTOR, "shared = 'yes'")}) for _ in range(2))
+        self.assertIs(one.filters[0].filter, two.filters[0].filter)
+        self.assertEqual(one.words, 3)
+        self.assertEqual(NO_FILTERS.words, 0)
 
 
 class FilterSetTests(SynchronousTestCase):
