@@ -10,6 +10,7 @@ An engine (`amqproute.wire.engine`) knows bytes and no socket. Here is what know
     connector  addresses in order, TLS    ----+          ^
                                                          |
     accept_policy   who gets a place, whose is taken back for it (pure)
+    handshake_turns TLS handshakes, a few in each turn of the reactor
     proxy_protocol  what a load balancer says of the client behind it (pure)
     tls        contexts, verification, reload  ----------+
     records    the TLS layer under the pump
@@ -64,6 +65,7 @@ connections in all         10,000     likewise
 mute, of an address        100        likewise
 mute, of a network         300        likewise
 PROXY header               10 s       dropped
+TLS handshakes             8 a turn   each address in its turn
 TLS handshake              10 s       dropped; the AMQP handshake's deadline is the engine's
 work on input              4 ms       the rest waits for its turn, the peer is not read
 output behind a full pipe  1 MiB      the peer is not read

@@ -57,6 +57,7 @@ from amqproute.net.accept_policy import (
 )
 from amqproute.net.connections import Connections
 from amqproute.net.fairness import FairScheduler
+from amqproute.net.handshake_turns import HandshakeTurns
 from amqproute.net.proxy_protocol import (
     ProxyHeader,
     ProxyHeaderError,
@@ -147,6 +148,7 @@ class Listener(Service):
         self._limits = limits or Limits()
         self.header_seconds = self._limits.tls_seconds
         self._scheduler = scheduler or FairScheduler(reactor)
+        self._handshakes = HandshakeTurns(reactor)
         self._environ = environ
         self._tls_refused = refused
         self._security = Security()
@@ -255,6 +257,7 @@ class Listener(Service):
             security=self._security,
             limits=self._limits,
             scheduler=self._scheduler,
+            handshakes=self._handshakes,
             on_lost=self._lost,
             on_identified=self._identified,
             client=client,

@@ -64,8 +64,10 @@ from amqproute.errors import TlsError
 from amqproute.interfaces import IConnectionUser
 from amqproute.net import tls
 from amqproute.net.fairness import FairScheduler, Share
+from amqproute.net.handshake_turns import HandshakeTurns
 from amqproute.net.outlet import Outlet, is_fit, joined
 from amqproute.net.records import RecordFactory, RecordLayer
+from amqproute.sparing import source_of
 from amqproute.tracebacks import forget_frames
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
@@ -176,6 +178,8 @@ _REST: Final = 4
 """Input is left that waits for its turn."""
 _ASKING: Final = 8
 """Who the peer is has to be found out first."""
+_TURN: Final = 16
+"""A step of its TLS handshake waits for its turn."""
 
 
 @implementer(IHandshakeListener, IPushProducer)
@@ -200,6 +204,7 @@ class EngineProtocol(TwistedProtocol):
         is_client: bool = False,
         limits: Limits | None = None,
         scheduler: FairScheduler | None = None,
+        handshakes: HandshakeTurns | None = None,
         on_ready: Callable[[EngineProtocol], object] | None = None,
         on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
         on_identified: Callable[[EngineProtocol, str], object] | None = None,
@@ -214,6 +219,7 @@ class EngineProtocol(TwistedProtocol):
             is_client: which side of TLS this is.
             limits: the bounds.
             scheduler: shares the processor out; one of its own if None.
+            handshakes: gives turns to TLS handshakes; None: each step is taken at once.
             on_ready: called when the engine has been started.
             on_lost: called when the connection is gone, also if it never got to an engine.
             on_identified: see `identified`.
@@ -249,6 +255,8 @@ class EngineProtocol(TwistedProtocol):
         self._guard_call: IDelayedCall | None = None  # TLS handshake, then stall, then close
         self._outlet: Outlet | None = None  # where the transport is a socket
         self._tls: Any = None  # a RecordLayer; Twisted has no types for it
+        self._handshakes = handshakes
+        self._unshaken: list[bytes] = []  # of the handshake, waiting for its turn
         self._verification: tls.Verification | None = None
         self._concluding: Deferred[None] | None = None  # asks the DNS who the peer is
         self._is_secured = False
@@ -698,11 +706,29 @@ class EngineProtocol(TwistedProtocol):
         transport.protocol = layer
         self.transport = layer
         layer.outlet = self._outlet
+        if self._handshakes is not None:
+            layer.before_handshake = self._wait_for_handshake
         layer.makeConnection(transport)
         if self._tls is not layer:  # lost in the middle of it
             return
         self._verification = layer.verification
         layer.registerProducer(self, True)
+
+    def _wait_for_handshake(self, data: bytes) -> None:
+        """Take octets of the handshake when it is their turn."""
+        assert self._handshakes is not None
+        self._unshaken.append(data)
+        if len(self._unshaken) == 1:
+            self._stop_reading(_TURN)
+            self._handshakes.ask(source_of(self.facts.host or ""), self._take_handshake)
+
+    def _take_handshake(self) -> None:
+        data, self._unshaken = b"".join(self._unshaken), []
+        layer = self._tls
+        if self._is_over or layer is None:
+            return
+        self._read_on(_TURN)
+        layer.decrypt(data)
 
     def _explain(self, reason: Failure) -> Failure:
         """Turn the end of a connection whose TLS failed into a `TlsError`."""

@@ -10,6 +10,7 @@ stays in the processor's cache.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any, Final, cast
 
 from OpenSSL import SSL
@@ -35,6 +36,7 @@ class RecordLayer(TLSMemoryBIOProtocol):
 
     verification: tls.Verification | None = None  # set by the creators of `amqproute.net.tls`
     outlet: Outlet | None = None  # to write to, in place of the transport
+    before_handshake: Callable[[bytes], None] | None = None  # takes octets, and calls `decrypt`
 
     def makeConnection(self, transport: Any) -> None:
         """Begin the handshake; records go through the outlet from then on."""
@@ -43,6 +45,13 @@ class RecordLayer(TLSMemoryBIOProtocol):
             self.transport = cast(Any, self.outlet)
 
     def dataReceived(self, data: bytes) -> None:
+        """Decrypt, or have the octets of the handshake wait for their turn."""
+        if self.before_handshake is not None and not self._handshakeDone:
+            self.before_handshake(data)
+        else:
+            self.decrypt(data)
+
+    def decrypt(self, data: bytes) -> None:
         """Decrypt, and hand over all records of this read as one."""
         above: Any = self.wrappedProtocol
         octets = memoryview(data)

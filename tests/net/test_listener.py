@@ -17,11 +17,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ListenError, TlsError
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
+from amqproute.net.handshake_turns import MOST_IN_TURN
 from amqproute.net.listener import MOST_TOLD, Listener, activated_sockets
 from amqproute.net.pump import Limits
 from amqproute.sparing import EVERY_SECONDS
 from tests.net.test_proxy_protocol import header
-from tests.net.wires import Side, WireEnd
+from tests.net.wires import Side, WireEnd, contexts_in
 
 
 def _text(event: Any) -> str:
@@ -174,6 +175,34 @@ class ListenerTests(SynchronousTestCase):
         (protocol,) = listener.connections
         self.assertEqual(protocol.facts.remote, "127.0.0.1:4711")
         self.assertFalse(protocol.facts.is_encrypted)
+
+    def test_handshakes_take_turns(self) -> None:
+        """Clients that begin TLS together are not all served in one turn of the reactor, and one
+        address waits behind itself only."""
+        contexts = contexts_in(self.mktemp(), "beta.example")
+        listener = self.opened(contexts=contexts, tls="implicit")
+        ends = []
+        for host in ["192.0.2.1"] * 30 + ["192.0.2.2"]:
+            end = self.connect(listener, host)
+            assert end is not None
+            ends.append(end)
+            end.protocol.dataReceived(b"no handshake at all, and refused when it is looked at")
+        self.assertEqual(sum(end.disconnecting for end in ends), MOST_IN_TURN)
+        self.assertEqual(len(listener._handshakes), 31 - MOST_IN_TURN)
+        self.assertFalse(ends[-1].disconnecting)
+        (turn,) = [c for c in self.reactor.getDelayedCalls() if c.getTime() == 0]
+        take = turn.func
+        turn.cancel()
+        take()
+        self.assertEqual(sum(end.disconnecting for end in ends), 2 * MOST_IN_TURN)
+        self.assertTrue(ends[-1].disconnecting)
+        self.reactor.advance(0)
+        self.assertTrue(all(end.disconnecting for end in ends))
+        for end in ends:
+            if not end.disconnected:
+                end.protocol.connectionLost(Failure(ConnectionDone()))
+        self.reactor.advance(0)
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def balanced(self, **options: Any) -> Listener:
         return self.opened(balancers=[ip_network("10.0.0.0/30")], **options)
