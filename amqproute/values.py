@@ -254,6 +254,8 @@ class Origin:
         is_dead_letter: it has left a queue undelivered; its life does not end a second time.
         replies: for `services.replies`: node to the alias that replies find it by.
         gone_at: when the link ended, by the clock of the house; None while it is there.
+        has_credit: what comes this way comes within credit that the target's space was the measure
+            of: it is taken, also where messages turn out larger than those before them.
         account: the `amqproute.broker.accounts.Account` that its messages are charged to, or None.
         event: what the journal calls it that a message comes this way: ``received``; ``routed``
             for what the broker puts somewhere itself; ``reported``.
@@ -272,6 +274,7 @@ class Origin:
     is_dead_letter: bool = False
     replies: dict[str, str] | None = None
     gone_at: float | None = None
+    has_credit: bool = False
     account: Any = None
     event: str = "received"
     parent: int | None = None

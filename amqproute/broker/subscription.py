@@ -43,6 +43,10 @@ GLOBAL: Final = "@global"
 """Stands for the container of a subscription that every container may share. It cannot be the
 quoted form of any container-id."""
 
+UNKNOWN_OCTETS: Final = 256 * 1024
+"""What a message is taken for as to space, before there was one."""
+SIZE_MEMORY: Final = 64
+"""A large message is forgotten by one part in so many with each batch of smaller ones."""
 ACCEPTED: Final = spec.Accepted()
 RELEASED: Final = spec.Released()
 
@@ -106,6 +110,7 @@ class Subscription:
         "_consumers",
         "_dispatching",
         "_returned",
+        "_size",
         "_test",
         "delivered",
         "dropped",
@@ -136,6 +141,7 @@ class Subscription:
         self._buffer: deque[Entry] = deque()
         self._returned: list[Entry] = []
         self._bytes = 0
+        self._size = 0.0
         self._consumers: deque[Any] = deque()
         self._dispatching = False
         self._again = False
@@ -169,11 +175,16 @@ class Subscription:
         return len(self._consumers)
 
     def space(self) -> int:
-        """Return how many more messages fit into the buffer."""
+        """Return how many more messages fit into the buffer, if they are as large as those before.
+
+        The largest one of late counts; before there was one it is taken for `UNKNOWN_OCTETS`.
+        """
         limits = self.topic.limits
-        if self._bytes >= limits.buffer_bytes:
+        left = limits.buffer_bytes - self._bytes
+        if left <= 0:
             return 0
-        return max(0, limits.buffer_messages - self.waiting)
+        fitting = max(1, int(left / (self._size or UNKNOWN_OCTETS)))
+        return max(0, min(fitting, limits.buffer_messages - self.waiting))
 
     def selects(self, message: Message, origin: str | None) -> bool:
         """Tell whether a message is wanted."""
@@ -208,7 +219,7 @@ class Subscription:
         """Take what is wanted of these."""
         test = self._test
         buffer = self._buffer
-        size = 0
+        size = largest = 0
         for each in arrivals:
             message = each.message
             if test is None or test(message, each.origin):
@@ -223,9 +234,13 @@ class Subscription:
                         message.delivery_count,
                     )
                 )
-                size += len(message.encoded)
+                octets = len(message.encoded)
+                size += octets
+                if octets > largest:
+                    largest = octets
         self._bytes += size
         if size:
+            self._size = max(largest, self._size - (self._size - largest) / SIZE_MEMORY)
             self.dispatch()
             limits = self.topic.limits
             if self.waiting > limits.buffer_messages or self._bytes > limits.buffer_bytes:

@@ -285,7 +285,7 @@ class Topic:
         limits = self._limits
         container = origin.container_id or None
         outlets = [each for each in self._outlets if each.selects(message, container)]
-        if limits.holds_publishers:
+        if limits.holds_publishers and (batch.is_transactional or not origin.has_credit):
             self._require_space(message, container)
         if not outlets and limits.rejects_unroutable and not self._is_wanted(message, container):
             self.tally.unroutable += 1

@@ -103,6 +103,7 @@ class Inbound:
         self.link = link
         self.target = target
         self.origin = origin
+        origin.has_credit = isinstance(target, Topic)
         self.window = window
         self.retention: Retention | None = None
         self.taken = Taken() if taken is None else taken  # an empty one is not true

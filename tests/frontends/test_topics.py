@@ -100,6 +100,49 @@ SOURCE = {
 """What `subscribe` puts into the source; the rest is the attach's."""
 
 
+class WaitTests(TopicCase):
+    """Full buffers that take credit from publishers."""
+
+    def test_octets(self) -> None:
+        """Credit follows the sizes of messages; what comes within it is taken."""
+        self.build(buffer_messages=1000, buffer_bytes=1_000_000, holds_publishers=True)
+        receiver = self.house.client()
+        self.run_now()
+        receiver.receiver("t")
+        self.run_now()
+        link = self.client.sender("t")
+        self.run_now()
+        self.assertLessEqual(link.credit, 4)  # nobody knows how large they are
+        sent = 0
+        while link.credit and sent < 200:
+            count = link.credit
+            self.client.send(link, *(message(b"x" * 50_000) for _ in range(count)))
+            sent += count
+            self.run_now()
+        self.assertEqual(self.client.outcomes(), ["Accepted"] * sent)
+        (subscription,) = self.house.broker.topics["t"]._subscriptions
+        self.assertGreater(subscription.waiting_bytes, 900_000)
+        self.assertLess(subscription.waiting_bytes, 1_100_000)
+
+    def test_larger_than_before(self) -> None:
+        """Messages that turn out larger are taken all the same, and then there is no credit."""
+        self.build(buffer_messages=1000, buffer_bytes=100_000, holds_publishers=True)
+        receiver = self.house.client()
+        self.run_now()
+        receiver.receiver("t")
+        self.run_now()
+        link = self.client.sender("t")
+        self.run_now()
+        self.client.send(link, message(b"small"))
+        self.run_now()
+        self.assertGreater(link.credit, 100)
+        self.client.send(link, *(message(b"x" * 10_000) for _ in range(15)))
+        self.client.send(link, *(message(b"x" * 10_000) for _ in range(15)))
+        self.run_now()
+        self.assertEqual(self.client.outcomes(), ["Accepted"] * 31)
+        self.assertEqual(link.credit, 0)
+
+
 class JournalTests(TopicCase):
     """What the journal says of a topic, and what it does not."""
 
