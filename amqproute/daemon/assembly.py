@@ -8,6 +8,7 @@ the middle in which what is under way may come to its end.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
@@ -100,6 +101,7 @@ from amqproute.services.probes import Probes, ProbeService
 from amqproute.services.replies import REPLY_NOTES, ReplyPaths
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.services.watermark import Watermarks
+from amqproute.store.ballast import sizes_for
 from amqproute.store.names import STORE_FILE
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
@@ -111,8 +113,6 @@ from amqproute.wire.amqp10.connection import Connection
 
 log = Logger()
 
-BALLAST_BYTES = 33 * 1024 * 1024
-"""Set aside for a full disk: the log's usual length, not more (`amqproute.store.ballast`)."""
 SWEEP_SECONDS = 6 * 3600.0
 """How often receipts that nobody will ask for are looked for."""
 CLOSE_SECONDS = 2.0
@@ -157,11 +157,17 @@ class House:
         self.when_uneasy: Callable[[], object] = lambda: None
         self._receipts_ms = 0
         self.journaling = Journaling(config, reactor, lambda: self.broker.gate)
+        room = os.statvfs(state)
+        sizes = sizes_for(room.f_blocks * room.f_frsize)
         self.store = SqliteStore(
             str(state / STORE_FILE),
             reactor,
             clock_ms=self.clock.now_ms,
-            ballast_bytes=BALLAST_BYTES,
+            checkpoint_bytes=sizes.checkpoint,
+            remainder_bytes=sizes.remainder,
+            segment_bytes=sizes.segment,
+            group_bytes=sizes.group,
+            ballast_bytes=sizes.ballast,
             on_death=self._store_died,
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
             outbox=self.journaling.outbox,

@@ -200,15 +200,17 @@ class Watermarks:
             self._gate.close(
                 DISK,
                 f"{self._directory} was full and has {octets(room.free)} free of "
-                f"{octets(room.total)}: free some, or have messages consumed or purged; it has to "
-                "come to what is set aside for a full disk, twice",
+                f"{octets(room.total)}{within(room.reusable)}: free some, or have messages "
+                f"consumed or purged; open again at {octets(room.plenty)} free, or as much within "
+                f"the database{shrinking(room)}",
             )
         elif level < floor:
             self._gate.close(
                 DISK,
                 f"{self._directory} has {octets(room.free)} free of {octets(room.total)}"
                 f"{within(room.reusable)}, the floor store.min-free is {octets(floor)}; free "
-                f"some, or have messages consumed or purged; open again at {octets(again(floor))}",
+                f"some, or have messages consumed or purged; open again at {octets(again(floor))}"
+                f"{shrinking(room)}",
             )
         elif level >= again(floor):
             self._gate.open(DISK)
@@ -379,6 +381,16 @@ def again(floor: int) -> int:
 def within(reusable: int) -> str:
     """Say what is free in the database."""
     return f" and {octets(reusable)} within the database" if reusable else ""
+
+
+def shrinking(room: Any) -> str:
+    """Say when the database gives its room back."""
+    if not room.plenty:
+        return ""
+    return (
+        f"; the database is made smaller by itself once {octets(room.plenty // 2)} or less are "
+        "left in it"
+    )
 
 
 def octets(size: int) -> str:

@@ -218,6 +218,7 @@ class Files:
         self._unneeded: set[int] = set()
         self._readers: OrderedDict[int, int] = OrderedDict()
         self._spares: list[int] = []
+        self._is_short = False
         self.swept: list[int] = []
 
     @property
@@ -384,10 +385,30 @@ class Files:
             self._directory.sync()
             self._is_new = False
 
-    def give_up_spares(self) -> None:
-        """Have the spare segments removed: the disk is full."""
-        self.swept += self._spares
-        self._spares.clear()
+    def give_up_spares(self, is_short: bool) -> None:
+        """Keep no segments that nobody needs while there is little room.
+
+        Args:
+            is_short: there is little from now on; or enough again.
+        """
+        self._is_short = is_short
+        if is_short:
+            self.swept += self._spares
+            self._spares.clear()
+            self._leave_current()
+
+    def _leave_current(self) -> None:
+        """Have the segment at work removed if nobody needs it, and nothing is being written."""
+        if self._descriptor < 0 or self._changes or self._live[self._current]:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        self._forget_reader(self._current)
+        self.swept.append(self._current)
+        del self._sizes[self._current], self._live[self._current]
+        self._suspects.discard(self._current)
+        self._current, self._at = 0, 0
+        self._is_synced, self._is_new = True, False
 
     def left(self, octets: Mapping[int, int]) -> None:
         """Note that rows have gone out of files: number to octets that they had there."""
@@ -412,11 +433,13 @@ class Files:
             is_segment = self._sizes.pop(number, None) is not None
             self._live.pop(number, None)
             self._forget_reader(number)
-            is_spare = is_segment and len(self._spares) < SPARES
+            is_spare = is_segment and len(self._spares) < SPARES and not self._is_short
             (self._spares if is_spare else self.swept).append(number)
         self._changes.clear()
         self._suspects &= {self._current}
         self._unneeded = set()
+        if self._is_short:
+            self._leave_current()
 
     def changes(self) -> dict[int, int]:
         """Return what the group at work has changed so far, for `rolled_back_to`."""

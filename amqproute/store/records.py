@@ -68,7 +68,7 @@ class Recovery:
     queues: dict[str, QueueSummary] = field(default_factory=dict)
     accounts: dict[int, tuple[int, int]] = field(default_factory=dict)
     received: dict[str, list[int]] = field(default_factory=dict)
-    received_ms: int = 0
+    received_ms: int = field(default=0, compare=False)
     notes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     outbox: list[tuple[int, bytes]] = field(default_factory=list)
     is_restored: bool = False
@@ -84,7 +84,9 @@ class Room:
         reusable: within the database: pages that nothing stands on any more. Its file never
             shrinks.
         used: by what is stored, in the database and in files.
-        is_short: the disk was full, and there is no plenty of room yet: the database may not grow.
+        is_short: the disk was full, the database may not grow, and has not plenty of pages that
+            nothing stands on.
+        plenty: octets that end this: free, or on such pages.
     """
 
     free: int
@@ -92,6 +94,7 @@ class Room:
     reusable: int
     used: int
     is_short: bool = False
+    plenty: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,28 @@ def damaged(path: str, what: str) -> str:
     )
 
 
+NEEDED_BYTES: Final = 1024 * 1024
+"""Free octets without which SQLite may fail in any of its files, not only with SQLITE_FULL."""
+
+
+def is_full(path: str) -> bool:
+    """Tell whether the file system of a path has next to no room for whoever is not root."""
+    try:
+        room = os.statvfs(os.path.dirname(path))
+    except OSError:
+        return False
+    return room.f_bavail * room.f_frsize < NEEDED_BYTES
+
+
+def octets_needed(path: str) -> str:
+    """Say how much room a start needs: the log may have to be copied into the database."""
+    try:
+        log = os.stat(f"{path}-wal").st_size
+    except OSError:
+        log = 0
+    return f"{-(-(log + NEEDED_BYTES) // NEEDED_BYTES)} MiB"
+
+
 def in_words(error: Exception, path: str) -> StoreError:
     """Translate an error of SQLite or of the system into one for the operator."""
     if isinstance(error, StoreError):
@@ -183,6 +205,12 @@ def in_words(error: Exception, path: str) -> StoreError:
         words = (
             f"no room for {path} (file system, quota, or the configured limit): nothing of this "
             "was stored; free space, consumers and peers may go on emptying queues"
+        )
+    elif name.startswith("SQLITE_IOERR") and is_full(path):
+        kind = StoreUnavailable
+        words = (
+            f"the disk is full under {path} ({name}): nothing of this was stored; free "
+            f"{octets_needed(path)} there, by what else stands on that file system"
         )
     elif name.startswith("SQLITE_IOERR"):
         kind = StoreUnavailable

@@ -7,6 +7,7 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -33,12 +34,14 @@ from amqproute.store.statements import (
     read_receipt,
 )
 from amqproute.store.transaction import Transaction
-from amqproute.store.writer import Call, ReactorThreads, Stop, Writer
+from amqproute.store.writer import GROUP_BYTES, Call, ReactorThreads, Stop, Writer
 
 log = Logger()
 
 ID_BLOCK: Final = 1 << 24
 """Ids that may be given out before the database has to hear of it."""
+SHRINK_SECONDS: Final = 30.0
+"""After what time a database that could not be made smaller is tried again."""
 FILE_BYTES: Final = 32 * 1024
 """See `amqproute.store.files`, "Why so"."""
 MOST_PAGES: Final = 0xFFFFFFFE
@@ -63,6 +66,7 @@ class SqliteStore:
         check_bytes: a database up to this size is checked page by page when it is opened.
         file_bytes: messages from this size on stand in files beside the database.
         segment_bytes: where such a file is full.
+        group_bytes: of messages in one commit, about.
         ballast_bytes: room set aside for a full disk, see `amqproute.store.ballast`; 0 for none.
         connect: makes a connection; tests put a faulty one here.
         outbox: told of what is committed, an `IOutbox`; None for nobody.
@@ -84,6 +88,7 @@ class SqliteStore:
         check_bytes: int = 64 * 1024 * 1024,
         file_bytes: int = FILE_BYTES,
         segment_bytes: int = SEGMENT_BYTES,
+        group_bytes: int = GROUP_BYTES,
         ballast_bytes: int = 0,
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
@@ -104,6 +109,7 @@ class SqliteStore:
         self._mark = Mark(f"{self.path}.mark")
         self._state: State | None = None
         self._is_marked = True
+        self._shrink_at = 0.0
         self._writer = Writer(
             self.path,
             reactor,
@@ -114,6 +120,7 @@ class SqliteStore:
             connect=connect,
             checkpoint_pages=max(1, checkpoint_bytes // page_size),
             remainder_pages=max(1, remainder_bytes // page_size),
+            group_bytes=group_bytes,
             swept=self._bodies.swept,
             on_death=on_death,
             on_full=on_full,
@@ -296,10 +303,33 @@ class SqliteStore:
         except Exception as error:
             # A full disk: to be emptied by consumers, the store has to be open.
             words = schema.in_words(error, self.path)
-            if not isinstance(words, StoreUnavailable) or not self._ballast.drop("start"):
+            if not isinstance(words, StoreUnavailable):
                 raise
             self._writer.let_go()
+            if not self._ballast.drop("start") and not self._fold_log():
+                raise
             return self._open_database()
+
+    def _fold_log(self) -> bool:
+        """Copy the log into the database, and remove it, without any file more; True if it went.
+
+        Where not even the log's index has room: alone with the database SQLite keeps it in memory.
+        """
+        connection = self._connect(self.path)
+        try:
+            connection.execute("PRAGMA locking_mode=EXCLUSIVE").fetchone()
+            (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            log.warn(
+                "{path}: its log cannot be copied into it: {error}",
+                path=self.path,
+                error=str(error),
+            )
+            return False
+        finally:
+            connection.close()
+        log.warn("{path}: the disk is full; its log was copied and removed", path=self.path)
+        return not is_busy
 
     def _open_database(self) -> Recovery:
         connection = self._writer.connection = self._connect(self.path)
@@ -429,8 +459,12 @@ class SqliteStore:
         (size,) = connection.execute("PRAGMA page_size").fetchone()
         (pages,) = connection.execute("PRAGMA page_count").fetchone()
         (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
+        if self._shrinks(pages * size, reusable * size) and self._shrink(connection):
+            (pages,) = connection.execute("PRAGMA page_count").fetchone()
+            (reusable,) = connection.execute("PRAGMA freelist_count").fetchone()
         if self._ballast.load() or self._free() >= 2 * self._ballast.size:
             self._thaw(connection, size)
+        self._files.give_up_spares(self._writer.is_frozen or self._free() < 2 * self.plenty)
         if self._state is not None and self._state not in self._mark.read():
             # Somebody has linked it, or changed its owner; after a crash it would seem a copy.
             self._write_mark([self._state])
@@ -439,10 +473,48 @@ class SqliteStore:
         return Room(
             free=max(0, room.f_bavail * room.f_frsize - not_copied),
             total=room.f_blocks * room.f_frsize,
-            is_short=self._writer.is_frozen,
+            is_short=self._writer.is_frozen and reusable * size < self.plenty,
+            plenty=self.plenty,
             reusable=reusable * size,
             used=(pages - reusable) * size + self._files.segment_bytes + self._bodies.used_bytes,
         )
+
+    def _shrinks(self, size: int, reusable: int) -> bool:
+        """Tell whether the file system has little room, and an emptied database a lot of it.
+
+        What is left in the database has to fit into the log, where it goes for that.
+        """
+        return (
+            self._free() < self.plenty <= reusable
+            and size - reusable <= self._ballast.size
+            and time.monotonic() >= self._shrink_at
+        )
+
+    def _shrink(self, connection: sqlite3.Connection) -> bool:
+        """Give the room of an emptied database, and of its log, back to the file system."""
+        before = self._free()
+        try:
+            connection.execute("VACUUM")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            self._shrink_at = time.monotonic() + SHRINK_SECONDS
+            log.warn("{path} cannot be made smaller: {error}", path=self.path, error=str(error))
+            return False
+        log.info(
+            "{path} was made smaller: {size} bytes are free again",
+            path=self.path,
+            size=self._free() - before,
+        )
+        return True
+
+    @property
+    def plenty(self) -> int:
+        """Octets that are enough, once the disk was full, for messages to be taken again.
+
+        Free for whoever is not root, so that the ballast can be made again; or pages of the
+        database that nothing stands on, into which messages go while it may not grow.
+        """
+        return 2 * self._ballast.size
 
     def _free(self) -> int:
         room = os.statvfs(os.path.dirname(self.path))

@@ -114,6 +114,7 @@ class Writer:
         connect: schema.Connect,
         checkpoint_pages: int,
         remainder_pages: int,
+        group_bytes: int = GROUP_BYTES,
         swept: Callable[[Sequence[int]], object],
         on_death: Callable[[StoreError], None] | None,
         on_full: Callable[[StoreError], object] | None = None,
@@ -127,6 +128,7 @@ class Writer:
         self._reactor = reactor
         self._numbers = numbers
         self._files = files
+        self._group_bytes = group_bytes
         self._ballast = ballast
         self._swept = swept
         self._clock_ms = clock_ms
@@ -313,7 +315,7 @@ class Writer:
             self._batch = [jobs.get()]
             self._batch += [jobs.get_nowait() for _ in range(jobs.qsize())]
             group: list[Transaction] = []
-            room, entries = GROUP_BYTES, GROUP_ENTRIES
+            room, entries = self._group_bytes, GROUP_ENTRIES
             for job in self._batch:
                 if isinstance(job, Transaction):
                     group.append(job)
@@ -323,7 +325,7 @@ class Writer:
                     if entries > 0 and room > 0:
                         continue
                 self._write(group)
-                group, room, entries = [], GROUP_BYTES, GROUP_ENTRIES
+                group, room, entries = [], self._group_bytes, GROUP_ENTRIES
                 if isinstance(job, Call):
                     self._call(job)
                 elif isinstance(job, Settled):
@@ -485,7 +487,7 @@ class Writer:
         connection = self.connection
         assert connection is not None
         was_there = self._ballast.drop(why)
-        self._files.give_up_spares()
+        self._files.give_up_spares(True)
         if not self.is_frozen:
             self.is_frozen = True
             connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is

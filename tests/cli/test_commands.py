@@ -242,6 +242,17 @@ class CheckTests(CommandTestCase):
             self.amqproute("check"), 2, f"{self.config}:5: bindings[0].filter: ", "one problem"
         )
 
+    def test_small_disk(self) -> None:
+        """A file system on which publishers would have no credit from the start is warned of."""
+        state = self.config.parent / "state"
+        for floor, words in ((0, ""), ("99.9%", "no credit from the start")):
+            self.config.write_text(
+                f"state-directory: {state}\nstore:\n  min-free: {floor}\nresolver: {{}}\n"
+            )
+            result = self.amqproute("check")
+            self.assertEqual(result.exit_code, 0, result.output)
+            self.assertEqual("no credit from the start" in result.stderr, bool(words))
+
     def test_no_such_file(self) -> None:
         """A file given with --config has to be there."""
         result = self.amqproute("check", "--config", "/nowhere.yaml")

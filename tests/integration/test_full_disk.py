@@ -27,6 +27,7 @@ from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Link
 from tests.integration.support import Daemon, Wire, body_of, message, new_directory, until
+from tests.support.program import run
 
 MEBIBYTE = 2**20
 CLOSED = "no credit for publishers"
@@ -108,7 +109,9 @@ class Publisher:
         assert not self.link.unsettled, (len(self.link.unsettled), self.sent)
 
 
-class FullDiskTests(SynchronousTestCase):
+class FullDiskCase(SynchronousTestCase):
+    """A daemon on a small file system of its own."""
+
     timeout = 180
 
     def start(self, megabytes: int, **store: Any) -> Daemon:
@@ -146,6 +149,10 @@ class FullDiskTests(SynchronousTestCase):
 
     def store(self) -> str:
         return str(self.disk / "state" / "store.db")
+
+
+class FullDiskTests(FullDiskCase):
+    """A disk that others fill, or the floor."""
 
     def test_floor(self) -> None:
         """Credit closes at the floor and opens when consumers have made room in the database."""
@@ -283,6 +290,99 @@ class FullDiskTests(SynchronousTestCase):
             wire.publish("q", [message(b"%09d" % 1)])
         self.assertEqual(self.take(daemon, 1), [1])
         self.assertNotIn("Traceback", daemon.log())
+
+
+class SmallDiskTests(FullDiskCase):
+    """File systems of some dozens of MiB, filled by publishers: the advice helps."""
+
+    def command(self, daemon: Daemon, *words: str) -> str:
+        done = run(*words, "--config", str(daemon.file))
+        return done.stdout + done.stderr
+
+    def is_closed(self, daemon: Daemon) -> bool:
+        return "closed" in self.command(daemon, "status")
+
+    def fill_up(self, daemon: Daemon, size: int) -> None:
+        """Publish until the broker takes no more, with some publishers one after the other."""
+        for _ in range(60):
+            publisher = Publisher(daemon, "q", size)
+            with contextlib.suppress(TimeoutError):
+                publisher.until_braked(20)
+            publisher.wire.close()
+            if self.is_closed(daemon):
+                return
+        raise AssertionError(self.command(daemon, "status"))
+
+    def emptied(self, megabytes: int, size: int) -> Daemon:
+        """Fill a disk, do what `status` says, and have messages taken again."""
+        daemon = self.start(megabytes)
+        self.fill_up(daemon, size)
+        self.assertIn("have messages consumed or purged", self.command(daemon, "status"))
+        self.command(daemon, "queue", "purge", "q")
+        until(
+            lambda: not self.is_closed(daemon), "credit", 30, lambda: self.command(daemon, "status")
+        )
+        with Wire(daemon.plain) as wire:
+            wire.publish("p", [message(b"%09d" % number) for number in range(5)])
+        self.assertEqual(self.take(daemon, 5, "p"), list(range(5)))
+        self.assertNotIn("Traceback", daemon.log())
+        return daemon
+
+    def test_small_messages(self) -> None:
+        """They stand in the database, which never shrinks."""
+        self.emptied(100, 20_000)
+
+    def test_messages_in_files(self) -> None:
+        """They stand in segments, of which none is left that nobody needs."""
+        self.emptied(100, 60_000)
+        bodies = self.disk / "state" / "store.bodies"
+        until(lambda: sum(each.stat().st_size for each in bodies.iterdir()) < 20 * MEBIBYTE, "room")
+
+    def test_small_disk(self) -> None:
+        """60 MiB are enough to begin with, and to begin anew."""
+        daemon = self.emptied(60, 8000)
+        self.assertNotIn("was full", daemon.log().partition(CLOSED)[0])
+
+    def killed_without_ballast(self, size: int) -> Daemon:
+        """Kill a daemon on a disk without an octet left, not even for the index of the log."""
+        daemon = self.start(100)
+        self.fill_up(daemon, size)
+        daemon.kill()
+        for name in ("ballast", "shm"):
+            dash = "." if name == "ballast" else "-"
+            (self.disk / "state" / f"store.db{dash}{name}").unlink(missing_ok=True)
+        self.fill()
+        daemon.spawn()
+        return daemon
+
+    def then_well(self, daemon: Daemon) -> None:
+        """Do what `status` says, and have messages taken again."""
+        self.command(daemon, "queue", "purge", "q")
+        self.make_room()
+        until(lambda: not self.is_closed(daemon), "credit", 30)
+        with Wire(daemon.plain) as wire:
+            wire.publish("p", [message(b"%09d" % 1)])
+        self.assertEqual(self.take(daemon, 1, "p"), [1])
+        self.assertNotIn("the disk failed", daemon.log())
+        daemon.stop()
+        self.assertEqual(check(self.store()), [])
+
+    def test_killed_without_ballast(self) -> None:
+        """It says that the disk is full, and how much is needed; with that it starts."""
+        for size in (20_000, 60_000):
+            daemon = self.killed_without_ballast(size)
+            try:
+                daemon.wait_ready()  # where the log fits into the database as it is
+            except AssertionError:
+                self.assertEqual(daemon.wait(), 1)
+                (said,) = re.findall(r"cannot start: .*", daemon.log())
+                self.assertIn("the disk is full under", said)
+                wanted = re.search(r"free (\d+) MiB there", said)
+                assert wanted is not None, said
+                junk = self.disk / "junk"
+                os.truncate(junk, max(0, junk.stat().st_size - int(wanted[1]) * MEBIBYTE))
+                daemon.start()
+            self.then_well(daemon)
 
 
 class FileSizeTests(SynchronousTestCase):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 import stat
 import threading
@@ -17,6 +18,7 @@ from zope.interface.verify import verifyObject
 from amqproute.errors import LocalProtocolError, StoreError, StoreUnavailable
 from amqproute.interfaces import IStore, IStoreTransaction
 from amqproute.store import schema
+from amqproute.store.ballast import sizes_for
 from amqproute.store.fsck import check
 from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
 from amqproute.store.sqlite import ID_BLOCK
@@ -637,3 +639,45 @@ class LogFileTests(SynchronousTestCase):
         house = House(path)
         self.assertEqual(list(house.open().queues), ["q"])
         house.close()
+
+
+class FullTests(SynchronousTestCase):
+    """What is done on a file system without room."""
+
+    def test_log_folded(self) -> None:
+        """Without room for the log's index the log goes into the database, and nothing is lost."""
+        path = self.mktemp()
+        house = House(path)
+        house.open()
+        house.put("q", b"1", b"2")
+        copy = self.mktemp()
+        shutil.copyfile(house.store.path, copy)
+        shutil.copyfile(f"{house.store.path}-wal", f"{copy}-wal")
+        house.close()
+        again = House(copy)
+        self.assertTrue(again.store._fold_log())
+        self.assertFalse(os.path.exists(f"{again.store.path}-wal"))
+        self.assertEqual(again.open().queues["q"].count, 2)
+        again.close()
+
+    def test_words(self) -> None:
+        """An error of any of SQLite's files means a full disk where the disk is full."""
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_SHMSIZE"
+        path = os.path.abspath(self.mktemp())
+        self.assertIn("the disk failed", str(schema.in_words(error, path)))
+        self.patch(schema, "is_full", lambda _: True)
+        words = schema.in_words(error, path)
+        self.assertIsInstance(words, StoreUnavailable)
+        self.assertIn("the disk is full", str(words))
+        self.assertIn("free 1 MiB there", str(words))
+
+    def test_sizes(self) -> None:
+        """Log and ballast are parts of a small file system, and usual on a large one."""
+        mebibyte = 1 << 20
+        for total in (16, 60, 100, 200, 395):
+            sizes = sizes_for(total * mebibyte)
+            self.assertEqual(sizes.checkpoint + sizes.remainder, sizes.ballast)
+            self.assertLess(sizes.at_start, total * mebibyte // 3)
+        for total in (400, 10_000):
+            self.assertEqual(sizes_for(total * mebibyte).ballast, 33 * mebibyte)

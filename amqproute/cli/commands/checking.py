@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import time
 from pathlib import Path
 
@@ -18,8 +19,12 @@ from amqproute.config import Config, advise, check_files, load
 from amqproute.config.load import Problem, find
 from amqproute.daemon.declarations import binding_declaration
 from amqproute.daemon.descriptors import connections_that_fit, hard_limit
+from amqproute.daemon.room import disk_terms
 from amqproute.errors import ConfigError, InvalidField, TlsError
 from amqproute.net.tls import TlsContexts, describe
+from amqproute.services.watermark import octets
+from amqproute.store.ballast import sizes_for
+from amqproute.store.names import STORE_FILE
 
 __all__ = ["EXPIRES_SOON", "check", "examine"]
 
@@ -52,6 +57,7 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     problems, warnings = examine(loaded)
     warnings += [str(problem) for problem in advise(loaded)]
     warnings += _examine_descriptors(loaded)
+    warnings += _examine_disk(loaded)
     summary = [] if problems else _summary(loaded)
     if not problems:
         partners = known_partners(loaded)
@@ -119,6 +125,26 @@ def _examine_descriptors(config: Config) -> list[str]:
         f"have here; {connections_that_fit(most)} would be taken (raise LimitNOFILE= or ulimit -n)"
     )
     return [str(_problem(config, ("limits", "max-connections"), words))]
+
+
+def _examine_disk(config: Config) -> list[str]:
+    """Hold the file system of the state directory against what the store needs to take messages."""
+    place = config.state_directory
+    while not place.exists():
+        place = place.parent
+    room = os.statvfs(place)
+    total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+    there = [config.state_directory / f"{STORE_FILE}{each}" for each in ("-wal", ".ballast")]
+    own = sum(each.stat().st_size for each in there if each.exists())
+    needed = sizes_for(total).at_start + disk_terms(config).floor(total)
+    if free + own >= needed:
+        return []
+    words = (
+        f"{place} has {octets(free)} free of {octets(total)}; the store needs {octets(needed)} for "
+        "its log, what it sets aside for a full disk, and store.min-free: publishers will have no "
+        "credit from the start. Free some, take a larger file system, or lower store.min-free"
+    )
+    return [str(_problem(config, ("state-directory",), words))]
 
 
 def _now_ms() -> int:
