@@ -428,8 +428,17 @@ class IReporter(Interface):
 class IHops(Interface):
     """The ways out of this house: one relay queue per next hop."""
 
-    def target(hop: NextHop) -> ITarget:
-        """Return the relay queue (an ITarget) of a `NextHop`, or raise `Unresolved`/`AmqpError`."""
+    def check(hop: NextHop) -> None:
+        """Raise `Unresolved` or `AmqpError` if `target` would, whoever sends; make nothing."""
+
+    def target(hop: NextHop, origin: Origin) -> ITarget:
+        """Return the relay queue (an ITarget) of a `NextHop`; make it if there is none.
+
+        Raises:
+            Unresolved: it has to be asked about first.
+            ResourceLimitExceeded: the sender has too many (`relay.max-destinations`).
+            AmqpError: there is proof that the hop does not exist.
+        """
 
     def admit(hop: NextHop) -> Deferred[None]:
         """Return a Deferred that fires when `target` will answer; it has a deadline of its own."""

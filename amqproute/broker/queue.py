@@ -91,6 +91,7 @@ class Queue:
         holds: what prepared branches keep of it.
         life: how long it lives, if it is dynamic; None for ever.
         is_relay: what it hands out goes to another broker.
+        when_empty: called soon after its last message has left; None for nobody.
     """
 
     def __init__(
@@ -213,6 +214,7 @@ class Queue:
         self._soon = Soon(clock)
         self.life: Life | None = None
         self.is_relay = False
+        self.when_empty: Callable[[], None] | None = None
         self.limits = limits or QueueLimits()
         self._options = QueueOptions()
         self.options = options or self._options
@@ -532,6 +534,8 @@ class Queue:
         self._intake.gone(entries)
         if self.life is not None:
             self._look_at_life()
+        if self.when_empty is not None and not self.depth:
+            self._call_soon(self.when_empty)
         self._space.freed()
 
     def _look_at_life(self) -> None:

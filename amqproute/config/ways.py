@@ -257,6 +257,15 @@ class Relay(Settings):
         description="The most connections begun in a second, over all destinations, so that a "
         "restart with many backlogs is no storm.",
     )
+    max_destinations: int = Field(
+        default=4000,
+        ge=16,
+        le=1000000,
+        description="The most destinations with messages that wait, or with a connection, for all "
+        "senders together; some 17 KiB of memory each. A sender has as many as would still be free "
+        "afterwards, so half of them alone; those without a name share that by address. A message "
+        "for one more is refused with amqp:resource-limit-exceeded.",
+    )
     idle_timeout: Seconds = Field(
         default=60.0,
         gt=0,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from amqproute.broker.broker import Broker
@@ -66,6 +67,11 @@ def watch_room(
         shared.outgoing,
         others,
     )
-    broker.services[MANAGEMENT].register(EntityType("watermark", watermarks.rows))
+
+    def rows() -> Iterable[dict[str, Any]]:
+        yield from watermarks.rows()
+        yield relay.census.row()
+
+    broker.services[MANAGEMENT].register(EntityType("watermark", rows))
     watermarks.start()
     return watermarks

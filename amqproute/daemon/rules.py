@@ -101,6 +101,7 @@ def relay_terms(config: Config) -> RelayTerms:
         dead_after=relay.dead_after,
         settle_seconds=relay.settle_timeout,
         connects_per_second=relay.connects_per_second,
+        most_destinations=relay.max_destinations,
         rate=rate,
     )
 

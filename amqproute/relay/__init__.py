@@ -34,6 +34,7 @@ Who decides what about a destination:
 `holds`        what operators let not go out; objects, which outlive messages and restarts
 `why`          for operators: which of all these a message waits for
 `decision`     what the DNS and the level come to; the same for the daemon and for `explain`
+`census`       how many destinations a sender may have messages waiting for
 =============  ===================================================================================
 
 What a failure means is decided in one table, `failures` (``docs/failures.md``), which `verdict`
@@ -86,6 +87,11 @@ Why so
   wide does the destination as a whole back off, so memory stays bounded.
 * Nobody's backlog delays anybody else: each destination gives the reactor back after a few
   milliseconds of sending, and little of a dead one's backlog stays in memory.
+* A destination is made by its first message, never by a question or a link, and goes a second after
+  its last one where there is no connection: names cost a stranger nothing. That its messages have
+  left is made sure of by a commit behind theirs, for a commit that fails brings them back.
+* Those that the DNS has never known share so many attempts a second (`relay.UNFOUND_PER_SECOND`):
+  thousands of them must not keep a processor busy to learn that nothing has changed.
 * A peer that calls us all the time and cannot be called, perhaps for a firewall, is neither hit
   by each of its calls nor punished for them.
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -37,6 +38,7 @@ class BackOff:
         now_ms: the wall clock.
         random: numbers from 0 to 1.
         terms: see `RelayTerms`.
+        holder: who holds the destination, for the note.
 
     Attributes:
         failures: failed attempts since a message was taken.
@@ -55,6 +57,7 @@ class BackOff:
         now_ms: Callable[[], int],
         random: Callable[[], float],
         terms: RelayTerms,
+        holder: tuple[str, ...] = (),
     ) -> None:
         self.failures = 0
         self.last_error = ""
@@ -66,6 +69,7 @@ class BackOff:
         self._now_ms = now_ms
         self._random = random
         self._terms = terms
+        self._holder = holder
         self._since_ms = 0
         self._told_ms = 0
 
@@ -133,6 +137,17 @@ class BackOff:
         self.window.cohorts = 0.0
         self.persist()
 
+    def clear(self) -> Deferred[None]:
+        """Have nothing of the destination in the store.
+
+        Returns:
+            Fires when that is on the disk, and all that was to be written before it.
+        """
+        batch = self._begin()
+        batch.transaction.note(NOTE, self._key, None)
+        committed: Deferred[None] = batch.commit()
+        return committed
+
     def persist(self) -> None:
         """Write what a restart has to know, if there is anything."""
         value = self.noted() if self.failures else None
@@ -156,7 +171,11 @@ class BackOff:
     def noted(self) -> bytes:
         """Return what a restart has to know: see `restore`."""
         return Note(
-            self.failures, self.next_attempt_ms, self.last_error, self.last_attempts
+            self.failures,
+            self.next_attempt_ms,
+            self.last_error,
+            self.last_attempts,
+            self._holder,
         ).encode()
 
     def restore(self, value: bytes) -> float:

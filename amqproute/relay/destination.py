@@ -18,7 +18,7 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
-from amqproute.errors import NotFound
+from amqproute.errors import NotFound, StoreError
 from amqproute.interfaces import IConsumer
 from amqproute.journal.events import SILENCE, Taker, Told
 from amqproute.journal.record import Kind
@@ -42,6 +42,10 @@ from amqproute.values import NextHop
 REFUSED_SECONDS = 30.0
 """How long a proved non-existence is believed before the DNS is asked again."""
 NOTHING_FOUND = Finding()
+EMPTY_SECONDS = 1.0
+"""How long one without messages and connection is kept, for the next message."""
+UNSURE_SECONDS = 30.0
+"""The same where the store fails."""
 CONTACT_SECONDS = 2.0
 """A peer that calls in is tried at once, but not more often than this; nor is an attempt given up
 for it that is younger."""
@@ -73,6 +77,8 @@ class Destination:
         starts: the line of those who are about to connect.
         idle: called when it has had nothing to do for a while.
         journal: where attempts and deferrals are noted, an `IJournal`.
+        holder: who holds it; see `census`.
+        spread: gives the least seconds until the next attempt where the DNS does not know it.
 
     Attributes:
         taker: the peer, for the journal.
@@ -94,6 +100,8 @@ class Destination:
         starts: Starts,
         idle: Callable[[Destination], None],
         journal: Any = SILENCE,
+        holder: tuple[str, ...] = (),
+        spread: Callable[[], float] = float,
     ) -> None:
         self.hop = hop
         self.taker = Taker(Kind.RELAYED, {"peer": f"peer:{hop.domain}"})
@@ -103,7 +111,7 @@ class Destination:
         self.last_success_ms = 0
         self.remote_id = ""
         self.held: str | None = None
-        self.backoff = BackOff(hop.key, begin, now_ms, random, terms)
+        self.backoff = BackOff(hop.key, begin, now_ms, random, terms, holder)
         self.window = self.backoff.window
         self.ledger = Ledger(
             hop.key, queue, self, begin, random, terms, clock.seconds, now_ms, journal
@@ -115,6 +123,7 @@ class Destination:
         self._terms = terms
         self._attempt = Attempt(hop, agent, starts, clock, self._told, self)
         self._idle = idle
+        self._spread = spread
         self._limits = queue.limits
         self._share = Share(queue, clock, terms, hop)
         self._session: PeerSession | None = None
@@ -132,6 +141,7 @@ class Destination:
         self._doubtful: tuple[int, ...] = ()
         self._resumes = True
         queue.attach(self)
+        queue.when_empty = self._emptied
 
     def __repr__(self) -> str:
         return (
@@ -179,6 +189,11 @@ class Destination:
     def is_dead(self) -> bool:
         """So many attempts have failed that nobody is expected there."""
         return self.window.is_dead
+
+    @property
+    def is_unfound(self) -> bool:
+        """Nobody has been reached there, and the DNS has not said where anybody would be."""
+        return self.is_dead and not self.last_success_ms and self.last_error.startswith("dns.")
 
     @property
     def limiter(self) -> str:
@@ -362,6 +377,8 @@ class Destination:
         else:
             delay = self.backoff.failed(verdict, concerned, self.queue.depth)
             self._set_limits()
+            if self.is_unfound and not verdict.retry_after:
+                delay = max(delay, self._spread())
             self._wait(delay)
             self._note_wait(verdict, delay)
 
@@ -384,6 +401,40 @@ class Destination:
         self.state = State.WAITING
         self.backoff.wait(delay)
         self._later("wait", delay, self._waited)
+
+    def _emptied(self) -> None:
+        """Its last message has left; without a connection there is soon nothing to remember."""
+        if self._session is None and not self._is_stopping:
+            self._later("empty", EMPTY_SECONDS, self._make_sure)
+
+    def _make_sure(self) -> None:
+        """Forget it when what took its messages away is on the disk.
+
+        Messages come back where a commit fails. So there is one more, behind all others.
+        """
+        self._cancel("empty")
+        if self._is_empty:
+            self.backoff.clear().addCallbacks(self._sure, self._unsure)
+
+    def _sure(self, _: object) -> None:
+        if not self._is_empty:
+            return
+        if not (self.ledger.is_settled and self.queue.is_settled):
+            self._emptied()
+            return
+        if self.state is State.CONNECTING:
+            self._attempt.cancel()
+            self.state = State.IDLE
+        self._idle(self)
+
+    def _unsure(self, failure: Failure) -> None:
+        if not isinstance(failure.value, StoreError):
+            self.log.failure("{destination} could not be forgotten", failure, destination=self)
+        self._later("empty", UNSURE_SECONDS, self._make_sure)
+
+    @property
+    def _is_empty(self) -> bool:
+        return self._session is None and not self.queue.is_used and not self._is_stopping
 
     def _waited(self) -> None:
         self._cancel("wait")
@@ -537,6 +588,8 @@ class Destination:
             self.queue.dispatch()
             if verdict.code == "connection.closed" and not self._is_stopping:
                 self._idle(self)  # at the end of the process there is no need to forget anything
+        if not self.queue.depth and not self._is_stopping:
+            self._later("empty", self._terms.idle_seconds, self._make_sure)
 
     def _lost(
         self, session: PeerSession, verdict: Verdict, in_doubt: int, others_pass: bool = False
@@ -626,6 +679,11 @@ class Destination:
         self._attempt.cancel()
         if self.state is State.CONNECTING:
             self.state = State.IDLE
+
+    @property
+    def refused_until(self) -> float:
+        """Until which second of the clock messages are refused; see `refusal`."""
+        return self._refused_until
 
     @property
     def is_unused(self) -> bool:

@@ -19,12 +19,14 @@ class Note:
         next: the wall clock in ms of the next attempt; 0 if there need be none.
         error: what went wrong last.
         attempts: a line for each place that was tried last.
+        holder: who holds the destination, as its parts; empty if that is not known.
     """
 
     failures: int = 0
     next: int = 0
     error: str = ""
     attempts: tuple[str, ...] = ()
+    holder: tuple[str, ...] = ()
 
     def encode(self) -> bytes:
         """Return it as it stands in the store."""
@@ -39,4 +41,5 @@ class Note:
             int(noted["next"]),
             str(noted["error"]),
             tuple(map(str, noted["attempts"])),
+            tuple(map(str, noted.get("holder", ()))),
         )

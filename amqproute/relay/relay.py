@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.defer import TimeoutError as DeadlineError
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -21,18 +21,24 @@ from amqproute.broker.queue import Queue
 from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unresolved
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
+from amqproute.relay.census import OURSELVES, Census, Holder, holder_of
 from amqproute.relay.destination import REFUSED_SECONDS, Destination
 from amqproute.relay.disclosure import DENIED, error_for_senders
 from amqproute.relay.holds import Holds
-from amqproute.relay.note import NOTE
+from amqproute.relay.note import NOTE, Note
 from amqproute.relay.starts import Starts
 from amqproute.relay.terms import RelayTerms
 from amqproute.tracebacks import without_frames
-from amqproute.values import RELAY_PREFIX, NextHop, Principal
+from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 
-REMEMBERED_REFUSALS = 10_000
-MANY_DESTINATIONS = 1000
-"""Destinations beyond which those are forgotten that have nothing to do."""
+REMEMBERED_DOMAINS = 10_000
+KNOWN_SECONDS = 60.0
+"""How long it is remembered that the DNS was asked about a domain, and there may be a way."""
+UNFOUND_PER_SECOND = 5.0
+"""Attempts for destinations that the DNS has never known, over all of them: the more there are, the
+later each is tried again. It takes a processor milliseconds to learn that nothing has changed."""
+UNUSED_SECONDS = 60.0
+"""After which a destination is given back that was made for a message which then was not kept."""
 MANY_RETURNS = 100
 """Addresses of one domain to which messages go back at one time."""
 
@@ -95,7 +101,10 @@ class Relay:
         )
         self._is_stopping = False
         self._by_name: dict[str, set[str]] = {}
-        self._trim_at = MANY_DESTINATIONS
+        self.census = Census(clock.seconds, lambda: self._terms.most_destinations)
+        self._known: OrderedDict[str, float] = OrderedDict()
+        self._made: list[Destination] = []
+        self._look: IDelayedCall | None = None
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
         self._asking: dict[str, list[Deferred[None]]] = {}
 
@@ -117,9 +126,10 @@ class Relay:
         unclaimed = self._broker.unclaimed.messages
         for name in [each for each in unclaimed if each.startswith(RELAY_PREFIX)]:
             key = name[len(RELAY_PREFIX) :]
-            destination = self._make(self._hop_of_key(key))
-            destination.queue.spare()
             noted = notes.get(key)
+            parts = () if noted is None else Note.decode(noted).holder
+            destination = self._make(self._hop_of_key(key), Holder(*parts) if parts else OURSELVES)
+            destination.queue.spare()
             if noted is not None:
                 destination.restore(noted)
         self.holds.recovered(holds, last_hold)
@@ -131,18 +141,29 @@ class Relay:
 
     # -- IHops -----------------------------------------------------------------------------------
 
-    def target(self, hop: NextHop) -> Queue:
-        """See `IHops.target`."""
+    def check(self, hop: NextHop) -> None:
+        """See `IHops.check`."""
         destination = self.destinations.get(hop.key)
         if destination is None:
             self._check_refusal(hop.key)
-            if hop.via is None:
+            if hop.via is None and not self._is_known(hop.key):
                 raise Unresolved(hop)
-            destination = self._make(hop)
+            return
         refusal = destination.refusal
         if refusal is not None:
             raise refusal
-        return destination.queue
+
+    def _is_known(self, key: str) -> bool:
+        """The DNS was asked about it of late, and there may be a way."""
+        until = self._known.get(key)
+        return until is not None and self._clock.seconds() < until
+
+    def target(self, hop: NextHop, origin: Origin) -> Queue:
+        """See `IHops.target`."""
+        if hop.key not in self.destinations:
+            self.census.check(holder_of(origin))  # before anybody is asked about the name
+        self.check(hop)
+        return self._make(hop, holder_of(origin)).queue
 
     def admit(self, hop: NextHop) -> Deferred[None]:
         """See `IHops.admit`: ask the DNS whether the domain exists."""
@@ -162,7 +183,10 @@ class Relay:
         return waiter
 
     def _exists(self, _: object, hop: NextHop) -> None:
-        self._make(hop)
+        self._known[hop.key] = self._clock.seconds() + KNOWN_SECONDS
+        self._known.move_to_end(hop.key)
+        if len(self._known) > REMEMBERED_DOMAINS:
+            self._known.popitem(last=False)
 
     def _unknown(self, failure: Failure, hop: NextHop) -> None:
         error = failure.value
@@ -174,14 +198,12 @@ class Relay:
             if error.code == DENIED:
                 self._log_denied(hop, words)
             refusal = NotFound(error_for_senders(words, hop.key), info={"code": error.code})
-            self._refusals[hop.key] = (until, refusal)
-            if len(self._refusals) > REMEMBERED_REFUSALS:
-                self._refusals.popitem(last=False)
+            self._remember_refusal(hop.key, until, refusal)
             return
         # No answer is no proof: the message is taken, and tried for as long as it lives (T-25).
         if not isinstance(error, (ResolveError, CancelledError, DeadlineError)):
             self.log.failure("{destination} could not be looked up", failure, destination=hop.key)
-        self._make(hop)
+        self._exists(None, hop)
 
     def _log_denied(self, hop: NextHop, words: str) -> None:
         """Say what the sender is not told. Anybody can make it happen: not for each of them."""
@@ -194,6 +216,11 @@ class Relay:
                 destination=hop.key,
                 error=words,
             )
+
+    def _remember_refusal(self, key: str, until: float, refusal: NotFound) -> None:
+        self._refusals[key] = (until, refusal)
+        if len(self._refusals) > REMEMBERED_DOMAINS:
+            self._refusals.popitem(last=False)
 
     def _broken(self, failure: Failure, hop: NextHop) -> None:
         self.log.failure("{destination}: admission failed", failure, destination=hop.key)
@@ -211,11 +238,10 @@ class Relay:
             raise NotFound(error.description, info=error.info)
         del self._refusals[key]
 
-    def _make(self, hop: NextHop) -> Destination:
+    def _make(self, hop: NextHop, holder: Holder) -> Destination:
         destination = self.destinations.get(hop.key)
         if destination is None:
-            if len(self.destinations) >= self._trim_at:
-                self._trim()
+            self.census.add(hop.key, holder)
             queue = self._broker.make_internal(RELAY_PREFIX + hop.key, self._limits)
             queue.is_relay = True
             queue.dead_letter_name = self.dead_letter_name
@@ -231,7 +257,12 @@ class Relay:
                 self._starts,
                 self._went_idle,
                 self._broker.journal,
+                tuple(part for part in holder if part is not None),
+                self._spread,
             )
+            self._made.append(destination)
+            if self._look is None:
+                self._look = self._clock.callLater(UNUSED_SECONDS, self._look_at_made)
             for name in (hop.domain, *hop.names):
                 self._by_name.setdefault(name, set()).add(hop.key)
             if self.holds:
@@ -240,21 +271,31 @@ class Relay:
                 destination.stop_sending()
         return destination
 
-    def _trim(self) -> None:
-        """Forget destinations that were asked about and never used: names are cheap to invent."""
-        for destination in list(self.destinations.values()):
-            if destination.is_unused:
-                destination.stop()
+    def _spread(self) -> float:
+        """Return the seconds between two attempts for one of those that the DNS does not know."""
+        unfound = sum(each.is_unfound for each in self.destinations.values())
+        return unfound / UNFOUND_PER_SECOND
+
+    def _look_at_made(self) -> None:
+        """Give back what was made for messages that were not kept then."""
+        self._look = None
+        made, self._made = self._made, []
+        for destination in made:
+            is_there = self.destinations.get(destination.hop.key) is destination
+            if is_there and not destination.queue.is_used and destination.is_unused:
                 self._went_idle(destination)
-        self._trim_at = max(MANY_DESTINATIONS, 2 * len(self.destinations))
 
     def _went_idle(self, destination: Destination) -> None:
         """Nothing has gone there for a while: forget it; the next message makes it anew."""
-        queue = destination.queue
-        if queue.depth == 0 and queue.is_settled:
+        queue, hop = destination.queue, destination.hop
+        is_there = self.destinations.get(hop.key) is destination
+        if is_there and queue.depth == 0 and queue.is_settled:
+            refusal = destination.refusal
+            if refusal is not None:
+                self._remember_refusal(hop.key, destination.refused_until, refusal)
             destination.stop()
-            hop = destination.hop
             del self.destinations[hop.key]
+            self.census.remove(hop.key)
             for name in {hop.domain, *hop.names}:
                 keys = self._by_name[name]
                 keys.discard(hop.key)
@@ -306,7 +347,9 @@ class Relay:
         """
         if hop.key not in self.destinations and "@" in hop.key:
             self._check_returns(hop.domain)
-        return self._make(hop).queue
+        if hop.key not in self.destinations:
+            self.census.check(OURSELVES)
+        return self._make(hop, OURSELVES).queue
 
     def _check_returns(self, domain: str) -> None:
         keys = [key for key in self._keys(domain) if "@" in key]
@@ -337,6 +380,8 @@ class Relay:
         """Cancel all timers."""
         self._starts.stop()
         self.holds.stop()
+        if self._look is not None and self._look.active():
+            self._look.cancel()
         for destination in self.destinations.values():
             destination.stop()
 

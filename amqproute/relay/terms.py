@@ -32,6 +32,7 @@ class RelayTerms:
         dead_after: failed attempts in a row after which a destination counts as dead.
         settle_seconds: a peer that leaves a delivery without an outcome for so long is stuck.
         connects_per_second: over all destinations.
+        most_destinations: that have messages or a connection; see `census`.
         rate: the most that goes to a hop in a second.
         part_bytes: what memory allows one destination of `window_bytes` now; worked out while the
             daemon runs (`broker.outgoing`), not configured.
@@ -44,6 +45,7 @@ class RelayTerms:
     dead_after: float = 3.0
     settle_seconds: float = 120.0
     connects_per_second: float = 50.0
+    most_destinations: int = 4000
     rate: Callable[[NextHop], Rate] = _unlimited
     part_bytes: int = UNBOUNDED
 

@@ -195,7 +195,7 @@ class TransferService:
             Unresolved: the hop has to be asked about first.
             NotFound: there is proof that the domain does not exist.
         """
-        self.hops.target(hop)
+        self.hops.check(hop)
         return AliasTarget(self, text, address, hop)
 
     def direct(self, node: Any) -> DirectTarget:
@@ -209,7 +209,7 @@ class TransferService:
             Unresolved: the hop has to be asked about first.
             AmqpError: there is proof that the hop does not exist, or a mail loop.
         """
-        target = self.hops.target(hop)
+        target = self.hops.target(hop, origin)
         if self.replies is not None and not origin.is_peer:
             message = self.replies.leaving(message, batch, origin)
         self.keep(target, message, batch, origin)

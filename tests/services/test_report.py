@@ -286,6 +286,7 @@ class CodeTests(ReportCase):
             permanent=True,
             attempts=("mx.beta.example at 10.0.0.1: denied, it is private (10.0.0.0/8)",),
         )
+        destination = self.destination()
         self.run_for(30)
         report = self.report()
         self.assertEqual((report["code"], report["remote-code"]), ("route.unroutable", DENIED))
@@ -299,7 +300,7 @@ class CodeTests(ReportCase):
         self.assertOutcomes(client, "Rejected")
         self.assertIn(DENIED, str(client.updates))
         self.assertNotIn("private", str(client.updates))
-        self.assertIn("private", self.destination().row()["last-error"])  # operators see it
+        self.assertIn("private", destination.row()["last-error"])  # operators see it
 
     def test_expired_in_hold(self) -> None:
         """Its life ended because an operator held it: another code, and the operator's words."""

@@ -49,9 +49,12 @@ class Hops:
         self.broker = broker
         self.refusals: dict[str, Exception] = {}
 
-    def target(self, hop: NextHop) -> Any:
+    def check(self, hop: NextHop) -> None:
         if hop.key in self.refusals:
             raise self.refusals[hop.key]
+
+    def target(self, hop: NextHop, origin: Origin) -> Any:
+        self.check(hop)
         return self.broker.make_internal(f"amqp$out/{hop.key}", self.broker.nodes["q"].limits)
 
 
