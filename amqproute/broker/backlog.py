@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from amqproute.broker.consumers import Consumers
-from amqproute.broker.feed import Chosen
+from amqproute.broker.feed import AT_ONCE_TESTS, Chosen, cost_of
 from amqproute.broker.levels import Levels
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.line import Line
@@ -26,8 +26,6 @@ from amqproute.entry import Entry
 
 RELOAD_SECONDS: Final = 1.0
 """After what time a page that could not be read is asked for again."""
-SCAN_TESTS: Final = 5000
-"""How often, at most, filters are asked for one page: so long nothing else is done."""
 LEAST_SCANNED: Final = 20
 FRONT_EVERY: Final = 4
 """How many pages are read for one that is read for who is in front."""
@@ -47,6 +45,7 @@ class Backlog:
 
     __slots__ = (
         "_call",
+        "_catch_up_call",
         "_clock",
         "_consumers",
         "_dispatch",
@@ -73,14 +72,16 @@ class Backlog:
         self._dispatch = dispatch
         self._tell_failed = tell_failed
         self._call: IDelayedCall | None = None
+        self._catch_up_call: IDelayedCall | None = None
         self._over = False
         self._pages = 0
 
     def stop(self) -> None:
         """Cancel the timer."""
-        if self._call is not None and self._call.active():
-            self._call.cancel()
-        self._call = None
+        for call in (self._call, self._catch_up_call):
+            if call is not None and call.active():
+                call.cancel()
+        self._call = self._catch_up_call = None
 
     def end(self) -> None:
         """The queue is no more: pages that are under way are not wanted."""
@@ -124,6 +125,10 @@ class Backlog:
 
     def scan(self) -> bool:
         """Have the paged part looked at for feeds with room; True if it is."""
+        if any(feed.is_behind for feed in self._consumers.feeds.values()):
+            if self._catch_up_call is None and not self._over:
+                self._catch_up_call = self._clock.callLater(0, self._catch_up)
+            return True
         hungry = [
             feed
             for feed in self._consumers.feeds.values()
@@ -138,12 +143,23 @@ class Backlog:
             if not line.is_busy:
                 self._pages += 1
                 after = min(positions) if self._pages % FRONT_EVERY else max(positions)
-                tests = len({feed.selects for feed in self._consumers.feeds.values()})
-                scanned = line.load(after, max(LEAST_SCANNED, SCAN_TESTS // tests))
+                filters = {feed.selects for feed in self._consumers.feeds.values()}
+                tests = sum(map(cost_of, filters))
+                scanned = line.load(after, max(LEAST_SCANNED, AT_ONCE_TESTS // tests))
                 scanned.addCallback(self._scanned, line, after, line.tail)
                 scanned.addErrback(self.failed, line)
             return True
         return False
+
+    def _catch_up(self) -> None:
+        """Have feeds examine what they have put off, one turn's worth of it."""
+        self._catch_up_call = None
+        tests = AT_ONCE_TESTS
+        for feed in tuple(self._consumers.feeds.values()):
+            if tests <= 0:
+                break
+            tests = feed.catch_up(tests)
+        self._dispatch()
 
     def _scanned(self, rows: Sequence[Any], line: Line, after: int, tail: int) -> None:
         entries = line.scanned(rows)

@@ -22,6 +22,9 @@ from amqproute.broker.levels import Levels
 from amqproute.broker.line import Line
 from amqproute.entry import Entry
 
+ARRIVAL_TESTS: Final = 64
+"""How often filters are asked of an entry when it arrives, as short ones count. Where there are
+more consumers, or dearer filters, they examine it in a later turn."""
 UNBOUNDED: Final = 1 << 31
 
 
@@ -57,6 +60,7 @@ class Consumers:
         "_now_ms",
         "_rotation",
         "_standby",
+        "_tests",
         "acquired",
         "feeds",
         "most_movers",
@@ -72,6 +76,7 @@ class Consumers:
         self._standby: deque[tuple[Any, Selects | None]] = deque()
         self._ahead = Ahead()
         self.feeds: dict[Any, Feed] = {}
+        self._tests = 0  # what it costs to have all feeds examine an entry
         self.acquired = 0
         self.movers = 0
         self.most_movers = UNBOUNDED
@@ -123,12 +128,14 @@ class Consumers:
                 feed.needed = set()
             feed.join(self._levels.lines, self._levels.newest_id())
             self.feeds[consumer] = feed
+            self._tests += feed.cost
         self._rotation.append(consumer)
 
     def detach(self, consumer: Any) -> bool:
         """Remove one; True if another one has taken its place."""
         feed = self.feeds.pop(consumer, None)
         if feed is not None:
+            self._tests -= feed.cost
             feed.leave()
         if consumer not in self._rotation:
             self._standby = deque(each for each in self._standby if each[0] is not consumer)
@@ -153,6 +160,7 @@ class Consumers:
         self._rotation.clear()
         self._standby.clear()
         self.feeds.clear()
+        self._tests = 0
 
     # -- dealing -------------------------------------------------------------------------------
 
@@ -304,8 +312,9 @@ class Consumers:
         """Line up an entry, and have the feeds examine it."""
         before_id = max(line.tail, line.cursor)
         if line.arrived(entry, len(entry.message.encoded)):
+            is_late = self._tests > ARRIVAL_TESTS
             for feed in self.feeds.values():
-                feed.arrived(line, entry)
+                feed.arrived(line, entry, is_late)
         else:
             for feed in self.feeds.values():
                 feed.paged(line, entry, before_id)

@@ -111,6 +111,8 @@ class Dispatch:
         if not consumers.active:
             return
         if not self._levels.available:
+            if consumers.feeds:
+                self._backlog.scan()  # who is behind has to know that nothing is there any more
             consumers.tell_exhausted()
             return
         self._hand_out(consumers.deal())

@@ -17,6 +17,10 @@ still belongs to everybody. A feed that has enough of it stops, and goes on from
 So a consumer that selects one message of a million has the million looked through once, whatever
 its credit, and from then on looks at new arrivals only; many such consumers share the reading.
 
+Filters are asked so many times in one turn of the reactor and no more (`AT_ONCE_TESTS`). What has
+to be examined beyond that is put off, and done in the turns that follow (`broker.backlog`). Until
+then the feed gives out nothing, since what it has not looked at may stand before what it has.
+
 An entry that somebody else has taken is passed over. When it comes back it is offered again: to
 consumers always, to browsers if they have not been shown it. A browser therefore remembers two
 things for as long as these entries may come back, which is until the store has let go of them:
@@ -31,6 +35,7 @@ Everything else that comes back it was offered before.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Final
 
@@ -44,8 +49,15 @@ AHEAD_MESSAGES: Final = 500
 AHEAD_BYTES: Final = 8 * 1024 * 1024
 """Bytes of such entries that all feeds of a queue together may keep without having room for them;
 one that several of them want counts for each."""
+AT_ONCE_TESTS: Final = 5000
+"""How often filters are asked without a break, as short ones count (`broker.selection`)."""
 LEAST_TIDIED: Final = 128
 """A feed does not look for what has gone while it keeps less than this."""
+
+
+def cost_of(selects: Selects | None) -> int:
+    """Return what it costs to ask a filter, 1 for a short one."""
+    return 1 if selects is None else getattr(selects, "cost", 1)
 
 
 class Chosen:
@@ -94,6 +106,7 @@ class Feed:
         shared: what all feeds of the queue keep.
 
     Attributes:
+        cost: what it costs to ask its filter.
         needed: browsers of a queue that archives what nobody needs (Q-23): ids that were
             selected and are not confirmed; else None.
     """
@@ -105,11 +118,14 @@ class Feed:
         "_denied",
         "_gone",
         "_horizons",
+        "_later",
+        "_left",
         "_seen",
         "_shared",
         "_waiting",
         "consumer",
         "copies",
+        "cost",
         "needed",
         "selects",
     )
@@ -118,7 +134,10 @@ class Feed:
         self.consumer = consumer
         self.selects = selects
         self.copies = copies
+        self.cost = cost_of(selects)
         self.needed: set[int] | None = None
+        self._later: deque[tuple[Line, Entry]] = deque()
+        self._left: set[int] = set()  # gone for good while they stand in `_later`
         self._shared = shared
         self._ahead: dict[int, int] = {}
         self._cursors: dict[Line, int] = {}
@@ -135,7 +154,7 @@ class Feed:
 
     def __bool__(self) -> bool:
         """Something waits (it may turn out to be taken)."""
-        return bool(self._waiting)
+        return bool(self._waiting) or bool(self._later)
 
     def __len__(self) -> int:
         """So many entries wait, or did when they were still there."""
@@ -148,20 +167,52 @@ class Feed:
             lines: of the queue.
             newest_id: the highest id that any entry has so far.
         """
+        tests = AT_ONCE_TESTS
         for line in lines:
             if self.copies:
                 self._horizons[line] = line.cursor if line.is_paging else newest_id
                 self._denied.update(line.plucked_ids)
             for entry in line.entries():
-                self._examine(line, entry)
+                if tests > 0:
+                    tests -= self.cost
+                    self._examine(line, entry)
+                else:
+                    self._later.append((line, entry))
             last = line.resident[-1].id if line.resident else 0
             self._cursors[line] = max(last, line.cursor)
 
-    def arrived(self, line: Line, entry: Entry) -> None:
-        """Examine an entry that has arrived in memory."""
+    def arrived(self, line: Line, entry: Entry, is_late: bool) -> None:
+        """Examine an entry that has arrived in memory.
+
+        Args:
+            line: where.
+            entry: it.
+            is_late: put it off.
+        """
         if not line.is_paging:
             self._cursors[line] = max(entry.id, self._cursors.get(line, 0))
-        self._examine(line, entry)
+        if self._later or (is_late and self.selects is not None):
+            self._later.append((line, entry))
+        else:
+            self._examine(line, entry)
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something that was put off has to be examined."""
+        return bool(self._later)
+
+    def catch_up(self, tests: int) -> int:
+        """Examine what was put off, for so many tests and one more; return how many are left."""
+        later = self._later
+        while later and tests > 0:
+            line, entry = later.popleft()
+            if entry.id not in self._left and entry.id not in self._seen:
+                tests -= self.cost
+                self._examine(line, entry)
+        if not later:
+            self._left.clear()
+            self._tidy()  # nothing was given out meanwhile, and others may have taken it
+        return tests
 
     def paged(self, line: Line, entry: Entry, before_id: int) -> None:
         """Examine an entry that has arrived in the store, unless there is something before it.
@@ -171,7 +222,7 @@ class Feed:
             entry: it.
             before_id: the end of the line before it came.
         """
-        if self._position(line) >= before_id:
+        if self._position(line) >= before_id and not self._later:
             is_wanted = self.selects is None or self.selects(entry)
             self.look(line, (entry,) if is_wanted else (), entry.id, 0)
 
@@ -236,6 +287,8 @@ class Feed:
 
     def pop(self) -> Entry | None:
         """Return the next entry that can be had, or None."""
+        if self._later:
+            return None
         while self._waiting:
             entry = heapq.heappop(self._waiting)[2]
             if entry.taken:
@@ -313,6 +366,7 @@ class Feed:
         """The consumer goes: nothing is kept for it any more."""
         self._shared.bytes -= sum(self._ahead.values())
         self._ahead.clear()
+        self._later.clear()
 
     def gone(self, ids: Collection[int]) -> None:
         """Forget entries that will not come back: the store has let go of them."""
@@ -320,6 +374,8 @@ class Feed:
         self._seen.difference_update(ids)
         if self.needed:
             self.needed.difference_update(ids)
+        if self._later:
+            self._left.update(ids)
         if self._waiting:
             self._gone.update(ids)
             if len(self._waiting) + len(self._gone) > self._bound:

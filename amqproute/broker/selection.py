@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from amqproute.entry import Entry
 from amqproute.filters.registry import FilterSet
 from amqproute.wire.amqp10 import codec
+
+WORDS_PER_TEST: Final = 8
+"""Words of a selector that cost as much as asking a filter costs anyway."""
 
 
 class Selection:
@@ -17,12 +22,16 @@ class Selection:
     Args:
         filters: the filter set.
         since_ms: what arrived earlier is not selected; 0 for no such date.
+
+    Attributes:
+        cost: how much it costs to ask, as a multiple of what a short selector does.
     """
 
-    __slots__ = ("_key", "_matches", "_since_ms")
+    __slots__ = ("_key", "_matches", "_since_ms", "cost")
 
     def __init__(self, filters: FilterSet, since_ms: int = 0) -> None:
         self._matches = filters.matches
+        self.cost = 1 + filters.words // WORDS_PER_TEST
         self._since_ms = since_ms
         self._key: object = None
         if "origin" not in filters.needs:  # no-local means another container for each link

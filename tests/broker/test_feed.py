@@ -74,6 +74,124 @@ class FeedTestCase(SynchronousTestCase):
         turn(self.clock)
 
 
+class Asked:
+    """A filter that notes of which entries it is asked."""
+
+    def __init__(self, step: int = 1, cost: int = 1) -> None:
+        self.step = step
+        self.cost = cost
+        self.asked: list[int] = []
+
+    def __call__(self, entry: Entry) -> bool:
+        number = int(body_of(entry))
+        self.asked.append(number)
+        return number % self.step == 0
+
+
+class LateTests(FeedTestCase):
+    """Filters are asked so many times in one turn, and go on in the next."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(feed_module, "AT_ONCE_TESTS", 10)
+        self.patch(backlog_module, "AT_ONCE_TESTS", 10)
+
+    def one_turn(self) -> None:
+        """Run what is due, and nothing that comes up meanwhile."""
+        due = [call for call in self.clock.calls if call.time <= self.clock.seconds()]
+        for call in due:
+            self.clock.calls.remove(call)
+            call.called = 1
+            call.func(*call.args, **call.kw)
+
+    def test_attach_to_a_long_queue(self) -> None:
+        """What is in memory is looked through in turns, each entry once; the order stays."""
+        self.put(*range(45))
+        selects = Asked(step=10)
+        taker = Taker(self.queue, 9, selects=selects)
+        self.assertEqual(len(selects.asked), 10)
+        self.queue.dispatch()
+        counts = []
+        while selects.asked[-1] != 44:
+            self.assertEqual((taker.seen, taker.exhaustions), ([], 0))
+            self.one_turn()
+            counts.append(len(selects.asked))
+        self.assertEqual(counts, [20, 30, 40, 45])
+        self.assertEqual(taker.seen, bodies(0, 10, 20, 30, 40))
+        self.assertEqual(selects.asked, list(range(45)))
+        self.assertGreater(taker.exhaustions, 0)
+
+    def test_cost(self) -> None:
+        """An expensive filter has fewer entries in each turn."""
+        self.put(*range(20))
+        selects = Asked(cost=5)
+        Taker(self.queue, 9, selects=selects)
+        self.assertEqual(len(selects.asked), 2)
+        self.queue.dispatch()
+        self.one_turn()
+        self.assertEqual(len(selects.asked), 4)
+
+    def test_arrivals_wait_behind(self) -> None:
+        """What arrives meanwhile comes after what has not been looked at yet."""
+        self.put(*range(25))
+        taker = Taker(self.queue, 99, selects=Asked())
+        self.put(25, 26)
+        turn(self.clock)
+        self.assertEqual(taker.seen, bodies(*range(27)))
+
+    def test_taken_meanwhile(self) -> None:
+        """What others have taken goes to nobody a second time."""
+        self.put(*range(25))
+        late = Taker(self.queue, 0, selects=Asked())
+        plain = self.taker(20)
+        self.assertEqual(plain.seen, bodies(*range(20)))
+        first, second = plain.held[:5], plain.held[5:10]
+        self.settle(plain, first, ACCEPTED)
+        plain.room = 0
+        self.settle(plain, second, RELEASED)
+        late.take(99)
+        turn(self.clock)
+        self.assertEqual(sorted(map(int, late.seen)), [*range(5, 10), *range(20, 25)])
+
+    def test_drained_while_behind(self) -> None:
+        """Who waits for the end hears of it, though nothing is available any more."""
+        self.put(*range(25))
+        late = Taker(self.queue, 5, selects=Asked(step=100))
+        purged = self.queue.purge()
+        turn(self.clock)
+        self.assertEqual(self.successResultOf(purged), 25)
+        self.queue.dispatch()
+        turn(self.clock)
+        self.assertGreater(late.exhaustions, 0)
+
+    def test_browser(self) -> None:
+        """It is shown each entry once, whatever comes back meanwhile."""
+        self.put(*range(25))
+        plain = self.taker(5)
+        browser = Taker(self.queue, 99, selects=Asked(), copies=True)
+        self.settle(plain, plain.held[:5], RELEASED)
+        plain.room = 0
+        turn(self.clock)
+        self.assertEqual(sorted(map(int, browser.seen)), list(range(25)))
+
+    def test_many_filters(self) -> None:
+        """Where many filters are asked, what arrives is examined in later turns."""
+        takers = [Taker(self.queue, 99, selects=Asked(cost=30)) for _ in range(3)]
+        made = [message(body) for body in bodies(*range(20))]
+        put(self.broker, self.queue, *made)
+        for _ in range(100):
+            before = sum(len(self.asked_of(each)) for each in takers)
+            self.one_turn()
+            self.assertLessEqual(sum(len(self.asked_of(each)) for each in takers) - before, 10)
+        turn(self.clock)
+        self.assertEqual(sorted(int(body) for each in takers for body in each.seen), [*range(20)])
+
+    def asked_of(self, taker: Taker) -> list[int]:
+        selects: Any = self.queue._consumers.feeds[taker].selects
+        asked: list[int] = selects.asked
+        return asked
+
+
 class PriorityTests(FeedTestCase):
     """Higher priorities overtake; within one, order holds (D-05, D-06, W-19)."""
 
@@ -710,7 +828,7 @@ class ScanTests(FeedTestCase):
 
     def test_short_turns(self) -> None:
         """With many filters pages are short, so that others get their turn between them."""
-        self.patch(backlog_module, "SCAN_TESTS", 100)
+        self.patch(backlog_module, "AT_ONCE_TESTS", 100)
         self.put(*range(200))
         takers = [Taker(self.queue, 1, selects=every(1000, -rest)) for rest in range(10)]
         self.queue.dispatch()
