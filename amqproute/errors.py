@@ -156,6 +156,22 @@ class StoreUnavailable(StoreError):
     """The disk takes nothing for now, being full or failing; the same may be asked again."""
 
 
+class StoreDamaged(StoreError):
+    """The store is damaged: an operator has to decide, and starting again does not help."""
+
+
+class StoreContradiction(StoreDamaged):
+    """The store does not hold what it held last.
+
+    Attributes:
+        finding: names what contradicts (`amqproute.store.evidence`).
+    """
+
+    def __init__(self, description: str, finding: str) -> None:
+        super().__init__(description)
+        self.finding = finding
+
+
 class ResolveError(AmqprouteError):
     """The DNS gave no candidate for a domain.
 

@@ -319,6 +319,8 @@ class House:
         )
         config = self.config
         self.journaling.configured(config)
+        if recovery.accepted:
+            self.journaling.loss_accepted(recovery.accepted)
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
         self.broker.unclaimed.recovered(
@@ -407,6 +409,8 @@ class House:
         self._gate.start()
         self.clock_watch.start()
         self.relay.start()
+        if recovery.accepted:
+            self.store.settle_loss()
 
     def _recover_accounts(
         self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]

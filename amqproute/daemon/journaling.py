@@ -38,6 +38,7 @@ MOST_READ: Final = 100_000
 """So many of one queue are looked at with their bodies; of more their ids have to do."""
 PAGE: Final = 5_000
 STORE_PUT_BACK: Final = "store.restored"
+LOSS_ACCEPTED: Final = "store.loss-accepted"
 RENAMED: Final = "the store was put back from a backup and has another stream since this one"
 STOPPED: Final = {"code": "broker.stopped", "words": "it was not durable, and the broker stops"}
 
@@ -228,6 +229,11 @@ class Journaling:
             condition=None if error is None else "amqp:precondition-failed",
             words=None if error is None else str(error),
         )
+
+    def loss_accepted(self, finding: str) -> None:
+        """Note that an operator has the store opened without what is missing."""
+        words = "an operator has accepted that messages are missing in the store"
+        self._note(Kind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding)
 
     def adopt(self, config: Config) -> None:
         """Go by a new configuration."""

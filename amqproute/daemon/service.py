@@ -30,7 +30,7 @@ from amqproute.daemon.assembly import House
 from amqproute.daemon.garbage import FullCollections, set_thresholds
 from amqproute.daemon.logs import LogOutput, begin_logging, complain
 from amqproute.daemon.notify import Notifier, Patience, Watchdog, watchdog_interval
-from amqproute.errors import AmqprouteError, ConfigError
+from amqproute.errors import AmqprouteError, ConfigError, StoreDamaged
 
 log = Logger()
 
@@ -134,7 +134,8 @@ class DaemonService(Service):
 
     def _failed(self, failure: Failure) -> None:
         error = failure.value
-        self.exit_code = 2 if isinstance(error, ConfigError) else 1
+        # 2: starting again does not help, and the service manager does not try.
+        self.exit_code = 2 if isinstance(error, (ConfigError, StoreDamaged)) else 1
         if isinstance(error, (AmqprouteError, OSError)):
             log.critical("cannot start: {error}", error=str(error))
         else:
@@ -259,7 +260,8 @@ def run(path: Path | str) -> int:
     """Run the daemon in the foreground until it is told to stop.
 
     Returns:
-        The exit code: 0 after a stop, 1 when it could not start, 2 for its configuration.
+        The exit code: 0 after a stop, 1 when it could not start, 2 for its configuration or a
+        damaged store, which only an operator can change.
     """
     path = Path(path)
     try:

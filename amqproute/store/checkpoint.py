@@ -126,6 +126,17 @@ class Wal:
             int.from_bytes(header[96:100], sys.byteorder),
         )
 
+    def position(self) -> bytes:
+        """Return where the log ends, as a seal has it (`amqproute.store.seal.Sealed.log`)."""
+        header = self._index
+        assert header is not None
+        return header[16:40]
+
+    def is_copied(self) -> bool:
+        """Tell whether the database has all frames of the log."""
+        frames, copied = self.frames()
+        return copied >= frames
+
     def grown(self) -> None:
         """After a group: order a checkpoint if there is enough to copy."""
         if self._passes or self._thread is None:

@@ -55,12 +55,12 @@ import os
 import re
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from twisted.logger import Logger
 
-from amqproute.errors import StoreError, StoreUnavailable
+from amqproute.errors import StoreDamaged, StoreError, StoreUnavailable
 
 __all__ = ["ROW_WIDTH", "Directory", "Filed", "Files", "in_words", "named_files"]
 
@@ -228,15 +228,22 @@ class Files:
 
     # -- opening and closing -------------------------------------------------------------------
 
-    def recover(self, connection: sqlite3.Connection, path: str) -> int:
+    def recover(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        put_aside: Callable[[str], object] | None = None,
+    ) -> int:
         """Take over what there is, and remove what no row names.
 
         Args:
             connection: of the database.
             path: the database, for words.
+            put_aside: given the path of each file that no row names, where these may not be
+                removed; None to remove them.
 
         Returns:
-            How many files were removed.
+            How many files were removed, or put aside.
 
         Raises:
             StoreError: a file is missing, or is shorter than rows say.
@@ -252,7 +259,7 @@ class Files:
                     f" OR payload IN (SELECT id FROM payload WHERE segment = {number});"
                     f" DELETE FROM payload WHERE segment = {number}"
                 )
-                raise StoreError(
+                raise StoreDamaged(
                     f"{self._directory.name(number)}, which holds {count} messages of {path}, "
                     f"{what}: put it back from where it was moved to; to give these messages up: "
                     f"sqlite3 {path} '{give_up}'"
@@ -260,7 +267,10 @@ class Files:
             if live is not None:
                 self._sizes[number], self._live[number] = size, live
         for number in found:
-            self._directory.remove(number)
+            if put_aside is None:
+                self._directory.remove(number)
+            else:
+                put_aside(self._directory.name(number))
         return len(found)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 from amqproute.errors import StoreError
 from amqproute.store import schema
+from amqproute.store.evidence import read_only
 from amqproute.store.files import Directory, named_files
 
 _NOW: Final = len(schema.UPGRADES)
@@ -92,7 +93,7 @@ def _check_files(connection: sqlite3.Connection, path: str, version: int) -> lis
         elif size < wanted:
             findings.append(f"{directory.name(number)} has {size} bytes, entries need {wanted}")
     return findings + [
-        f"{directory.name(number)} ({size} bytes) belongs to no entry; the next start removes it"
+        f"{directory.name(number)} ({size} bytes) belongs to no entry"
         for number, size in there.items()
     ]
 
@@ -100,8 +101,8 @@ def _check_files(connection: sqlite3.Connection, path: str, version: int) -> lis
 def check(path: str, limit: int = 100) -> list[str]:
     """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads, files.
 
-    Takes seconds per gigabyte and changes nothing, except that a log which a crash has left is
-    read as the daemon would.
+    Takes seconds per gigabyte and changes nothing: a log which a crash has left is read as the
+    daemon would, and stays as it is.
 
     Args:
         path: the database file.
@@ -115,9 +116,8 @@ def check(path: str, limit: int = 100) -> list[str]:
     """
     if not os.path.exists(path):
         raise StoreError(f"there is no store {path}")
-    connection = schema.connect(path)
+    connection = read_only(path)
     try:
-        connection.execute("PRAGMA query_only=ON")
         (identity,) = connection.execute("PRAGMA application_id").fetchone()
         if identity != schema.APPLICATION_ID:
             raise StoreError(f"{path} is not a store of this program")

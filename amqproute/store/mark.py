@@ -78,6 +78,20 @@ class Mark:
         pairs = [pair.partition(":") for pair in found[1].split()]
         return [(int(name, 16), int(bound)) for name, _, bound in pairs]
 
+    def is_withdrawn(self) -> bool:
+        """Tell whether somebody has taken the file away, or put a copy in its place.
+
+        That is what a restore does, and says that an older database is meant to be here.
+        """
+        try:
+            with open(self.path, encoding="ascii", errors="replace") as file:
+                found = _LINE.fullmatch(file.read(LENGTH))
+                return bool(found and found[2] and is_copy(file.fileno(), int(found[2])))
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+
     def write(self, states: list[State]) -> None:
         """Have the file on the disk, with these states.
 

@@ -63,6 +63,10 @@ class Recovery:
         accounts: number of an account -> how many entries stand in it, and their octets.
         received_ms: when the newest of the receipts was written, ms since the epoch; 0 without.
         outbox: the rows that are left of what `IOutbox.carry` returned, in order.
+        is_restored: the database is not the one that was here last.
+        accepted: the finding in spite of which an operator has it opened; empty for none
+            (`amqproute.store.evidence`).
+        tells_senders: messages that are missing are to be reported to their senders.
     """
 
     queues: dict[str, QueueSummary] = field(default_factory=dict)
@@ -72,6 +76,8 @@ class Recovery:
     notes: dict[str, dict[str, bytes]] = field(default_factory=dict)
     outbox: list[tuple[int, bytes]] = field(default_factory=list)
     is_restored: bool = False
+    accepted: str = ""
+    tells_senders: bool = False
 
 
 @dataclass(frozen=True, slots=True)

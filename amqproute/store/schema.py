@@ -36,7 +36,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from amqproute.errors import StoreError, StoreUnavailable
+from amqproute.errors import StoreDamaged, StoreError, StoreUnavailable
 from amqproute.store import files
 
 APPLICATION_ID: Final = 0x616D7172  # "amqr": file(1) and the check in `prepare` know it by this
@@ -148,7 +148,7 @@ def prepare(
     if pages * size <= check_bytes:
         (verdict,) = ask("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise StoreError(damaged(path, verdict))
+            raise StoreDamaged(damaged(path, verdict))
     if not version:
         ask(f"PRAGMA application_id={APPLICATION_ID}")
     for step in range(version, len(UPGRADES)):
@@ -164,9 +164,9 @@ def prepare(
 def damaged(path: str, what: str) -> str:
     """Words for a database that contradicts itself, with what to do next."""
     return (
-        f"the database {path} is damaged ({what}). Do not delete it: copy {path} and {path}-wal "
-        f"aside, then save what is readable with: sqlite3 {path} .recover | sqlite3 new.db ; or "
-        "move the files away to start with an empty store, without the messages in them"
+        f"the database {path} is damaged ({what}). Do not delete it: get back what can be read "
+        "with: amqproute store salvage, which works on a copy (or sqlite3 .recover); or put a "
+        "backup in its place"
     )
 
 
@@ -199,6 +199,7 @@ def in_words(error: Exception, path: str) -> StoreError:
     name = str(getattr(error, "sqlite_errorname", ""))
     kind = StoreError
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        kind = StoreDamaged
         words = damaged(path, str(error))
     elif name.startswith("SQLITE_FULL"):
         kind = StoreUnavailable

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
@@ -17,14 +19,25 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.entry import ACCOUNT_SHIFT
-from amqproute.errors import LocalProtocolError, StoreError, StoreUnavailable
+from amqproute.errors import LocalProtocolError, StoreDamaged, StoreError, StoreUnavailable
 from amqproute.interfaces import IStore
 from amqproute.store import schema
 from amqproute.store.ballast import Ballast
 from amqproute.store.bodies import Bodies, Draft
+from amqproute.store.evidence import (
+    Acceptance,
+    Evidence,
+    Finding,
+    census_of,
+    examine,
+    refusal,
+    sync_folder,
+)
 from amqproute.store.files import SEGMENT_BYTES, Directory, Files
 from amqproute.store.mark import Mark, State
+from amqproute.store.quarantine import Quarantine
 from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, Room, StoredEntry
+from amqproute.store.seal import Seal, Sealed
 from amqproute.store.statements import (
     EXPIRED,
     IDS,
@@ -107,7 +120,14 @@ class SqliteStore:
         self._bodies = Bodies(directory, reactor, max_bytes)
         self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
         self._mark = Mark(f"{self.path}.mark")
+        self._seal = Seal(f"{self.path}.seal")
+        self._acceptance = Acceptance(self.path)
+        self._evidence = Evidence()
+        self._quarantine = Quarantine(self.path)
+        self._why = ""
+        self._accepted = ("", False)
         self._state: State | None = None
+        self._turn = self._round = 0
         self._is_marked = True
         self._shrink_at = 0.0
         self._writer = Writer(
@@ -122,10 +142,13 @@ class SqliteStore:
             remainder_pages=max(1, remainder_bytes // page_size),
             group_bytes=group_bytes,
             swept=self._bodies.swept,
+            seal=self._seal,
+            on_round=self._begin_round,
             on_death=on_death,
             on_full=on_full,
             outbox=outbox,
         )
+        self._is_sealing = True
         self._started = False
         self._closed: Deferred[None] | None = None
         self._next = 0
@@ -296,8 +319,10 @@ class SqliteStore:
     # The writer's side of the above.
 
     def _open(self) -> Recovery:
-        self._make_file()
+        self._make_directory()
         self._lock()
+        self._examine()
+        self._make_file()
         try:
             return self._open_database()
         except Exception as error:
@@ -340,7 +365,11 @@ class SqliteStore:
             max_bytes=self._max_bytes,
             check_bytes=self._check_bytes,
         )
-        removed = self._files.recover(connection, self.path)
+        put_aside = None
+        if not self._evidence.is_sealed:
+            put_aside = partial(self._quarantine.take, why="no row of the database names it")
+        removed = self._files.recover(connection, self.path, put_aside)
+        self._quarantine.report(self._why)
         purged = 0
         while True:
             done = purge_transient(connection, PURGE, self._files)
@@ -357,35 +386,49 @@ class SqliteStore:
             "SELECT max(ifnull((SELECT max(id) FROM entry), 0),"
             " ifnull((SELECT max(id) FROM payload), 0))"
         ).fetchone()
+        self._turn, self._round = meta.get("turn", 0), meta.get("round", 0)
+        if self._turn and not self._seal.exists() and not self._why:
+            log.warn(
+                "{path} is missing: whether the store holds what it held last cannot be told; "
+                "it is written anew",
+                path=self._seal.path,
+            )
         self._next = max(last + 1, bound)
+        self._writer.watch_log()
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)
-        self._writer.watch_log()
         if not self._ballast.load() and self._ballast.size > self._free():
             self._writer.give_way("start")
         _sync_directory(self.path)
+        recovery.accepted, recovery.tells_senders = self._accepted
+        recovery.is_restored |= bool(self._accepted[0]) and "mark" in meta
         log.info(
             "{path}: {entries} entries on {queues} queues, {purged} transient entries deleted, "
-            "{removed} files of nobody removed",
+            "{removed} files of nobody {removed_how}",
             path=self.path,
             entries=sum(summary.count for summary in recovery.queues.values()),
             queues=len(recovery.queues),
             purged=purged,
             removed=removed,
+            removed_how="removed" if put_aside is None else "in quarantine",
         )
         return recovery
 
     def _recover(self, connection: sqlite3.Connection) -> Recovery:
         recovery = Recovery()
         names: dict[int, str] = dict(connection.execute("SELECT number, name FROM queue"))
-        for number, *summary in connection.execute(
+        count = total = 0
+        for number, ids, *summary in connection.execute(
             "SELECT *, (SELECT arrived FROM entry WHERE id = first) FROM"
-            " (SELECT queue, count(*), sum(size), min(id) AS first, max(id)"
+            " (SELECT queue, sum(id & 4294967295), count(*), sum(size), min(id) AS first, max(id)"
             " FROM entry INDEXED BY entry_queue GROUP BY queue)"
         ):
             if number not in names:
-                raise StoreError(schema.damaged(self.path, f"queue {number} has no name"))
+                raise StoreDamaged(schema.damaged(self.path, f"queue {number} has no name"))
             recovery.queues[names[number]] = QueueSummary(*summary)
+            count += summary[0]
+            total += ids
+        self._writer.census = count, total
         for account, *held in connection.execute(
             f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"  # noqa: S608
             " sum(size + CASE WHEN body_start IS NULL THEN ifnull(body_length, 0) ELSE 0 END)"
@@ -416,7 +459,13 @@ class SqliteStore:
         connection = self._writer.connection
         if connection is not None:
             try:
+                self._writer.copy_log()
                 self._save_bound(next_id)
+                if self._writer.copy_log() and self._seal.state is not None:
+                    census = census_of(connection)
+                    sealed = replace(self._seal.state, is_copied=True, census=census)
+                    self._write_seal(sealed)
+                    self._write_seal(sealed)  # in both slots: neither is needed alone
                 self._writer.finish_log()
             except sqlite3.Error as error:
                 # Nothing is lost: the next start reads the log and skips some ids.
@@ -429,13 +478,46 @@ class SqliteStore:
         connection = self._writer.connection
         assert connection is not None
         before, after = self._state, (secrets.randbits(63), bound)
+        turn, round_ = self._turn + 1, self._round + self._writer.is_log_copied
         self._write_mark([after] if before is None else [before, after])
         connection.execute(
-            "INSERT OR REPLACE INTO meta (key, value) VALUES ('next_id', ?), ('mark', ?)",
-            (bound, after[0]),
+            "INSERT OR REPLACE INTO meta (key, value)"
+            " VALUES ('next_id', ?), ('mark', ?), ('turn', ?), ('round', ?)",
+            (bound, after[0], turn, round_),
         )
-        self._state = after
+        self._state, self._turn, self._round = after, turn, round_
+        self._write_seal(self._sealed(after))
         self._write_mark([after])
+
+    def _sealed(self, state: State, is_copied: bool = False) -> Sealed:
+        """Return what a seal has to say now."""
+        writer = self._writer
+        position = writer.log_position
+        return Sealed(self._turn, self._round, *state, position, is_copied, writer.census)
+
+    def _write_seal(self, sealed: Sealed) -> None:
+        try:
+            self._seal.write(sealed)
+        except OSError as error:
+            # What the file says was so; the next start knows by the turn that it is older.
+            if self._is_sealing:
+                log.warn("cannot write {path}: {error}", path=self._seal.path, error=str(error))
+            self._is_sealing = False
+        else:
+            self._is_sealing = True
+
+    def _begin_round(self) -> None:
+        """Seal the store: all that was committed is in the database, and the log begins anew."""
+        connection, state = self._writer.connection, self._state
+        assert connection is not None
+        assert state is not None
+        self._write_seal(self._sealed(state, is_copied=True))
+        connection.execute(
+            "INSERT OR REPLACE INTO meta (key, value) VALUES ('round', ?)", (self._round + 1,)
+        )
+        self._round += 1
+        self._seal.state = self._sealed(state)
+        self._writer.note_seal()
 
     def _write_mark(self, states: list[State]) -> None:
         try:
@@ -523,7 +605,7 @@ class SqliteStore:
     def _thaw(self, connection: sqlite3.Connection, page_size: int) -> None:
         """Let the database grow again. See `Writer.give_way`."""
         if self._writer.is_frozen:
-            self._writer.is_frozen = False
+            self._writer.is_frozen = self._seal.is_careful = False
             most = self._max_bytes // page_size if self._max_bytes else MOST_PAGES
             connection.execute(f"PRAGMA max_page_count={max(1, most)}").fetchone()
 
@@ -535,9 +617,81 @@ class SqliteStore:
         assert self._writer.connection is not None
         return [entry_id for (entry_id,) in self._writer.connection.execute(IDS, parameters)]
 
-    def _make_file(self) -> None:
+    def _examine(self) -> None:
+        """Compare the files with what is known of them; see `amqproute.store.evidence`.
+
+        Raises:
+            StoreContradiction: something is gone that was on the disk.
+        """
+        evidence = self._evidence = examine(self.path)
+        self._accepted = self._acceptance.read()
+        for words in evidence.notes:
+            log.warn("{words}", words=words)
+        if self._accepted[0]:
+            self._why = f"the operator has accepted the finding {self._accepted[0]}"
+        finding = evidence.finding
+        if finding is None:
+            if evidence.is_sealed and not evidence.has_log and evidence.sealed is not None:
+                if not evidence.sealed.is_copied:
+                    # Before anything is written: the log that begins now is another one.
+                    self._write_seal(replace(evidence.sealed, is_copied=True))
+            else:
+                self._why = self._why or "whether rows are missing cannot be told by the seal"
+            return
+        if self._accepted[0] == finding.name:
+            log.warn(
+                "{words}. An operator has accepted this ({name}): the store is opened without it",
+                words=finding.words,
+                name=finding.name,
+            )
+        elif evidence.is_restore:
+            self._why = "the store was restored"
+            log.warn("{words}; the mark is gone: taken for a restore", words=finding.words)
+        else:
+            raise refusal(finding)
+        self._set_aside(finding)
+
+    def _set_aside(self, finding: Finding) -> None:
+        """Have nothing in the way that contradicts; what there is is kept."""
+        take = partial(self._quarantine.take, why=f"contradicts ({finding.name})")
+        log_path = f"{self.path}-wal"
+        if finding.code == "database-missing":
+            bodies = Directory.of(self.path)
+            for number in bodies.look():
+                take(bodies.name(number))
+            take(self.path)
+        if finding.drops_log:
+            take(log_path)
+        else:
+            self._quarantine.copy(log_path, f"as it was found ({finding.name})")
+        take(f"{self.path}-shm")
+        # Last, since without them nothing contradicts any more.
+        take(self._mark.path)
+        take(self._seal.path)
+        sync_folder(os.path.dirname(self.path))
+        self._quarantine.report(self._why)
+
+    def settle_loss(self) -> None:
+        """Forget that an operator has accepted a loss: all has been done that was to be done.
+
+        Raises:
+            OSError: that could not be written down.
+        """
+        self._acceptance.remove()
+        self._accepted = ("", False)
+
+    def _make_directory(self) -> None:
         try:
             os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            if os.path.exists(self.path):
+                os.close(os.open(self.path, os.O_RDWR | os.O_CLOEXEC))
+            elif not os.access(os.path.dirname(self.path), os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise StoreError(f"cannot open {self.path} for writing: {error.strerror}") from error
+
+    def _make_file(self) -> None:
+        try:
             descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
             os.close(descriptor)
         except OSError as error:

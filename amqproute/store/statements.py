@@ -151,20 +151,25 @@ Touched = dict[int, int]
 """Payloads that entries have left: to the octets of a segment that they had for their own."""
 
 
-def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage], files: Files) -> None:
+def write_stages(connection: sqlite3.Connection, stages: Sequence[Stage], files: Files) -> int:
     """Write the work on entries, stage by stage, and delete payloads that nobody needs now.
 
     What goes into files is written, and on the disk when this returns.
+
+    Returns:
+        How many of the entries that were to end or to move were not there.
 
     Raises:
         StoreError: a new entry refers to a payload that is not there.
     """
     touched: Touched = {}
+    absent = 0
     for stage in stages:
-        _write_stage(connection, stage, touched, files)
+        absent += _write_stage(connection, stage, touched, files)
     if touched:
         _let_go(connection, touched, files)
     files.sync()
+    return absent
 
 
 def _let_go(connection: sqlite3.Connection, touched: Touched, files: Files) -> None:
@@ -179,7 +184,8 @@ def _let_go(connection: sqlite3.Connection, touched: Touched, files: Files) -> N
 
 def _write_stage(
     connection: sqlite3.Connection, stage: Stage, touched: Touched, files: Files
-) -> None:
+) -> int:
+    absent = 0
     if stage.rows:
         INSERT.run(connection, stage.rows)
     if stage.shared is not None:
@@ -202,9 +208,12 @@ def _write_stage(
     if stage.moves:
         replaced = [old for old, (_, _, encoded) in stage.moves.items() if encoded is not None]
         _touch(connection, replaced, touched)
-        MOVE.run(connection, [one for old, move in stage.moves.items() for one in (old, *move)])
+        absent += len(stage.moves) - MOVE.run(
+            connection, [one for old, move in stage.moves.items() for one in (old, *move)]
+        )
     if stage.dequeued:
-        _delete(connection, sorted(stage.dequeued), touched)
+        absent += len(stage.dequeued) - _delete(connection, sorted(stage.dequeued), touched)
+    return absent
 
 
 def _insert_shared(connection: sqlite3.Connection, shared: Shared, files: Files) -> None:
@@ -238,16 +247,18 @@ def _add_touched(found: str, touched: Touched) -> int:
     return len(pairs)
 
 
-def _delete(connection: sqlite3.Connection, ids: list[int], touched: Touched) -> None:
+def _delete(connection: sqlite3.Connection, ids: list[int], touched: Touched) -> int:
+    """Delete entries; return how many there were."""
     count = len(ids)
     if ids[-1] - ids[0] == count - 1:
-        _delete_where(connection, "id BETWEEN ? AND ?", (ids[0], ids[-1]), count, touched)
-        return
+        return _delete_where(connection, "id BETWEEN ? AND ?", (ids[0], ids[-1]), count, touched)
     # An id may stand in the list twice: filled up to a size there is a statement for.
     if len(ids) > GRAIN and len(ids) % GRAIN:
         ids = ids + [ids[-1]] * (GRAIN - len(ids) % GRAIN)
-    if DELETE_PLAIN.run(connection, ids) < count and _touch(connection, ids, touched):
-        DELETE.run(connection, ids)
+    done = DELETE_PLAIN.run(connection, ids)
+    if done < count and _touch(connection, ids, touched):
+        done += DELETE.run(connection, ids)
+    return done
 
 
 def _delete_where(

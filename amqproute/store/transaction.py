@@ -105,6 +105,19 @@ class Stage:
             count += len(self.shared.rows) // SHARED_WIDTH + len(self.shared.filed)
         return count
 
+    def balance(self) -> tuple[int, int]:
+        """Return by how much this changes the number of entries, and the sum of their ids.
+
+        That is so if all that end or move were there.
+        """
+        total: int = sum(self.rows[::WIDTH]) - sum(self.dequeued)
+        if self.shared is not None:
+            total += sum(self.shared.rows[::SHARED_WIDTH])
+            total += sum([row[0] for row in self.shared.filed])
+        for old, move in self.moves.items():
+            total += move[0] - old
+        return self.born() - len(self.dequeued), total
+
     def born_bytes(self) -> int:
         """How many bytes of encoded messages begin here, shared ones counted once."""
         size: int = sum(self.rows[WIDTH - 2 :: WIDTH])

@@ -22,6 +22,7 @@ from amqproute.store.ballast import Ballast
 from amqproute.store.checkpoint import Settled, Wal
 from amqproute.store.files import Files
 from amqproute.store.records import QueueNumbers
+from amqproute.store.seal import Seal
 from amqproute.store.statements import (
     GRAIN,
     INSERT,
@@ -31,7 +32,7 @@ from amqproute.store.statements import (
     write_outbox,
     write_stages,
 )
-from amqproute.store.transaction import WIDTH, Transaction, merge
+from amqproute.store.transaction import WIDTH, Stage, Transaction, merge
 
 log = Logger()
 
@@ -99,6 +100,7 @@ class Writer:
         death: why nothing works any more; None while the thread lives.
         connection: the database; made and used on the writer's thread only.
         is_frozen: the database may not grow, see `give_way`.
+        census: how many entries there are, and the sum of their ids; None if nobody has counted.
         lock: descriptor of the lock file, -1 for none.
     """
 
@@ -116,6 +118,8 @@ class Writer:
         remainder_pages: int,
         group_bytes: int = GROUP_BYTES,
         swept: Callable[[Sequence[int]], object],
+        seal: Seal,
+        on_round: Callable[[], object],
         on_death: Callable[[StoreError], None] | None,
         on_full: Callable[[StoreError], object] | None = None,
         outbox: Any = None,
@@ -131,12 +135,16 @@ class Writer:
         self._group_bytes = group_bytes
         self._ballast = ballast
         self._swept = swept
+        self._seal = seal
+        self._on_round = on_round
         self._clock_ms = clock_ms
         self._on_death = on_death
         self._on_full = on_full
         self._outbox = outbox
         self._is_carrying = False
         self.is_frozen = False
+        self.census: tuple[int, int] | None = None
+        self._has_seal_failed = False
         self._failing = False
         self._refusal: StoreError | None = None
         self._patient: list[Transaction | Call | Resume] = []
@@ -296,16 +304,45 @@ class Writer:
         self._files.close()
         # Later: closing this descriptor drops the locks SQLite holds on the same file.
         self._wal.close()
+        self._seal.close()
+
+    @property
+    def log_position(self) -> bytes:
+        """Where the log ends, as a seal has it."""
+        return self._wal.position()
+
+    @property
+    def is_log_copied(self) -> bool:
+        """The database has all that stands in the log."""
+        return self._wal.is_copied()
+
+    def note_seal(self) -> None:
+        """Note in the seal that everything up to here is on the disk."""
+        try:
+            self._seal.note(self._wal.position(), self.census)
+        except OSError as error:
+            # An older note stays, which is as true as it was.
+            if not self._has_seal_failed:
+                self._has_seal_failed = True
+                log.warn("cannot write {path}: {error}", path=self._seal.path, error=str(error))
+        else:
+            self._has_seal_failed = False
 
     def watch_log(self) -> None:
         """Start the checkpointer; the database is in WAL mode by now."""
         assert self.connection is not None
         self._wal.start(self.connection)
 
-    def finish_log(self) -> None:
-        """Copy the whole log and leave none: the last thing before closing."""
+    def copy_log(self) -> bool:
+        """End the checkpointer and copy the whole log; return whether that is done."""
         assert self.connection is not None
         self._wal.stop()
+        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return self._wal.is_copied()
+
+    def finish_log(self) -> None:
+        """Leave no log: the last thing before closing. It is copied already (`copy_log`)."""
+        assert self.connection is not None
         self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
     def _loop(self) -> None:
@@ -330,7 +367,7 @@ class Writer:
                     self._call(job)
                 elif isinstance(job, Settled):
                     self._answered += 1
-                    self._wal.settled(job)
+                    self._settled(job)
                 elif isinstance(job, Resume):
                     self._answered += 1
                     self._refusal = None
@@ -338,6 +375,18 @@ class Writer:
             # The next job may be long in coming: messages are not kept until then.
             self._answered, self._batch = 0, []
             del group, job
+
+    def _settled(self, job: Settled) -> None:
+        restarts = self._wal.restarts
+        self._wal.settled(job)
+        if self._wal.restarts > restarts and self._wal.is_copied():
+            try:
+                self._on_round()
+            except Exception as error:
+                # The log goes on in the round it was in, which is as safe.
+                self._roll_back()
+                words = schema.in_words(error, self.path)
+                log.warn("{path} cannot be sealed: {words}", path=self.path, words=str(words))
 
     def _call(self, job: Call) -> None:
         try:
@@ -379,6 +428,7 @@ class Writer:
             if self._failing:
                 self._failing = False
                 log.info("{path} takes transactions again", path=self.path)
+        self.note_seal()
         self._report()
         took = time.perf_counter() - started
         figures = self.figures
@@ -406,12 +456,13 @@ class Writer:
             if len(rows) <= GRAIN * WIDTH:  # one statement, which is a transaction of its own
                 INSERT.run(connection, rows)
                 self.figures.entries += stages[0].born()
+                self._count(stages, 0)
                 self._tell(events, False)
                 return
         connection.execute("BEGIN")
         if names:
             NAME.run(connection, [value for pair in names for value in pair])
-        write_stages(connection, stages, self._files)
+        absent = write_stages(connection, stages, self._files)
         for fact in facts:
             write_facts(connection, fact, self._clock_ms())
         if carried:
@@ -419,11 +470,26 @@ class Writer:
         self._files.look(connection)
         connection.execute("COMMIT")
         self._files.committed()
+        self._count(stages, absent)
         self._tell(events, bool(carried))
         for number, _ in names:
             self._numbers.unsaved.pop(number, None)
         for stage in stages:
             self.figures.entries += stage.born() + len(stage.dequeued)
+
+    def _count(self, stages: Sequence[Stage], absent: int) -> None:
+        """Go on with the census after a commit."""
+        if self.census is None:
+            return
+        if absent:
+            self.census = None  # which of them was not there nobody knows
+            return
+        count, total = self.census
+        for stage in stages:
+            more, change = stage.balance()
+            count += more
+            total += change
+        self.census = count, total
 
     def _events(self, group: Sequence[Transaction]) -> list[Any]:
         """What the outbox is to be told of these transactions."""
@@ -489,7 +555,7 @@ class Writer:
         was_there = self._ballast.drop(why)
         self._files.give_up_spares(True)
         if not self.is_frozen:
-            self.is_frozen = True
+            self.is_frozen = self._seal.is_careful = True
             connection.execute("PRAGMA max_page_count=1").fetchone()  # that is: as it is
             told: Deferred[Any] = Deferred()
             words = f"the disk is full under {self.path}"
@@ -540,6 +606,7 @@ class Writer:
             None when the rest is committed (or all are bad); else the transaction at which
             SQLite gave up everything written before it too, and why.
         """
+        self.census = None  # what is undone again is not worth the account
         connection.execute("BEGIN")
         names = list(self._numbers.unsaved.items())
         no_room: Exception | None = None
@@ -586,6 +653,7 @@ class Writer:
             self._roll_back()
             words = schema.in_words(error, self.path)
             log.warn("{path} cannot be tidied: {words}", path=self.path, words=str(words))
+        self.note_seal()
         self._report()
 
     def _roll_back(self) -> None:

@@ -63,7 +63,8 @@ class RestoreTests(SynchronousTestCase):
         until(is_empty, "an empty store")
 
     def put_back(self, backup: Path) -> None:
-        for end in ("-wal", "-shm"):
+        """Restore as the README says."""
+        for end in ("-wal", "-shm", ".mark"):
             Path(f"{self.state / 'store.db'}{end}").unlink(missing_ok=True)
         shutil.copy(backup, self.state / "store.db")
         shutil.rmtree(self.state / "store.bodies")

@@ -176,7 +176,7 @@ class CutTests(SynchronousTestCase):
     def state_at(self, crashed: str, log: bytes, states: list[Model]) -> int:
         """The number of transactions that a store with this log holds."""
         path = os.path.join(crashed, "cut.db")
-        for end in ("-shm", "-wal", ""):
+        for end in ("-shm", "-wal", "", ".seal"):
             if os.path.exists(path + end):
                 os.remove(path + end)
         shutil.copy(os.path.join(crashed, "queues.db"), path)

@@ -343,6 +343,7 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         """A database of the first version keeps everything and shares from then on."""
         self.house.close()
         os.remove(self.path)
+        os.remove(f"{self.path}.seal")
         connection = sqlite3.connect(self.path)
         connection.executescript(VERSION_1)
         connection.close()

@@ -123,6 +123,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.status:status",
         "Say whether all is well with the running daemon, and if not, with what.",
     ),
+    "store": Entry(
+        "amqproute.cli.commands.storing:store",
+        "The store of the stopped daemon: what is wrong with it, and the ways out.",
+    ),
     "transaction": Entry(
         "amqproute.cli.commands.transactions:transaction",
         "Branches of distributed transactions at the running daemon.",

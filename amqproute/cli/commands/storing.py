@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``store``: what an operator does about a store that is damaged, while no daemon has it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from amqproute.cli import render
+from amqproute.cli.commands.options import config_option, json_option
+from amqproute.cli.refusal import DONE, NEGATIVE, Refusal
+from amqproute.config import load
+from amqproute.config.load import find
+from amqproute.errors import StoreError
+from amqproute.store import evidence, fsck
+from amqproute.store.quarantine import quarantined
+
+__all__ = ["store"]
+
+STORE_FILE: Final = "store.db"
+
+state_option = click.option(
+    "--state",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The state directory. [default: that of the configuration]",
+)
+
+
+@click.group()
+def store() -> None:
+    """The store of the stopped daemon: what is wrong with it, and the ways out.
+
+    A daemon that finds less in its store than was on the disk does not start. It deletes nothing,
+    names a finding and ends with exit code 2. These commands say what is missing, get back what can
+    be read, and let the daemon start without the rest.
+    """
+
+
+@store.command("check")
+@state_option
+@config_option
+@json_option
+def check(state: Path | None, config: Path | None, as_json: bool) -> int:
+    """Compare the store with what it held last, and look at all of it.
+
+    Takes seconds per gigabyte and changes nothing. Exit code 1 if anything is wrong.
+    """
+    path = _database(state, config)
+    with _held(path):
+        found = evidence.examine(str(path))
+        problems = fsck.check(str(path)) if path.exists() and path.stat().st_size else []
+    count, size = quarantined(str(path))
+    finding = found.finding
+    if as_json:
+        told: dict[str, Any] = {
+            "store": str(path),
+            "ok": finding is None and not problems,
+            "finding": None,
+            "notes": found.notes,
+            "problems": problems,
+            "quarantine": {"files": count, "size": size},
+        }
+        if finding is not None:
+            told["finding"] = {
+                "name": finding.name,
+                "code": finding.code,
+                "words": finding.words,
+                "is-restore": found.is_restore,
+            }
+        render.json_text(told)
+        return DONE if told["ok"] else NEGATIVE
+    if finding is not None:
+        click.echo(f"{finding.name}: {render.printable(finding.words)}")
+        if found.is_restore:
+            click.echo("  the mark is gone: the next start takes this for a restore")
+        else:
+            click.echo("  next: amqproute store salvage, to get back what can be read; or")
+            click.echo(f"        amqproute store accept-loss {finding.name}, to start without it")
+    for words in found.notes:
+        render.warn(words)
+    for words in problems:
+        click.echo(render.printable(words))
+    if count:
+        render.warn(f"{count} files ({size} octets) are in quarantine: {path.stem}.quarantine")
+    if finding is None and not problems:
+        click.echo(f"{path}: ok")
+    return DONE if finding is None and not problems else NEGATIVE
+
+
+@store.command("accept-loss")
+@click.argument("finding")
+@state_option
+@config_option
+@json_option
+def accept_loss(finding: str, state: Path | None, config: Path | None, as_json: bool) -> int:
+    """Let the daemon start once in spite of FINDING, without what is missing.
+
+    FINDING is the name that the start and `store check` give, as in log-short-1a2b3c4d. It stands
+    for this damage and no other: if anything is different when the daemon starts, it refuses again.
+    That start moves what contradicts into store.quarantine, numbers its messages anew as after a
+    restore, and uses the acceptance up.
+    """
+    path = _database(state, config)
+    with _held(path):
+        accepted = evidence.accept(str(path), finding)
+    if as_json:
+        render.json_text({"accepted": accepted.name, "words": accepted.words})
+        return DONE
+    click.echo(f"accepted: {render.printable(accepted.words)}")
+    click.echo("  next: start the daemon")
+    return DONE
+
+
+def _database(state: Path | None, config: Path | None) -> Path:
+    folder = load(find(config)).state_directory if state is None else state
+    if not folder.is_dir():
+        raise Refusal(
+            NEGATIVE, "store.none", f"there is no folder {folder}", "give --state DIRECTORY"
+        )
+    return Path(os.path.abspath(folder / STORE_FILE))
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Keep the daemon out.
+
+    Raises:
+        Refusal: it is in.
+        StoreError: the files cannot be read or written.
+    """
+    lock = f"{path}.lock"
+    try:
+        descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise Refusal(
+                    NEGATIVE,
+                    "store.in-use",
+                    f"{path} is in use by a daemon",
+                    "stop it first; while it runs, amqproute status says how it is",
+                ) from None
+            yield
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StoreError(f"{error.filename or path}: {error.strerror}") from error

@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The seal: what the store held when it last committed, in a file beside the database.
+
+SQLite takes a write-ahead log that is missing, cut short or damaged for one that ends there, and
+a database without it for a complete one. So somebody else has to remember how far the log went.
+After each commit the writer notes in the seal the last frame of the log with its checksum, and how
+many entries there are with the sum of their ids. `amqproute.store.evidence` compares at the start.
+
+**The order.** A note is made after the commit's fsync and is not synced itself: it is a store into
+mapped memory, about a microsecond. A killed process leaves it in the page cache. A power failure
+may leave an older one, never one of a commit that is not on the disk. So a seal is always a lower
+bound: a store that has less than the seal says has lost something, and no honest crash does that.
+
+**Durable notes** are made when the bound of ids moves, when the whole log has been copied into the
+database, and when the store is closed: the latter two say that the log is not needed any more.
+
+**Turn and round.** Each change of the bound of ids counts a *turn*; each time that the log begins
+anew a *round*. Both stand in the table ``meta`` as well. By the turn it is known which of seal and
+database is the older one. The round tells whether the database file by itself is one that this log
+can be applied to: it is that of the log, or the one before.
+
+The file has two slots in sectors of their own, written in turn, each with a checksum: a torn one
+leaves the other. It is overwritten where it stands, which takes no room on a full disk. While the
+disk is full notes are written by system calls: on a file system that copies on write, a store into
+mapped memory could find no room, which ends the process.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+__all__ = ["NO_LOG", "Seal", "Sealed"]
+
+LENGTH: Final = 4096
+SLOT: Final = 512
+NO_LOG: Final = bytes(24)
+"""The position of a log that has no frames."""
+_MAGIC: Final = b"amqseal1"
+_LAYOUT: Final = struct.Struct("<8sQQQQQBB24sQI")
+_CHECK: Final = struct.Struct("<I")
+_LOW_HALF: Final = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a seal says.
+
+    Attributes:
+        turn: how often the bound of ids has been changed.
+        round: how often the log has begun anew.
+        name: the random name of the last change of the bound (`amqproute.store.mark`).
+        bound: of ids.
+        log: octets 16 to 40 of the log's shared index: number of frames, pages of the database,
+            checksum of the last frame, salts (SQLite, "WAL-mode File Format" §2.1).
+        is_copied: all that had been committed was in the database itself.
+        census: how many entries there are, and the sum of their ids modulo 2**32; None if
+            nobody has counted.
+    """
+
+    turn: int
+    round: int
+    name: int
+    bound: int
+    log: bytes = NO_LOG
+    is_copied: bool = False
+    census: tuple[int, int] | None = None
+
+    @property
+    def frames(self) -> int:
+        """How many frames of the log were committed."""
+        return int.from_bytes(self.log[:4], sys.byteorder)
+
+    @property
+    def pages(self) -> int:
+        """How many pages the database had."""
+        return int.from_bytes(self.log[4:8], sys.byteorder)
+
+    @property
+    def checksum(self) -> tuple[int, int]:
+        """Of the last frame."""
+        return int.from_bytes(self.log[8:12], sys.byteorder), int.from_bytes(
+            self.log[12:16], sys.byteorder
+        )
+
+    @property
+    def salt(self) -> bytes:
+        """What all frames of the log have in common."""
+        return self.log[16:24]
+
+    def same_state(self, name: int, bound: int) -> bool:
+        """Tell whether a database with this state of its mark is the one that was sealed."""
+        return (self.name, self.bound) == (name, bound)
+
+
+class Seal:
+    """The file. All methods but `read` are called on the writer's thread.
+
+    Args:
+        path: of the file.
+
+    Attributes:
+        is_careful: write by system calls, since the disk is full.
+        state: what durable notes have said last; None before the first one.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.is_careful = False
+        self.state: Sealed | None = None
+        self._counter = 0
+        self._descriptor = -1
+        self._map: mmap.mmap | None = None
+
+    def __repr__(self) -> str:
+        return f"<Seal {self.path} {self._counter}>"
+
+    def exists(self) -> bool:
+        """Tell whether there is a file, readable or not."""
+        return os.path.exists(self.path)
+
+    def read(self) -> Sealed | None:
+        """Return what the file says; None if it is missing or says nothing that holds."""
+        try:
+            with open(self.path, "rb") as file:
+                octets = file.read(LENGTH)
+        except OSError:
+            return None
+        found = [one for at in (0, SLOT) if (one := _unpack(octets[at : at + SLOT])) is not None]
+        if not found:
+            return None
+        self._counter, sealed = max(found, key=lambda one: one[0])
+        return sealed
+
+    def write(self, sealed: Sealed) -> None:
+        """Have this on the disk.
+
+        Raises:
+            OSError: it could not be written; the file then says nothing that is not so.
+        """
+        if self._descriptor < 0:
+            self._open()
+        self.state = sealed
+        self._counter += 1
+        at = SLOT * (self._counter & 1)
+        octets = _pack(self._counter, sealed, sealed.log, sealed.is_copied, sealed.census)
+        if os.pwrite(self._descriptor, octets, at) < len(octets):
+            raise OSError(f"{self.path} was written in part")
+        os.fdatasync(self._descriptor)
+
+    def note(self, log: bytes, census: tuple[int, int] | None) -> None:
+        """Note a commit that is on the disk; this note itself need not be.
+
+        Args:
+            log: see `Sealed.log`.
+            census: see `Sealed.census`.
+
+        Raises:
+            OSError: it could not be written; only while `is_careful`.
+        """
+        state = self.state
+        if state is None or self._map is None:
+            return
+        self._counter += 1
+        octets = _pack(self._counter, state, log, False, census)
+        at = SLOT * (self._counter & 1)
+        if self.is_careful:
+            os.pwrite(self._descriptor, octets, at)
+        else:
+            self._map[at : at + len(octets)] = octets
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._map is not None:
+            self._map.close()
+            self._map = None
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self.state = None
+
+    def _open(self) -> None:
+        """Have a file of full length, with what it said before."""
+        self.read()
+        descriptor = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_size != LENGTH:
+                os.ftruncate(descriptor, 0)
+                # Blocks, not a hole: a store into mapped memory may not be the first to need one.
+                os.pwrite(descriptor, bytes(LENGTH), 0)
+                os.fsync(descriptor)
+                directory = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    os.fsync(directory)
+                finally:
+                    os.close(directory)
+            self._map = mmap.mmap(descriptor, LENGTH)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+
+
+def _pack(
+    counter: int, state: Sealed, log: bytes, is_copied: bool, census: tuple[int, int] | None
+) -> bytes:
+    count, total = census or (0, 0)
+    octets = _LAYOUT.pack(
+        _MAGIC,
+        counter,
+        state.turn,
+        state.round,
+        state.name,
+        state.bound,
+        is_copied,
+        census is not None,
+        log,
+        count,
+        total & _LOW_HALF,
+    )
+    return octets + _CHECK.pack(crc32(octets))
+
+
+def _unpack(slot: bytes) -> tuple[int, Sealed] | None:
+    size = _LAYOUT.size
+    if len(slot) < size + _CHECK.size or slot[:8] != _MAGIC:
+        return None
+    if _CHECK.unpack_from(slot, size)[0] != crc32(slot[:size]):
+        return None
+    _, counter, turn, round_, name, bound, is_copied, is_counted, log, count, total = (
+        _LAYOUT.unpack_from(slot)
+    )
+    census = (count, total) if is_counted else None
+    return counter, Sealed(turn, round_, name, bound, log, bool(is_copied), census)
