@@ -262,7 +262,7 @@ class Relay(Settings):
         ge=16,
         le=1000000,
         description="The most destinations with messages that wait, or with a connection, for all "
-        "senders together; some 17 KiB of memory each. A sender has as many as would still be free "
+        "senders together; some 16 KiB of memory each. A sender has as many as would still be free "
         "afterwards, so half of them alone; those without a name share that by address. A message "
         "for one more is refused with amqp:resource-limit-exceeded.",
     )

@@ -85,6 +85,46 @@ class Destination:
         held: why nothing is sent; None if it is. The holds themselves are in `holds`.
     """
 
+    # Thousands of them may wait: with a dictionary each takes a kilobyte more.
+    __slots__ = (
+        "__weakref__",
+        "_agent",
+        "_attempt",
+        "_avoid",
+        "_clock",
+        "_contacted_at",
+        "_doubtful",
+        "_idle",
+        "_is_stopping",
+        "_is_urgent",
+        "_journal",
+        "_last_used",
+        "_limits",
+        "_now_ms",
+        "_probed_until",
+        "_refused_until",
+        "_resumes",
+        "_selects",
+        "_session",
+        "_share",
+        "_spread",
+        "_terms",
+        "_timers",
+        "_was_of_use",
+        "_watch",
+        "backoff",
+        "held",
+        "hop",
+        "last_success_ms",
+        "ledger",
+        "queue",
+        "remote_id",
+        "state",
+        "taker",
+        "tally",
+        "window",
+    )
+
     log = Logger()
 
     def __init__(
