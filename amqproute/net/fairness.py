@@ -38,7 +38,7 @@ _UNITS_PER_SECOND: Final = 1_000_000
 _SMALLEST_SLICE: Final = 250
 """Units of a slice of whoever's units take long."""
 _DEAREST: Final = 32.0
-_LONGEST: Final = 3.0
+_LONGEST: Final = 5.0
 """Microseconds that a slice may take for each of its units before the next ones get fewer."""
 
 

@@ -31,7 +31,7 @@ SETTLED: Final = 10
 """Each delivery that a disposition changes."""
 LOOKED_AT_PER_UNIT: Final = 8
 """Delivery-ids that a disposition has looked up."""
-DELIVERY: Final = 6
+DELIVERY: Final = 4
 """The transfer that completes a delivery. It costs more, but many of them in one slice are one
 batch and one commit, and links bound their number by credit."""
 OCTETS_PER_UNIT: Final = 512

@@ -63,12 +63,12 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual(len(event.deliveries), 3000)
 
     def test_a_publisher_fills_a_batch(self) -> None:
-        """A slice holds 600 small deliveries: a publisher's commits stay large."""
+        """A slice holds 900 small deliveries: a publisher's commits stay large."""
         self.peer.send(attach())
         self.peer.events[-1].link.flow(1000)  # type: ignore[union-attr]
         data = b"".join(frame(transfer(each), b"x" * 300) for each in range(1000))
         (event,) = self.take(data, work.SLICE)
-        self.assertGreaterEqual(len(event.deliveries), 600)
+        self.assertGreaterEqual(len(event.deliveries), 900)
 
     def test_costly_verbs(self) -> None:
         """A slice has few attaches, fewer with selectors, and few echoes."""
