@@ -172,6 +172,10 @@ class StoreContradiction(StoreDamaged):
         self.finding = finding
 
 
+class MessageDamaged(StoreError):
+    """What is on the disk of one message is not what was written; all others are as they were."""
+
+
 class ResolveError(AmqprouteError):
     """The DNS gave no candidate for a domain.
 

@@ -192,6 +192,8 @@ class IDraft(Interface):
 class IStore(Interface):
     """Durable state: entries on named queues, receipts, notes."""
 
+    quarantined = Attribute("damaged entries that are kept, and given to nobody")
+
     def open() -> Deferred[Any]:
         """Return a Deferred of the `Recovery`; fails with `StoreError`, in words."""
 

@@ -211,6 +211,10 @@ class Resolution:
     authenticated: bool
 
 
+QUARANTINE: Final = "amqp$quarantine"
+"""Where the store keeps damaged entries. No node has this name, and nobody is given them."""
+
+
 class DeadLetterReason(enum.StrEnum):
     """Why an entry left its queue undelivered (O-24); the symbol stands in the annotation."""
 

@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from amqproute.entry import Entry
 from amqproute.interfaces import IBatch
-from amqproute.journal.events import SILENCE, Arrivals, Came, Gone
+from amqproute.journal.events import SILENCE, Arrivals, Came, Gone, Told
 from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import Origin
@@ -119,6 +119,16 @@ class Batch:
         """
         if self.came is not None and entries:
             self.transaction.record(Gone(kind, self._journal.now_us(), node, entries, facts))
+
+    def damaged(self, node: str, ids: Sequence[int], code: str) -> None:
+        """Have it in the journal that entries of a node go to nobody: the store has damaged them.
+
+        Nothing but their ids is looked at: their messages may not even be messages.
+        """
+        if self.came is not None and ids:
+            facts = {"node": node, "code": code}
+            told = Told(Kind.DELETED, self._journal.now_us(), facts, {"entry": list(ids)})
+            self.transaction.record(told)
 
     def repeated(self, node: str, message: Message, origin: Origin) -> None:
         """Have it in the journal that a message was here before, and is not kept."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
@@ -18,11 +18,12 @@ from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration, circ
 from amqproute.broker.dynamic import DynamicTerms
 from amqproute.broker.fates import Fates
 from amqproute.broker.floodgate import Floodgate
+from amqproute.broker.levels import level_of_key, queue_of_key
 from amqproute.broker.life import Life
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.options import QueueOptions
 from amqproute.broker.queue import Queue
-from amqproute.broker.removal import DISCARD, IFates
+from amqproute.broker.removal import DAMAGED, DISCARD, IFates
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
 from amqproute.broker.unclaimed import Unclaimed
@@ -36,6 +37,7 @@ from amqproute.errors import (
 from amqproute.interfaces import IBroker
 from amqproute.journal.events import SILENCE
 from amqproute.sparing import Sparing
+from amqproute.store.records import Damage
 from amqproute.values import RELAY_PREFIX
 
 MOST_DYNAMIC = 10_000
@@ -211,6 +213,26 @@ class Broker:
             lambda name, limits: self._make(name, limits, fates=DISCARD),
             limits=limits,
             log=self.log,
+        )
+
+    def damaged(self, key: str, damages: Sequence[Damage]) -> None:
+        """The store has found entries damaged, and gives them to nobody any more.
+
+        Args:
+            key: of the line that they stood in.
+            damages: what was found.
+        """
+        rows = queue_of_key(key)
+        queues = [*self.nodes.values(), *self.internal.values()]
+        queues += [each.queue for topic in self.topics.values() for each in topic.durable.values()]
+        queue = next((each for each in queues if each.rows == rows), None)
+        if queue is not None:
+            queue.quarantined(level_of_key(key), damages)
+            return
+        batch = self.begin()
+        batch.damaged(rows, [damage.entry_id for damage in damages], DAMAGED)
+        batch.commit().addErrback(
+            lambda failure: self.log.failure("damage is not in the journal", failure)
         )
 
     def _remove_ended(self) -> None:

@@ -29,6 +29,13 @@ def queue_of_key(key: str) -> str:
     return key
 
 
+def level_of_key(key: str) -> int:
+    """Return the priority behind a key of `line_key`."""
+    if key.startswith(PRIORITY_PREFIX):
+        return int(key[len(PRIORITY_PREFIX) :].partition("/")[0])
+    return USUAL_PRIORITY
+
+
 def level_of(priority: int, levels: int) -> int:
     """Return the level of a priority where a node tells only so many apart (D-06).
 

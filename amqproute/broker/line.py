@@ -376,6 +376,11 @@ class Line:
 
     # -- the paged part --------------------------------------------------------------------------
 
+    def lost(self, entry_id: int, size: int) -> None:
+        """A paged entry is damaged: the store gives it to nobody any more."""
+        if entry_id > self.cursor and entry_id not in self._plucked:
+            self._unpage(1, size)
+
     def wants_refill(self, limits: QueueLimits) -> bool:
         """Tell whether the next page should be loaded: little is left, and there is room."""
         if not self.paged or self.is_busy:

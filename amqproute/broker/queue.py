@@ -60,6 +60,7 @@ from amqproute.broker.walk import Walk
 from amqproute.entry import FLEETING_MS, Entry
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.journal.events import SILENCE
+from amqproute.store.records import Damage
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
@@ -499,6 +500,19 @@ class Queue:
 
     def _load_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
+
+    def quarantined(self, level: int, damages: Sequence[Damage]) -> None:
+        """The store has found paged entries damaged, and gives them to nobody any more."""
+        line = self._levels.line(level)
+        entries = []
+        for damage in damages:
+            if damage.entry is not None:
+                entry = line.entry(damage.entry)
+                self._accounts.gone([entry])
+                entry.charge = None
+                entries.append(entry)
+            line.lost(damage.entry_id, damage.size)
+        self._removal.damaged_now(entries, [damage.entry_id for damage in damages])
 
     # -- settle --------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.anew import all_of, settle_anew
@@ -22,9 +23,10 @@ from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
+from amqproute.errors import AmqpError
 from amqproute.journal.events import SOMEBODY, Taker, because
 from amqproute.journal.record import Kind
-from amqproute.values import DeadLetterReason
+from amqproute.values import QUARANTINE, DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
 if TYPE_CHECKING:
@@ -32,12 +34,16 @@ if TYPE_CHECKING:
 
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
+DAMAGED: Final = "store.damaged"
 """Why entries have gone that nobody has taken, for reports about them."""
 UNREACHABLE: Final = {"code": "node.unreachable"}
 NODE_GONE: Final = {"code": NODE_DELETED}
 DUPLICATE: Final = {"code": "message.duplicate"}
 MOVED: Final = {"code": "message.moved"}
 """Why entries have gone, for the journal."""
+
+UNREADABLE: Final = object()
+"""The outcome of an entry whose body turned out to be damaged when it was to be sent."""
 
 LetGo = Callable[[list[Entry], Batch], None]
 MOST_RESTS: Final = 16
@@ -107,6 +113,8 @@ class Removal:
         gone: called with entries that the queue does not hold any more.
         failed: called with a failure of the store.
     """
+
+    _log = Logger()
 
     __slots__ = (
         "_backlog",
@@ -219,7 +227,49 @@ class Removal:
         batch.ended(Kind.DELETED, self._queue.name, entries, UNREACHABLE)
         self.archive(entries, batch)
 
+    def set_aside(self, entries: list[Entry], batch: Batch) -> None:
+        """Let go of entries whose bodies are damaged; the store keeps them for an operator."""
+        self._tally.damaged += len(entries)
+        for entry in entries:
+            if entry.stored:
+                batch.transaction.move(entry.id, QUARANTINE, entry.id)
+        self._tell_damaged(entries, [entry.id for entry in entries], batch)
+        self._gone(entries)
+
+    def damaged(self, entries: list[Entry], ids: Sequence[int], batch: Batch) -> None:
+        """Note that the store has set paged entries aside.
+
+        Args:
+            entries: those of which enough can be read to tell their senders.
+            ids: of all of them.
+            batch: for the reports.
+        """
+        self._tally.damaged += len(ids)
+        self._tell_damaged(entries, ids, batch)
+        self._gone(entries)
+
+    def _tell_damaged(self, entries: list[Entry], ids: Sequence[int], batch: Batch) -> None:
+        batch.damaged(self._queue.name, ids, DAMAGED)
+        for entry in entries:
+            try:
+                self._fates.dropped(self._queue, [entry], DAMAGED, batch)
+            except AmqpError as error:
+                # What is left of it does not say who is to be told.
+                self._log.warn(
+                    "the sender of message {entry} of {node}, which is damaged, is not told: "
+                    "{error}",
+                    entry=entry.id,
+                    node=self._queue.name,
+                    error=error,
+                )
+
     # -- on the queue's own account ------------------------------------------------------------
+
+    def damaged_now(self, entries: list[Entry], ids: Sequence[int]) -> None:
+        """Do `damaged` in a batch of its own."""
+        batch = self._begin()
+        self.damaged(entries, ids, batch)
+        self.commit(batch)
 
     def expire_now(self, entries: list[Entry]) -> None:
         """Let go of entries whose time is over."""

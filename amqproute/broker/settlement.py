@@ -11,7 +11,7 @@ from amqproute.broker.consumers import Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.expiry import Expiry
 from amqproute.broker.feed import Feed
-from amqproute.broker.removal import Removal
+from amqproute.broker.removal import UNREADABLE, Removal
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
 from amqproute.entry import MOST_COUNTED, Entry
@@ -89,6 +89,9 @@ class Settlement:
         elif type(outcome) is spec.Accepted:
             self._consumers.acquired -= len(entries)
             self._removal.taken(entries, batch, consumer)
+        elif outcome is UNREADABLE:
+            self._consumers.acquired -= len(entries)
+            self._removal.set_aside(list(entries), batch)
         elif type(outcome) is spec.Rejected:
             self._tally.rejected += len(entries)
             self.give_up(entries, DeadLetterReason.REJECTED, outcome.error, batch)

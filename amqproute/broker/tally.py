@@ -20,3 +20,4 @@ class Tally:
     purged: int = 0
     duplicates: int = 0
     unreachable: int = 0
+    damaged: int = 0

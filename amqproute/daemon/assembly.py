@@ -171,6 +171,7 @@ class House:
             on_death=self._store_died,
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
             outbox=self.journaling.outbox,
+            on_damage=lambda key, damages: self.broker.damaged(key, damages),
         )
         self.contexts = make_contexts(config, checks_dates=False)
         self._gate = CertificateGate(reactor, self.contexts, self._uneasy, self._dial_again)

@@ -19,12 +19,14 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.broker.batch import Batch
 from amqproute.broker.pour import Pour
+from amqproute.broker.removal import UNREADABLE
 from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
 from amqproute.broker.transaction import Retirement, Transaction
 from amqproute.entry import Entry
 from amqproute.errors import (
     AmqpError,
     InvalidField,
+    MessageDamaged,
     MessageSizeExceeded,
     NotImplementedHere,
 )
@@ -267,7 +269,9 @@ class Outbound:
                 node=self.source.name,
             )
             self.forget([entry])
-            outcome = spec.Modified(delivery_failed=True, undeliverable_here=True)
+            outcome: object = spec.Modified(delivery_failed=True, undeliverable_here=True)
+            if isinstance(failure.value, MessageDamaged):
+                outcome = UNREADABLE
             self._frontend.settle(self, [entry], outcome)
         elif self.settled:
             self.forget([entry])

@@ -17,8 +17,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.pour import Pour
+from amqproute.broker.removal import UNREADABLE
 from amqproute.entry import Entry
-from amqproute.errors import AmqpError
+from amqproute.errors import AmqpError, MessageDamaged
 from amqproute.values import TAG_OCTETS
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.link import Delivery, Link
@@ -164,7 +165,9 @@ class LargeLink:
         if failure is not None:
             self.log.failure("message {entry} cannot be read", failure, entry=pour.entry.id)
             pour.outgoing.delivery.context = None
-            self._outcome(pour.entry, spec.Modified(delivery_failed=True))
+            is_damaged = isinstance(failure.value, MessageDamaged)
+            outcome = UNREADABLE if is_damaged else spec.Modified(delivery_failed=True)
+            self._outcome(pour.entry, outcome)
         self.go()
 
     def end(self) -> Iterable[Entry]:

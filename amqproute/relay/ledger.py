@@ -21,6 +21,7 @@ from twisted.python.failure import Failure
 from amqproute.broker.anew import settle_anew
 from amqproute.broker.batch import Batch
 from amqproute.broker.queue import Queue
+from amqproute.broker.removal import UNREADABLE
 from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import AmqpError
 from amqproute.journal.events import SILENCE, Told
@@ -100,6 +101,9 @@ class Ledger:
 
     def outcome(self, entries: Sequence[Entry], verdict: Verdict, state: Any) -> None:
         """Apply the peer's outcome for entries."""
+        if state is UNREADABLE:
+            self._settle(entries, state)
+            return
         action = verdict.action
         if self.suspects.is_searching:
             ids = [entry.id for entry in entries]

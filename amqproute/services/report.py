@@ -68,7 +68,7 @@ from amqproute.address import from_compatibility, parse
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
-from amqproute.broker.removal import NODE_DELETED, PURGED
+from amqproute.broker.removal import DAMAGED, NODE_DELETED, PURGED
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.interfaces import IReporter
@@ -129,6 +129,7 @@ CODES: Final[Mapping[str, str]] = {
     "node.undeliverable": "it could not be passed on from its node",
     NODE_DELETED: "its node was deleted",
     PURGED: "an operator deleted it",
+    DAMAGED: "the disk of this broker has damaged it: send it again",
     "delay.waiting": "it waits for its next hop, and is tried again",
     "done.relayed": "the next hop has taken responsibility for it",
     "done.unreporting": "the next hop has taken responsibility for it, and sends no reports",

@@ -342,6 +342,8 @@ class Watermarks:
                     "reusable": room.reusable,
                     "used": room.used,
                 }
+            elif name == STORE:
+                row["quarantined"] = self._store.quarantined
             elif name == MEMORY:
                 row["parts"] = self._parts()
             yield row

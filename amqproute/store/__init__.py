@@ -58,6 +58,12 @@ arrival, which ends nothing, stays one statement. On a full disk nothing is carr
 ids, with the gaps as JSON. They are forgotten by id once the peer has said it will not send those
 again, by stream, and by time for peers that never come back.
 
+**Checksums.** Each row and each body has one, and is compared with it when it is read
+(`checksums`, `reading`). What does not match goes to nobody: its row leaves its queue and stays
+with everything that is left of it, and the queue goes on behind it. What is handed out from memory
+is not read. A receipt, a note or a name of a queue that does not match keeps the store from
+opening, since each could cost messages or bring them twice.
+
 **What a crash leaves.** Of all groups a prefix, each whole: every group whose Deferreds have
 fired, and possibly the next one, whose Deferreds had no time to. So nothing committed is lost,
 nothing dequeued and committed comes back, and a message whose sender was not answered may be
@@ -133,6 +139,7 @@ __all__ = [
     "ballast",
     "bodies",
     "checkpoint",
+    "checksums",
     "evidence",
     "files",
     "fsck",
@@ -140,6 +147,7 @@ __all__ = [
     "mark",
     "memory",
     "quarantine",
+    "reading",
     "records",
     "schema",
     "seal",

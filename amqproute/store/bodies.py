@@ -13,6 +13,10 @@ file is removed at once, or when the last `Body` goes, if there is one still.
 Behind the octets of a body its file has a *note* (`_NOTE`): the digest and the size of the bare
 message, which were counted as it came in. No row says them, and nobody has to read a gigabyte again
 to say of a copy that is made after a restart what it is a copy of.
+
+Behind that stand the *sums* (`_SUMS`): a CRC-32 for each `CHUNK_BYTES` of the body. A reader
+compares a chunk as a whole before it hands out the first octet of it: a delivery of a damaged body
+ends in the middle, by being aborted, and no octet of it was wrong.
 """
 
 from __future__ import annotations
@@ -23,17 +27,19 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 from weakref import WeakValueDictionary
+from zlib import crc32
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from zope.interface import implementer
 
-from amqproute.errors import StoreError
+from amqproute.errors import MessageDamaged, StoreError
 from amqproute.interfaces import IBody, IDraft
-from amqproute.store.files import Directory, in_words
+from amqproute.store.checksums import CHUNK_BYTES
+from amqproute.store.files import Directory, in_words, not_read
 from amqproute.store.lane import FromThread, Lane
 
-__all__ = ["Bodies", "Body", "Draft"]
+__all__ = ["Bodies", "Body", "Draft", "check_body", "read_sums"]
 
 log = Logger()
 
@@ -44,6 +50,11 @@ _NOTE: Final = struct.Struct(">8s32s32sQ")
 """What stands behind a body: `_MARK`; which octets precede it in the bare message, by `_name_of`;
 the SHA-256 of the bare message, and how many octets that has."""
 _MARK: Final = b"bare\0\0\0\1"
+
+_SUMS: Final = struct.Struct(">8sIII")
+"""Precedes the checksums of the chunks, 4 octets each: `_SUMS_MARK`, the size of a chunk, how many
+there are, and the CRC-32 of what follows."""
+_SUMS_MARK: Final = b"sums\0\0\0\1"
 
 _Known = tuple[bytes, tuple[str, int]]
 """By `_name_of` the octets that precede the body; digest and size of the bare message then."""
@@ -58,6 +69,7 @@ class Body:
         size: its octets.
         is_named: rows refer to it.
         has_footer: see `IBody`.
+        is_summed: its file has checksums, or should have.
     """
 
     __slots__ = (
@@ -67,12 +79,16 @@ class Body:
         "_is_noted",
         "has_footer",
         "is_named",
+        "is_summed",
         "number",
         "size",
     )
 
-    def __init__(self, bodies: Bodies, number: int, size: int, is_named: bool) -> None:
+    def __init__(
+        self, bodies: Bodies, number: int, size: int, is_named: bool, is_summed: bool = True
+    ) -> None:
         self._bodies = bodies
+        self.is_summed = is_summed
         self.number = number
         self.size = size
         self.is_named = is_named
@@ -114,7 +130,7 @@ class Body:
         try:
             descriptor = self.open()
             try:
-                octets = os.pread(descriptor, _NOTE.size + 1, self.size)
+                octets = os.pread(descriptor, _NOTE.size, self.size)
             finally:
                 os.close(descriptor)
         except (OSError, StoreError) as error:
@@ -131,12 +147,21 @@ class Body:
         return Reader(self)
 
     def open(self) -> int:
-        """Return a descriptor to read it."""
-        name = self._bodies.directory.name(self.number)
+        """Return a descriptor to read it.
+
+        Raises:
+            MessageDamaged: the file is not there.
+            StoreError: it cannot be opened now.
+        """
         try:
-            return os.open(name, os.O_RDONLY | os.O_CLOEXEC)
+            return os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
-            raise StoreError(f"cannot read {name}: {error.strerror}") from error
+            raise not_read(error, self.path) from error
+
+    @property
+    def path(self) -> str:
+        """Of its file."""
+        return self._bodies.directory.name(self.number)
 
 
 def _name_of(octets: bytes) -> bytes:
@@ -147,13 +172,16 @@ def _name_of(octets: bytes) -> bytes:
 class Reader:
     """Reads one body from its beginning to its end."""
 
-    __slots__ = ("_at", "_body", "_descriptor", "_is_used")
+    __slots__ = ("_at", "_body", "_chunk", "_chunk_at", "_descriptor", "_is_used", "_sums")
 
     def __init__(self, body: Body) -> None:
         self._body = body
         self._descriptor = -1
         self._at = 0
         self._is_used = False
+        self._sums: Sequence[int] = ()
+        self._chunk = b""
+        self._chunk_at = 0
 
     @property
     def left(self) -> int:
@@ -161,7 +189,10 @@ class Reader:
         return self._body.size - self._at
 
     def read(self, size: int) -> Deferred[bytes]:
-        """Return a Deferred of the next octets, at most so many; empty at the end."""
+        """Return a Deferred of the next octets, at most so many; empty at the end.
+
+        It fails with `MessageDamaged` if they are not those that were written.
+        """
         start = self._at
         size = min(size, self.left)
         self._at += size
@@ -177,17 +208,92 @@ class Reader:
     def _read(self, start: int, size: int) -> bytes:
         if not size:
             return b""
+        body = self._body
         if self._descriptor < 0:
-            self._descriptor = self._body.open()
-        octets = os.pread(self._descriptor, size, start)
-        if len(octets) < size:
-            raise StoreError(f"{self._body!r} ends at {start + len(octets)}")
-        return octets
+            self._descriptor = body.open()
+            if body.is_summed:
+                self._sums = read_sums(self._descriptor, body.path, body.size)
+        if not self._sums:
+            return _pread(self._descriptor, body.path, size, start)
+        parts = []
+        while size:
+            octets = self._chunk_of(start)
+            offset = start - self._chunk_at
+            # A read of a whole chunk, as all are that go to a link, copies nothing.
+            part = octets[offset : offset + size]
+            parts.append(part)
+            start += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _chunk_of(self, start: int) -> bytes:
+        """Return the chunk in which an octet stands, once it was compared with its checksum."""
+        number = start // CHUNK_BYTES
+        if not self._chunk or self._chunk_at != number * CHUNK_BYTES:
+            body = self._body
+            at = number * CHUNK_BYTES
+            size = min(CHUNK_BYTES, body.size - at)
+            octets = _pread(self._descriptor, body.path, size, at)
+            if crc32(octets) != self._sums[number]:
+                raise MessageDamaged(
+                    f"{body.path}: octets {at} to {at + size} do not match their checksum"
+                )
+            self._chunk, self._chunk_at = octets, at
+        return self._chunk
 
     def _close(self) -> None:
+        self._chunk = b""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def _pread(descriptor: int, path: str, size: int, start: int) -> bytes:
+    try:
+        octets = os.pread(descriptor, size, start)
+    except OSError as error:
+        raise not_read(error, path) from error
+    if len(octets) < size:
+        raise MessageDamaged(f"{path} ends at {start + len(octets)} within a message")
+    return octets
+
+
+def read_sums(descriptor: int, path: str, size: int) -> Sequence[int]:
+    """Return the checksums behind a body of `size` octets.
+
+    Raises:
+        MessageDamaged: they are not there, or damaged themselves.
+    """
+    count = -(-size // CHUNK_BYTES)
+    try:
+        octets = os.pread(descriptor, _NOTE.size + _SUMS.size + 4 * count, size)
+    except OSError as error:
+        raise not_read(error, path) from error
+    if octets.startswith(_MARK):
+        octets = octets[_NOTE.size :]
+    sums = octets[_SUMS.size : _SUMS.size + 4 * count]
+    if octets[: _SUMS.size] != _SUMS.pack(_SUMS_MARK, CHUNK_BYTES, count, crc32(sums)):
+        raise MessageDamaged(f"{path}: the checksums behind the body are damaged")
+    return struct.unpack(f">{count}I", sums)
+
+
+def check_body(path: str, size: int) -> str | None:
+    """Compare a whole body file with its checksums; return what is wrong, None for nothing."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        return f"cannot read {path}: {error.strerror}"
+    try:
+        for number, noted in enumerate(read_sums(descriptor, path, size)):
+            at = number * CHUNK_BYTES
+            octets = _pread(descriptor, path, min(CHUNK_BYTES, size - at), at)
+            if crc32(octets) != noted:
+                return f"{path}: octets {at} to {at + len(octets)} do not match their checksum"
+    except StoreError as error:
+        return str(error)
+    finally:
+        os.close(descriptor)
+    return None
 
 
 @implementer(IDraft)
@@ -206,6 +312,8 @@ class Draft:
         self._descriptor = -1
         self._at = 0
         self._synced = 0
+        self._sums: list[int] = []
+        self._sum = 0  # of the chunk that is not complete
         self._failure: Exception | None = None
         self._is_ended = False
         self.size = 0
@@ -247,7 +355,8 @@ class Draft:
             done = os.pwritev(self._descriptor, parts, self._at)
             if done < size:
                 os.pwrite(self._descriptor, b"".join(parts)[done:], self._at + done)
-            self._at += size
+            for part in parts:
+                self._add_to_sums(part)
             if self._digest is not None:
                 for each in bare:
                     self._digest.update(each)  # lets go of the interpreter meanwhile
@@ -258,6 +367,18 @@ class Draft:
         except (OSError, StoreError) as error:
             self._fault(error)
             raise
+
+    def _add_to_sums(self, octets: bytes) -> None:
+        view = memoryview(octets)
+        while view:
+            room = CHUNK_BYTES - self._at % CHUNK_BYTES
+            part = view[:room]
+            self._sum = crc32(part, self._sum)
+            self._at += len(part)
+            if len(part) == room:
+                self._sums.append(self._sum)
+                self._sum = 0
+            view = view[room:]
 
     def _finish(self) -> int:
         if self._failure is None:
@@ -278,10 +399,13 @@ class Draft:
         return self._number
 
     def _write_note(self) -> None:
-        if self._before is None or self._digest is None:
-            return
-        name, digest = _name_of(self._before), self._digest.digest()
-        octets = _NOTE.pack(_MARK, name, digest, self._bare_size)
+        octets = b""
+        if self._before is not None and self._digest is not None:
+            name, digest = _name_of(self._before), self._digest.digest()
+            octets = _NOTE.pack(_MARK, name, digest, self._bare_size)
+        sums = self._sums if self._at % CHUNK_BYTES == 0 else [*self._sums, self._sum]
+        packed = struct.pack(f">{len(sums)}I", *sums)
+        octets += _SUMS.pack(_SUMS_MARK, CHUNK_BYTES, len(sums), crc32(packed)) + packed
         done = os.pwrite(self._descriptor, octets, self._at)
         if done < len(octets):
             os.pwrite(self._descriptor, octets[done:], self._at + done)  # which says why
@@ -347,12 +471,13 @@ class Bodies:
         body = self._known[number] = Body(self, number, size, is_named=False)
         return body
 
-    def of_row(self, number: int, size: int) -> Body:
+    def of_row(self, number: int, size: int, is_summed: bool) -> Body:
         """Return the body that a row refers to."""
         body = self._known.get(number)
         if body is None:
             self._sizes[number] = size
-            body = self._known[number] = Body(self, number, size, is_named=True)
+            body = Body(self, number, size, is_named=True, is_summed=is_summed)
+            self._known[number] = body
         return body
 
     def named(self, bodies: Sequence[Body]) -> None:

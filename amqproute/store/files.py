@@ -57,12 +57,14 @@ import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 from twisted.logger import Logger
 
-from amqproute.errors import StoreDamaged, StoreError, StoreUnavailable
+from amqproute.errors import MessageDamaged, StoreDamaged, StoreError, StoreUnavailable
+from amqproute.store.checksums import row_sum
 
-__all__ = ["ROW_WIDTH", "Directory", "Filed", "Files", "in_words", "named_files"]
+__all__ = ["ROW_WIDTH", "Directory", "Filed", "Files", "in_words", "named_files", "not_read"]
 
 log = Logger()
 
@@ -81,9 +83,9 @@ _NAME: Final = re.compile(r"\d{12}")
 Filed = tuple[int, int, int, int, int, bytes, Any]
 """Id, queue, arrived, expires, flags, encoded, and the rest of the message, or None."""
 
-ROW_WIDTH: Final = 10
+ROW_WIDTH: Final = 12
 """Columns of a row from `Files.place`: id, queue, arrived, expires, flags, size, encoded, payload,
-body_start, body_length."""
+body_start, body_length, octets_crc, row_sum."""
 
 UNNEEDED: Final = (
     "SELECT json_group_array(value) FROM json_each(?) WHERE NOT EXISTS"
@@ -219,6 +221,7 @@ class Files:
         self._readers: OrderedDict[int, int] = OrderedDict()
         self._spares: list[int] = []
         self._is_short = False
+        self._left_alone: set[int] = set()
         self.swept: list[int] = []
 
     @property
@@ -300,12 +303,17 @@ class Files:
         places = iter(self.append([row[5] for row in filed if row[6] is None]))
         rows: list[Any] = []
         for entry_id, queue, arrived, expires, flags, encoded, rest in filed:
-            rows += (entry_id, queue, arrived, expires, flags, len(encoded))
+            size = len(encoded)
+            rows += (entry_id, queue, arrived, expires, flags, size)
             if rest is not None:
-                rows += (encoded, -rest.number, None, rest.size)
+                payload = -rest.number
+                rows += (encoded, payload, None, rest.size)
             else:
                 number, start = next(places)
-                rows += (b"", -number, start, len(encoded))
+                payload = -number
+                rows += (b"", payload, start, size)
+            checksum = row_sum(entry_id, queue, arrived, expires, flags, 0, size, payload)
+            rows += (crc32(encoded), checksum)
         return rows
 
     def append(self, messages: Sequence[bytes]) -> list[tuple[int, int]]:
@@ -473,9 +481,13 @@ class Files:
         wasted = sum(self._sizes.values()) - live
         return wasted > WASTE and wasted > live
 
+    def leave_alone(self, number: int) -> None:
+        """Do not tidy this segment: it cannot be read to its end."""
+        self._left_alone.add(number)
+
     def emptiest(self) -> int | None:
         """Return the full segment of which the least is needed."""
-        full = [number for number in self._live if number != self._current]
+        full = [each for each in self._live if each not in (self._current, *self._left_alone)]
         return min(full, key=lambda one: self._live[one] / max(1, self._sizes[one]), default=None)
 
     # -- reading -------------------------------------------------------------------------------
@@ -484,24 +496,29 @@ class Files:
         """Return a message out of a segment.
 
         Raises:
-            StoreError: it is not there.
+            MessageDamaged: it is not there, or the disk cannot read it.
+            StoreError: it cannot be read now.
         """
+        name = self._directory.name(number)
         descriptor = self._readers.get(number)
         if descriptor is None:
             try:
-                descriptor = os.open(self._directory.name(number), os.O_RDONLY | os.O_CLOEXEC)
+                descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC)
             except OSError as error:
-                raise in_words(error, self._directory.name(number)) from error
+                raise not_read(error, name) from error
             self._readers[number] = descriptor
             if len(self._readers) > OPEN_FILES:
                 os.close(self._readers.popitem(last=False)[1])
         else:
             self._readers.move_to_end(number)
-        octets = os.pread(descriptor, length, start)
+        if length < 0 or start < 0:
+            raise MessageDamaged(f"no message of {length} octets stands at {start} of {name}")
+        try:
+            octets = os.pread(descriptor, length, start)
+        except OSError as error:
+            raise not_read(error, name) from error
         if len(octets) < length:
-            raise StoreError(
-                f"{self._directory.name(number)} ends at {start + len(octets)} within a message"
-            )
+            raise MessageDamaged(f"{name} ends at {start + len(octets)} within a message")
         return octets
 
     def _forget_reader(self, number: int) -> None:
@@ -537,6 +554,13 @@ def named_files(
         "SELECT number, max(wanted), sum(live), sum(messages)"  # noqa: S608 - of constants
         f" FROM ({rows}) GROUP BY number"
     )
+
+
+def not_read(error: OSError, path: str) -> StoreError:
+    """Say an error of reading; `MessageDamaged` where it will be no better the next time."""
+    words = f"cannot read {path}: {error.strerror or error}"
+    is_lasting = error.errno in (errno.ENOENT, errno.EIO, errno.EISDIR, errno.ENOTDIR)
+    return (MessageDamaged if is_lasting else StoreError)(words)
 
 
 def in_words(error: OSError, path: str) -> StoreError:

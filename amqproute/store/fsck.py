@@ -5,12 +5,23 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from typing import Final
+from zlib import crc32
 
 from amqproute.errors import StoreError
 from amqproute.store import schema
+from amqproute.store.bodies import check_body
+from amqproute.store.checksums import (
+    check_row,
+    crc_of_note,
+    crc_of_queue,
+    crc_of_receipt,
+    matches,
+)
 from amqproute.store.evidence import read_only
-from amqproute.store.files import Directory, named_files
+from amqproute.store.files import SEGMENT_BYTES, Directory, Files, named_files
+from amqproute.store.records import QUARANTINE_NUMBER
 
 _NOW: Final = len(schema.UPGRADES)
 _CHECKS: Final = (
@@ -70,7 +81,8 @@ _CHECKS: Final = (
         _NOW,
         "queue {} has entries and no name",
         "SELECT DISTINCT queue FROM entry INDEXED BY entry_queue"
-        " WHERE queue NOT IN (SELECT number FROM queue)",
+        " WHERE queue NOT IN (SELECT number FROM queue)"
+        f" AND queue <> {QUARANTINE_NUMBER}",
     ),
 )
 """First and last schema version it fits, what is wrong, and a query for where it is."""
@@ -80,6 +92,97 @@ WITH_FILES: Final = 3
 """The first schema version that knows files of bodies."""
 WITH_SHARED_FILES: Final = 6
 """The first schema version that has shared payloads in them, too."""
+WITH_CHECKSUMS: Final = 8
+"""The first schema version that has checksums."""
+
+
+def _is_about_file(line: str, said: set[str]) -> bool:
+    """Whether a file is the reason that is missing or too short, which is said already."""
+    return any(f"{each.partition(' ')[0]} " in line for each in said if "/" in each)
+
+
+def _check_sums(connection: sqlite3.Connection, path: str, limit: int) -> list[str]:
+    """Compare every row and every body with its checksums."""
+    findings: list[str] = []
+    directory = Directory.of(path)
+    files = Files(directory, 0, SEGMENT_BYTES, 0)
+    bodies: dict[int, int] = {}
+    try:
+        for words in _entry_faults(connection, files, bodies):
+            findings.append(words)
+            if len(findings) >= limit:
+                return findings
+        for words in _payload_faults(connection, files):
+            findings.append(words)
+            if len(findings) >= limit:
+                return findings
+    finally:
+        files.close()
+    for number, size in bodies.items():
+        fault = check_body(directory.name(number), size)
+        if fault is not None:
+            findings.append(fault)
+    for table, columns, crc_of in _SMALL:
+        for *row, crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):
+            if crc is not None and not matches(crc_of, row, crc):
+                findings.append(f"a row of {table} does not match its checksum: {row!r:.200}")
+    (count,) = connection.execute(
+        "SELECT count(*) FROM entry INDEXED BY entry_queue WHERE queue = ?",
+        (QUARANTINE_NUMBER,),
+    ).fetchone()
+    if count:
+        findings.append(f"{count} damaged entries are in quarantine")
+    return findings[:limit]
+
+
+def _entry_faults(
+    connection: sqlite3.Connection, files: Files, bodies: dict[int, int]
+) -> Iterator[str]:
+    for entry_id, queue, arrived, expires, flags, count, size, payload, *rest in connection.execute(
+        "SELECT id, queue, arrived, expires, flags, count, size, payload, body_start, body_length,"
+        " encoded, octets_crc, row_sum FROM entry ORDER BY id"
+    ):
+        start, length, encoded, crc, noted = rest
+        columns = (entry_id, queue, arrived, expires, flags, count, size, payload or 0)
+        fault = check_row(columns, noted, crc)
+        if fault is None and crc is not None and isinstance(encoded, bytes):
+            if payload is not None and payload < 0 and start is None:
+                bodies[-payload] = length
+            elif payload is not None and payload < 0:
+                try:
+                    encoded = files.read(-payload, start, length)
+                except StoreError as error:
+                    yield f"entry {entry_id}: {error}"
+                    continue
+            if crc32(encoded) != crc:
+                fault = "its octets do not match their checksum"
+        elif not isinstance(encoded, bytes):
+            fault = "its octets are none"
+        if fault is not None:
+            place = " (in quarantine)" if queue == QUARANTINE_NUMBER else ""
+            yield f"entry {entry_id}{place}: {fault}"
+
+
+def _payload_faults(connection: sqlite3.Connection, files: Files) -> Iterator[str]:
+    for number, encoded, segment, start, length, crc in connection.execute(
+        "SELECT id, encoded, segment, body_start, body_length, octets_crc FROM payload ORDER BY id"
+    ):
+        if crc is None:
+            continue
+        try:
+            octets = encoded if segment is None else files.read(segment, start, length)
+        except StoreError as error:
+            yield f"payload {number}: {error}"
+            continue
+        if not isinstance(octets, bytes) or crc32(octets) != crc:
+            yield f"payload {number}: its octets do not match their checksum"
+
+
+_SMALL: Final = (
+    ("receipt", "stream, low, high, at, steps", crc_of_receipt),
+    ("note", "kind, key, value", crc_of_note),
+    ("queue", "number, name", crc_of_queue),
+)
 
 
 def _check_files(connection: sqlite3.Connection, path: str, version: int) -> list[str]:
@@ -99,7 +202,8 @@ def _check_files(connection: sqlite3.Connection, path: str, version: int) -> lis
 
 
 def check(path: str, limit: int = 100) -> list[str]:
-    """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads, files.
+    """Read everything: pages, indexes, sizes against bodies, queues' names, shared payloads, files,
+    and every row and body against its checksums.
 
     Takes seconds per gigabyte and changes nothing: a log which a crash has left is read as the
     daemon would, and stays as it is.
@@ -133,6 +237,15 @@ def check(path: str, limit: int = 100) -> list[str]:
                 findings += [words.format(*row) for row in found]
         if version >= WITH_FILES:
             findings += _check_files(connection, path, version)[:limit]
+        if version >= WITH_CHECKSUMS:
+            # What is said already needs no second line.
+            said = {line.partition(":")[0] for line in findings}
+            sums = _check_sums(connection, path, limit)
+            findings += [
+                line
+                for line in sums
+                if line.partition(":")[0] not in said and not _is_about_file(line, said)
+            ]
     except sqlite3.DatabaseError as error:
         return [str(schema.in_words(error, path))]
     finally:

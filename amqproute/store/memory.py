@@ -14,7 +14,7 @@ from zope.interface import implementer
 
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IBody, IDraft, IStore
-from amqproute.store.records import QueueNumbers, Recovery, Room, StoredEntry
+from amqproute.store.records import QUARANTINE_NUMBER, QueueNumbers, Recovery, Room, StoredEntry
 from amqproute.store.transaction import (
     NEVER,
     SHARED_WIDTH,
@@ -180,7 +180,12 @@ class MemoryStore:
     Args:
         reactor: for the next turn.
         outbox: told of what is committed, an `IOutbox`; None for nobody.
+
+    Attributes:
+        quarantined: none: nothing is read from a disk.
     """
+
+    quarantined = 0
 
     def __init__(self, reactor: Clock, outbox: Any = None) -> None:
         self._reactor = reactor
@@ -243,7 +248,7 @@ class MemoryStore:
 
     def names(self) -> list[str]:
         """See `IStore.names`."""
-        return list(self._numbers)
+        return [name for name, number in self._numbers.items() if number != QUARANTINE_NUMBER]
 
     def ids(self, queue: str, after_id: int, limit: int) -> Deferred[Sequence[int]]:
         """See `IStore.ids`."""

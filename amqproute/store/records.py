@@ -9,6 +9,10 @@ from itertools import accumulate
 from operator import sub
 from typing import Any, Final
 
+from amqproute.values import QUARANTINE
+
+QUARANTINE_NUMBER: Final = -1
+"""The queue of entries that were found damaged. It has no row of its own in the database."""
 TRANSIENT: Final = 1
 """Bit 0 of `StoredEntry.flags`: a non-durable entry that was paged out; `open` deletes it."""
 
@@ -40,6 +44,23 @@ class StoredEntry:
     rest: Any = None
 
 
+@dataclass(slots=True)
+class Damage:
+    """An entry that does not match its checksums, or cannot be read.
+
+    Attributes:
+        entry_id: its id.
+        why: what is wrong, in words.
+        entry: what can be read of it, not to be handed to anybody; None for nothing.
+        size: its bytes, as its queue counts them.
+    """
+
+    entry_id: int
+    why: str
+    entry: StoredEntry | None = None
+    size: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
     """What a queue holds: entries, bytes of encoded messages, the ids at both ends, and by the
@@ -67,6 +88,7 @@ class Recovery:
         accepted: the finding in spite of which an operator has it opened; empty for none
             (`amqproute.store.evidence`).
         tells_senders: messages that are missing are to be reported to their senders.
+        quarantined: how many damaged entries are kept in nobody's reach.
     """
 
     queues: dict[str, QueueSummary] = field(default_factory=dict)
@@ -78,6 +100,7 @@ class Recovery:
     is_restored: bool = False
     accepted: str = ""
     tells_senders: bool = False
+    quarantined: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +173,7 @@ class QueueNumbers(dict[str, int]):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__({QUARANTINE: QUARANTINE_NUMBER})
         self.unsaved: dict[int, str] = {}
         self._last = 0
 

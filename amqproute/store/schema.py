@@ -27,6 +27,10 @@ The tables:
 * ``outbox``: what somebody else is to be told of commits and may not have on its own disk yet
   (`amqproute.interfaces.IOutbox`), a row for a commit; the numbers are theirs.
 * ``note``: small facts. ``meta``: the upper bound of ids given out so far.
+
+``octets_crc``, ``row_sum`` and ``row_crc`` are checksums (`amqproute.store.checksums`), NULL in
+rows of earlier releases. Entries with the queue number `QUARANTINE_NUMBER` are damaged: they were
+found so when they were read, and nobody is given them.
 """
 
 from __future__ import annotations
@@ -90,6 +94,15 @@ UPGRADES: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX payload_segment ON payload (segment) WHERE segment IS NOT NULL",
     ),
     ("CREATE TABLE outbox (number INTEGER PRIMARY KEY, octets BLOB NOT NULL)",),
+    (
+        # NULL for what is there: it is read unchecked, and nothing has to be written again.
+        "ALTER TABLE entry ADD COLUMN octets_crc INTEGER",
+        "ALTER TABLE entry ADD COLUMN row_sum INTEGER",
+        "ALTER TABLE payload ADD COLUMN octets_crc INTEGER",
+        "ALTER TABLE receipt ADD COLUMN row_crc INTEGER",
+        "ALTER TABLE note ADD COLUMN row_crc INTEGER",
+        "ALTER TABLE queue ADD COLUMN row_crc INTEGER",
+    ),
 )
 """Step n leads from version n to version n + 1."""
 
@@ -151,12 +164,16 @@ def prepare(
             raise StoreDamaged(damaged(path, verdict))
     if not version:
         ask(f"PRAGMA application_id={APPLICATION_ID}")
-    for step in range(version, len(UPGRADES)):
+    while version < len(UPGRADES):
+        # A new database is made in one transaction: each writes the same pages to the log again.
+        reached = version + 1 if version else len(UPGRADES)
         ask("BEGIN IMMEDIATE")
-        for statement in UPGRADES[step]:
-            ask(statement)
-        ask(f"PRAGMA user_version={step + 1}")
+        for step in UPGRADES[version:reached]:
+            for statement in step:
+                ask(statement)
+        ask(f"PRAGMA user_version={reached}")
         ask("COMMIT")
+        version = reached
     if max_bytes:
         ask(f"PRAGMA max_page_count={max(1, max_bytes // size)}").fetchone()
 

@@ -24,6 +24,7 @@ from amqproute.interfaces import IStore
 from amqproute.store import schema
 from amqproute.store.ballast import Ballast
 from amqproute.store.bodies import Bodies, Draft
+from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, matches
 from amqproute.store.evidence import (
     Acceptance,
     Evidence,
@@ -36,16 +37,18 @@ from amqproute.store.evidence import (
 from amqproute.store.files import SEGMENT_BYTES, Directory, Files
 from amqproute.store.mark import Mark, State
 from amqproute.store.quarantine import Quarantine
-from amqproute.store.records import QueueNumbers, QueueSummary, Recovery, Room, StoredEntry
-from amqproute.store.seal import Seal, Sealed
-from amqproute.store.statements import (
-    EXPIRED,
-    IDS,
-    LOAD,
-    purge_transient,
-    read_page,
-    read_receipt,
+from amqproute.store.reading import EXPIRED, IDS, LOAD, NOBODYS, Page, Reader
+from amqproute.store.records import (
+    QUARANTINE_NUMBER,
+    Damage,
+    QueueNumbers,
+    QueueSummary,
+    Recovery,
+    Room,
+    StoredEntry,
 )
+from amqproute.store.seal import Seal, Sealed
+from amqproute.store.statements import purge_transient, read_receipt
 from amqproute.store.transaction import Transaction
 from amqproute.store.writer import GROUP_BYTES, Call, ReactorThreads, Stop, Writer
 
@@ -86,6 +89,11 @@ class SqliteStore:
         on_full: told, in the reactor's thread, when the disk is so full that the database may not
             grow any more, until `room` finds plenty.
         on_death: told, in the reactor's thread, when the writer's thread died.
+        on_damage: told, in the reactor's thread, which entries of a queue were found damaged when
+            they were to be read: the page comes without them.
+
+    Attributes:
+        quarantined: damaged entries that are kept, and given to nobody.
     """
 
     def __init__(
@@ -106,6 +114,7 @@ class SqliteStore:
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
         on_full: Callable[[StoreError], object] | None = None,
+        on_damage: Callable[[str, Sequence[Damage]], None] | None = None,
         outbox: Any = None,
     ) -> None:
         self.path = os.path.abspath(path)
@@ -149,6 +158,9 @@ class SqliteStore:
             outbox=outbox,
         )
         self._is_sealing = True
+        self.quarantined = 0
+        self._on_damage = on_damage
+        self._reader = Reader(self._connection, self._files, self.path)
         self._started = False
         self._closed: Deferred[None] | None = None
         self._next = 0
@@ -212,18 +224,17 @@ class SqliteStore:
         self, queue: str, after_id: int, limit: int, limit_bytes: int
     ) -> Deferred[list[StoredEntry]]:
         """See `IStore.load`. At least one entry comes, even if it exceeds `limit_bytes`."""
-        bound = max(1, limit_bytes)
-        return self._read(LOAD, (self._numbers.get(queue, 0), after_id, limit, bound))
+        return self._read(LOAD, queue, after_id, limit, max(1, limit_bytes))
 
     def expired(
         self, queue: str, now_ms: int, after_id: int, limit: int
     ) -> Deferred[list[StoredEntry]]:
         """See `IStore.expired`."""
-        return self._read(EXPIRED, (self._numbers.get(queue, 0), now_ms, after_id, limit))
+        return self._read(EXPIRED, queue, after_id, now_ms, limit)
 
     def names(self) -> list[str]:
         """See `IStore.names`."""
-        return list(self._numbers)
+        return [name for name, number in self._numbers.items() if number != QUARANTINE_NUMBER]
 
     def ids(self, queue: str, after_id: int, limit: int) -> Deferred[Sequence[int]]:
         """See `IStore.ids`."""
@@ -278,18 +289,35 @@ class SqliteStore:
     def _named(self, _: None, bodies: Sequence[Any]) -> None:
         self._bodies.named(bodies)
 
-    def _read(self, statement: str, parameters: tuple[Any, ...]) -> Deferred[list[StoredEntry]]:
+    def _read(
+        self, chosen: str, queue: str, after_id: int, *bounds: int
+    ) -> Deferred[list[StoredEntry]]:
         if not self._reserved:
             raise LocalProtocolError("the store is not open")
-        result: Deferred[list[StoredEntry]] = Deferred()
-        self._writer.submit(Call(partial(self._page, statement, parameters), result))
-        return result.addCallback(self._with_rests)
+        read: Deferred[Page] = Deferred()
+        number = self._numbers.get(queue, 0)
+        ask = partial(self._reader.page, chosen, number, after_id, *bounds)
+        self._writer.submit(Call(ask, read))
+        return read.addCallback(self._has_read, queue)
 
-    def _with_rests(self, page: list[StoredEntry]) -> list[StoredEntry]:
-        for entry in page:
+    def _has_read(self, page: Page, queue: str) -> list[StoredEntry]:
+        if page.damages:
+            self.quarantined += len(page.damages)
+            for damage in page.damages:
+                log.error(
+                    "{path}: entry {entry} of {queue} is damaged and goes to nobody: {why}; it is "
+                    "kept in quarantine",
+                    path=self.path,
+                    entry=damage.entry_id,
+                    queue=queue,
+                    why=damage.why,
+                )
+            if self._on_damage is not None:
+                self._on_damage(queue, page.damages)
+        for entry in page.entries:
             if entry.rest is not None:
                 entry.rest = self._bodies.of_row(*entry.rest)
-        return page
+        return page.entries
 
     def _reserve(self, entry_id: int) -> None:
         """Have the bound of ids moved on, long before it is reached.
@@ -416,19 +444,23 @@ class SqliteStore:
 
     def _recover(self, connection: sqlite3.Connection) -> Recovery:
         recovery = Recovery()
-        names: dict[int, str] = dict(connection.execute("SELECT number, name FROM queue"))
+        names = self._read_names(connection)
         count = total = 0
         for number, ids, *summary in connection.execute(
             "SELECT *, (SELECT arrived FROM entry WHERE id = first) FROM"
             " (SELECT queue, sum(id & 4294967295), count(*), sum(size), min(id) AS first, max(id)"
             " FROM entry INDEXED BY entry_queue GROUP BY queue)"
         ):
+            count += summary[0]
+            total += ids
+            if number == QUARANTINE_NUMBER:
+                self.quarantined = recovery.quarantined = summary[0]
+                continue
             if number not in names:
                 raise StoreDamaged(schema.damaged(self.path, f"queue {number} has no name"))
             recovery.queues[names[number]] = QueueSummary(*summary)
-            count += summary[0]
-            total += ids
         self._writer.census = count, total
+        connection.execute(NOBODYS)  # those that were set aside while a consumer had them
         for account, *held in connection.execute(
             f"SELECT flags >> {ACCOUNT_SHIFT} AS account, count(*),"  # noqa: S608
             " sum(size + CASE WHEN body_start IS NULL THEN ifnull(body_length, 0) ELSE 0 END)"
@@ -443,17 +475,60 @@ class SqliteStore:
             (number, name) for number, name in names.items() if name in recovery.queues
         )
         received: dict[str, set[int]] = {}
-        for stream, *row in connection.execute("SELECT stream, low, high, at, steps FROM receipt"):
+        for stream, *row, crc in connection.execute(
+            "SELECT stream, low, high, at, steps, row_crc FROM receipt"
+        ):
+            if crc is not None and not matches(crc_of_receipt, (stream, *row), crc):
+                raise StoreDamaged(self._damaged_row("receipt", f"of {stream!r}", crc))
             receipt = read_receipt(*row)
             received.setdefault(stream, set()).update(receipt.ids())
             recovery.received_ms = max(recovery.received_ms, receipt.at_ms)
         recovery.received = {stream: sorted(ids) for stream, ids in received.items()}
-        for kind, key, value in connection.execute("SELECT kind, key, value FROM note"):
+        for kind, key, value, crc in connection.execute(
+            "SELECT kind, key, value, row_crc FROM note"
+        ):
+            if crc is not None and not matches(crc_of_note, (kind, key, value), crc):
+                raise StoreDamaged(self._damaged_row("note", f"{kind!r} {key!r}", crc))
             recovery.notes.setdefault(kind, {})[key] = value
         recovery.outbox = list(
             connection.execute("SELECT number, octets FROM outbox ORDER BY number")
         )
         return recovery
+
+    def _read_names(self, connection: sqlite3.Connection) -> dict[int, str]:
+        names: dict[int, str] = {}
+        for number, name, crc in connection.execute("SELECT number, name, row_crc FROM queue"):
+            if crc is not None and not matches(crc_of_queue, (number, name), crc):
+                raise StoreDamaged(self._damaged_row("queue", f"{number} ({name!r})", crc))
+            names[number] = name
+        return names
+
+    def _damaged_row(self, table: str, which: str, crc: object) -> str:
+        """Say that a small row is damaged, without which nothing should start, and what to do."""
+        where = f"WHERE row_crc = {crc}"
+        take = f"UPDATE {table} SET row_crc = NULL {where}"  # noqa: S608 - for reading
+        give_up = f"DELETE FROM {table} {where}"  # noqa: S608 - for reading
+        what, otherwise = {
+            "receipt": (
+                "the receipt",
+                f"to give it up (messages of that peer may come twice): sqlite3 {self.path} "
+                f"'{give_up}'",
+            ),
+            "note": (
+                "the note",
+                f"to give up what it keeps: sqlite3 {self.path} '{give_up}'",
+            ),
+            "queue": (
+                "the name of queue",
+                f'to correct it: sqlite3 {self.path} "UPDATE queue SET row_crc = NULL, '  # noqa: S608
+                f"name = 'NAME' {where}\"",
+            ),
+        }[table]
+        return (
+            f"the database {self.path} is damaged: {what} {which} does not match its checksum. "
+            f"Copy the state directory first. To take it as it reads: sqlite3 {self.path} "
+            f"'{take}' ; {otherwise}"
+        )
 
     def _close(self, next_id: int) -> None:
         connection = self._writer.connection
@@ -609,9 +684,9 @@ class SqliteStore:
             most = self._max_bytes // page_size if self._max_bytes else MOST_PAGES
             connection.execute(f"PRAGMA max_page_count={max(1, most)}").fetchone()
 
-    def _page(self, statement: str, parameters: tuple[Any, ...]) -> list[StoredEntry]:
+    def _connection(self) -> sqlite3.Connection:
         assert self._writer.connection is not None
-        return read_page(self._writer.connection, statement, parameters, self._files)
+        return self._writer.connection
 
     def _ids(self, parameters: tuple[int, int, int]) -> list[int]:
         assert self._writer.connection is not None

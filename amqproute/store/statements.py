@@ -19,12 +19,19 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, Final
+from zlib import crc32
 
-from amqproute.errors import StoreError
+from amqproute.errors import MessageDamaged, StoreError
+from amqproute.store.checksums import (
+    crc_of_note,
+    crc_of_receipt,
+    shifted,
+    summed,
+    summed_shared,
+)
 from amqproute.store.files import ROW_WIDTH, Filed, Files
-from amqproute.store.records import Receipt, StoredEntry
+from amqproute.store.records import Receipt
 from amqproute.store.transaction import Facts, Shared, Stage
 
 LARGEST: Final = 256
@@ -68,21 +75,25 @@ class Bulk:
 
 
 INSERT = Bulk(
-    "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded) VALUES ",
-    "(?,?,?,?,?,?,?,?)",
+    "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, octets_crc,"
+    " row_sum) VALUES ",
+    "(?,?,?,?,?,?,?,?,?,?)",
 )
-SHARE = Bulk("INSERT INTO payload (id, encoded) VALUES ", "(?,?)")
+INSERT_WIDTH: Final = 10
+SHARE = Bulk("INSERT INTO payload (id, encoded, octets_crc) VALUES ", "(?,?,?)")
 SHARE_FILED = Bulk(
-    "INSERT INTO payload (id, encoded, segment, body_start, body_length) VALUES ", "(?,x'',?,?,?)"
+    "INSERT INTO payload (id, encoded, segment, body_start, body_length, octets_crc) VALUES ",
+    "(?,x'',?,?,?,?)",
 )
 INSERT_SHARED = Bulk(
-    "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload) VALUES ",
-    "(?,?,?,?,?,0,?,x'',?)",
+    "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload,"
+    " octets_crc, row_sum) VALUES ",
+    "(?,?,?,?,?,0,?,x'',?,0,?)",  # 0 is the CRC of no octets
 )
 INSERT_FILED = Bulk(
     "INSERT INTO entry (id, queue, arrived, expires, flags, count, size, encoded, payload,"
-    " body_start, body_length) VALUES ",
-    "(?,?,?,?,?,0,?,?,?,?,?)",
+    " body_start, body_length, octets_crc, row_sum) VALUES ",
+    "(?,?,?,?,?,0,?,?,?,?,?,?,?)",
 )
 PRESENT = Bulk("SELECT count(*) FROM payload WHERE id IN (", "?", ")")
 _UNHELD = (
@@ -106,45 +117,64 @@ _TOUCHED = (
 _OF_EACH = " AND payload IS NOT NULL GROUP BY payload)"
 TOUCHED = Bulk(f"{_TOUCHED} id IN (", "?", f") {_OF_EACH}")
 COUNT = Bulk(
-    "UPDATE entry SET count = v.column2 FROM (VALUES ",
+    f"UPDATE entry SET count = v.column2, row_sum = {shifted(count='v.column2')} FROM (VALUES ",
     "(?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
+# A row without checksums gets none for its columns, so it gets none for its octets either.
+_OWN_CRC = "octets_crc = iif(row_sum IS NULL, NULL, v.column4)"
 REPLACE = Bulk(
-    "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3"
+    "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
+    f" {_OWN_CRC}, row_sum = {shifted(count='v.column2', size='length(v.column3)')}"
     " FROM (VALUES ",
-    "(?,?,?)",
+    "(?,?,?,?)",
     ") AS v WHERE entry.id = v.column1 AND entry.payload IS NULL",
 )
+_UNSHARED = "iif(payload < 0 AND body_start IS NULL, payload, NULL)"
 UNSHARE = Bulk(
     "UPDATE entry SET count = v.column2, size = length(v.column3), encoded = v.column3,"
-    " payload = iif(payload < 0 AND body_start IS NULL, payload, NULL) FROM (VALUES ",
-    "(?,?,?)",
+    f" payload = {_UNSHARED}, {_OWN_CRC}, row_sum = "
+    + shifted(count="v.column2", size="length(v.column3)", payload=f"ifnull({_UNSHARED}, 0)")
+    + " FROM (VALUES ",
+    "(?,?,?,?)",
     ") AS v WHERE entry.id = v.column1 AND entry.payload IS NOT NULL",
+)
+_MOVED_SIZE = "ifnull(length(v.column4), size)"
+_MOVED_PAYLOAD = (
+    "CASE WHEN v.column4 IS NULL OR payload < 0 AND body_start IS NULL THEN payload END"
 )
 MOVE = Bulk(
     "UPDATE entry SET id = v.column2, queue = v.column3,"
-    " size = ifnull(length(v.column4), size), encoded = ifnull(v.column4, encoded),"
-    " payload = CASE WHEN v.column4 IS NULL OR payload < 0 AND body_start IS NULL THEN payload END"
-    " FROM (VALUES ",
-    "(?,?,?,?)",
+    f" size = {_MOVED_SIZE}, encoded = ifnull(v.column4, encoded), payload = {_MOVED_PAYLOAD},"
+    " octets_crc = iif(v.column4 IS NULL OR row_sum IS NULL, octets_crc, v.column5), row_sum = "
+    + shifted(
+        id="v.column2",
+        queue="v.column3",
+        size=_MOVED_SIZE,
+        payload=f"ifnull({_MOVED_PAYLOAD}, 0)",
+    )
+    + " FROM (VALUES ",
+    "(?,?,?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
+# What is copied keeps the checksum that it had: damage stays visible.
 PLACE_PAYLOAD = Bulk(
     "UPDATE payload SET segment = v.column2, body_start = v.column3 FROM (VALUES ",
     "(?,?,?)",
     ") AS v WHERE payload.id = v.column1",
 )
 PLACE = Bulk(
-    "UPDATE entry SET payload = v.column2, body_start = v.column3 FROM (VALUES ",
+    "UPDATE entry SET payload = v.column2, body_start = v.column3,"
+    f" row_sum = {shifted(payload='v.column2')} FROM (VALUES ",
     "(?,?,?)",
     ") AS v WHERE entry.id = v.column1",
 )
-NAME = Bulk("INSERT OR IGNORE INTO queue (number, name) VALUES ", "(?,?)")
+NAME = Bulk("INSERT OR IGNORE INTO queue (number, name, row_crc) VALUES ", "(?,?,?)")
 RECEIPT = Bulk(
-    "INSERT OR REPLACE INTO receipt (stream, low, high, at, steps) VALUES ", "(?,?,?,?,?)"
+    "INSERT OR REPLACE INTO receipt (stream, low, high, at, steps, row_crc) VALUES ",
+    "(?,?,?,?,?,?)",
 )
-NOTE = Bulk("INSERT OR REPLACE INTO note (kind, key, value) VALUES ", "(?,?,?)")
+NOTE = Bulk("INSERT OR REPLACE INTO note (kind, key, value, row_crc) VALUES ", "(?,?,?,?)")
 
 
 Touched = dict[int, int]
@@ -187,7 +217,7 @@ def _write_stage(
 ) -> int:
     absent = 0
     if stage.rows:
-        INSERT.run(connection, stage.rows)
+        INSERT.run(connection, summed(stage.rows))
     if stage.shared is not None:
         _insert_shared(connection, stage.shared, files)
         if stage.shared.filed:
@@ -200,17 +230,18 @@ def _write_stage(
             if encoded is None:
                 counts += (entry_id, count)
             else:
-                bodies += (entry_id, count, encoded)
+                bodies += (entry_id, count, encoded, crc32(encoded))
         COUNT.run(connection, counts)
         done = REPLACE.run(connection, bodies)
-        if done < len(bodies) // 3 and _touch(connection, bodies[::3], touched):
+        if done < len(bodies) // 4 and _touch(connection, bodies[::4], touched):
             UNSHARE.run(connection, bodies)
     if stage.moves:
         replaced = [old for old, (_, _, encoded) in stage.moves.items() if encoded is not None]
         _touch(connection, replaced, touched)
-        absent += len(stage.moves) - MOVE.run(
-            connection, [one for old, move in stage.moves.items() for one in (old, *move)]
-        )
+        moves: list[Any] = []
+        for old, move in stage.moves.items():
+            moves += (old, *move, None if move[2] is None else crc32(move[2]))
+        absent += len(stage.moves) - MOVE.run(connection, moves)
     if stage.dequeued:
         absent += len(stage.dequeued) - _delete(connection, sorted(stage.dequeued), touched)
     return absent
@@ -224,15 +255,16 @@ def _insert_shared(connection: sqlite3.Connection, shared: Shared, files: Files)
         raise StoreError(f"an entry refers to a payload that is gone (one of {sorted(known)[:9]})")
     bound = files.file_bytes
     small = [(one, encoded) for one, encoded in shared.payloads.items() if len(encoded) < bound]
-    SHARE.run(connection, list(chain.from_iterable(small)))
+    SHARE.run(connection, [each for one, body in small for each in (one, body, crc32(body))])
     if len(small) < len(shared.payloads):
         large = [(one, body) for one, body in shared.payloads.items() if len(body) >= bound]
         places = files.append([body for _, body in large])
         rows = zip(large, places, strict=True)
         SHARE_FILED.run(
-            connection, [each for (one, body), place in rows for each in (one, *place, len(body))]
+            connection,
+            [each for (one, body), place in rows for each in (one, *place, len(body), crc32(body))],
         )
-    INSERT_SHARED.run(connection, shared.rows)
+    INSERT_SHARED.run(connection, summed_shared(shared.rows))
 
 
 def _touch(connection: sqlite3.Connection, ids: Sequence[int], touched: Touched) -> int:
@@ -274,7 +306,7 @@ def _delete_where(
         How many went. With a LIMIT in the condition it may be more than that, since the second
         look begins where the first one ended.
     """
-    delete = f"DELETE FROM entry WHERE {where}"  # noqa: S608 - a constant of this module
+    delete = f"DELETE FROM entry WHERE {where}"
     done = connection.execute(f"{delete} AND payload IS NULL", parameters).rowcount
     if done < count:
         (found,) = connection.execute(f"{_TOUCHED} {where} {_OF_EACH}", parameters).fetchone()
@@ -293,16 +325,20 @@ def tidy(connection: sqlite3.Connection, files: Files) -> None:
         " FROM entry INDEXED BY entry_payload WHERE payload = ?",
         (-number,),
     ).fetchall()
-    moved: list[Filed] = []
-    for entry_id, queue, arrived, expires, flags, start, length in rows:
-        body = files.read(number, start, length)
-        moved.append((entry_id, queue, arrived, expires, flags, body, None))
     shared = connection.execute(
         "SELECT id, body_start, body_length FROM payload INDEXED BY payload_segment"
         " WHERE segment = ?",
         (number,),
     ).fetchall()
-    payloads = [files.read(number, start, length) for _, start, length in shared]
+    moved: list[Filed] = []
+    try:
+        for entry_id, queue, arrived, expires, flags, start, length in rows:
+            body = files.read(number, start, length)
+            moved.append((entry_id, queue, arrived, expires, flags, body, None))
+        payloads = [files.read(number, start, length) for _, start, length in shared]
+    except MessageDamaged:
+        files.leave_alone(number)  # what can be read of it is read by those who want it
+        raise
     connection.execute("BEGIN")
     placed = files.place(moved)
     places = zip(shared, files.append(payloads), strict=True)
@@ -347,9 +383,10 @@ def purge_transient(connection: sqlite3.Connection, limit: int, files: Files) ->
 
 
 POSTPONE_RECEIPTS: Final = "UPDATE receipt SET at = at + ?"
+_LATER: Final = "CASE WHEN expires > 0 THEN expires + ?1 ELSE expires END"
 POSTPONE_ENTRIES: Final = (
-    "UPDATE entry SET arrived = arrived + ?,"
-    " expires = CASE WHEN expires > 0 THEN expires + ? ELSE expires END"
+    f"UPDATE entry SET arrived = arrived + ?1, expires = {_LATER},"
+    f" row_sum = {shifted(arrived='arrived + ?1', expires=_LATER)}"
 )
 
 
@@ -372,9 +409,12 @@ def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> No
         connection.execute("DELETE FROM receipt WHERE at < ?", (facts.forget_before_ms,))
     if facts.postpone_ms:
         connection.execute(POSTPONE_RECEIPTS, (facts.postpone_ms,))
-        connection.execute(POSTPONE_ENTRIES, (facts.postpone_ms, facts.postpone_ms))
+        connection.execute(POSTPONE_ENTRIES, (facts.postpone_ms,))
     kept = [(key, value) for key, value in facts.notes.items() if value is not None]
-    NOTE.run(connection, list(chain.from_iterable((*key, value) for key, value in kept)))
+    NOTE.run(
+        connection,
+        [one for key, value in kept for one in (*key, value, crc_of_note(*key, value))],
+    )
     for key, value in facts.notes.items():
         if value is None:
             connection.execute("DELETE FROM note WHERE kind = ? AND key = ?", key)
@@ -389,16 +429,20 @@ def write_outbox(connection: sqlite3.Connection, carried: tuple[int, bytes, int]
 
 def _receipt_row(stream: str, receipt: Receipt) -> tuple[Any, ...]:
     steps = json.dumps(receipt.steps, separators=(",", ":")) if receipt.steps else ""
-    return (stream, receipt.low, receipt.high, receipt.at_ms, steps)
+    row = (stream, receipt.low, receipt.high, receipt.at_ms, steps)
+    return (*row, crc_of_receipt(*row))
 
 
 def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
     connection.execute("DELETE FROM receipt WHERE stream = ? AND high < ?", (stream, below))
     cut = connection.execute(
-        "SELECT low, high, at, steps FROM receipt WHERE stream = ? AND high >= ? AND low < ?",
+        "SELECT low, high, at, steps, row_crc FROM receipt"
+        " WHERE stream = ? AND high >= ? AND low < ?",
         (stream, below, below),
     ).fetchall()
-    for low, high, at_ms, steps in cut:
+    for low, high, at_ms, steps, crc in cut:
+        if crc is not None and crc != crc_of_receipt(stream, low, high, at_ms, steps):
+            continue  # not to be written again as if it were sound; the next start says so
         connection.execute(
             "DELETE FROM receipt WHERE stream = ? AND high = ? AND low = ? AND steps = ?",
             (stream, high, low, steps),
@@ -411,86 +455,3 @@ def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
 def read_receipt(low: int, high: int, at_ms: int, steps: str) -> Receipt:
     """A receipt from its row."""
     return Receipt(low, high, tuple(json.loads(steps)) if steps else (), at_ms)
-
-
-# The inner select chooses ids from the covering index; the outer one alone touches bodies.
-# group_concat keeps every byte of a blob, NUL included; json_group_array sees the same rows in
-# the same order, so sizes and bodies fit together. An entry with a payload has no body here.
-_PAGE = (
-    "SELECT json_group_array(json_array(id, size, arrived, expires, count, flags, payload,"
-    " body_start, body_length)),"
-    " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT e.* FROM ({chosen}) AS c"
-    " CROSS JOIN entry AS e ON e.id = c.id ORDER BY c.id)"
-)
-LOAD: Final = _PAGE.format(
-    chosen="SELECT id FROM (SELECT id, sum(size) OVER (ORDER BY id) - size AS before FROM"
-    " (SELECT id, size FROM entry INDEXED BY entry_queue WHERE queue = ? AND id > ?"
-    " ORDER BY id LIMIT ?)) WHERE before < ?"
-)
-IDS: Final = (
-    "SELECT id FROM entry INDEXED BY entry_queue WHERE queue = ? AND id > ? ORDER BY id LIMIT ?"
-)
-EXPIRED: Final = _PAGE.format(
-    chosen="SELECT id FROM entry INDEXED BY entry_expires WHERE queue = ? AND expires > 0"
-    " AND expires <= ? AND id > ? ORDER BY id LIMIT ?"
-)
-_PAYLOADS: Final = (
-    "SELECT json_group_array(json_array(id, length(encoded), segment, body_start, body_length)),"
-    " CAST(group_concat(encoded, '') AS BLOB) FROM (SELECT * FROM payload"
-    " WHERE id IN (SELECT value FROM json_each(?)) ORDER BY id)"
-)
-
-
-def read_page(
-    connection: sqlite3.Connection, statement: str, parameters: tuple[Any, ...], files: Files
-) -> list[StoredEntry]:
-    """Entries by `LOAD` or `EXPIRED`, in one step; one more if they share payloads.
-
-    The writer's thread asks, so nothing changes between the two. The rest of a very large message
-    is number and size of its file here.
-    """
-    columns, bodies = connection.execute(statement, parameters).fetchone()
-    entries = []
-    start = 0
-    bodies = bodies or b""
-    shared: list[StoredEntry] = []
-    for entry_id, size, arrived, expires, count, flags, payload_id, *place in json.loads(columns):
-        rest = None
-        if payload_id is not None and payload_id < 0:
-            if place[0] is not None:
-                body = files.read(-payload_id, *place)
-                entries.append(StoredEntry(entry_id, body, arrived, expires, count, flags))
-                continue
-            rest = (-payload_id, place[1])
-        elif payload_id is not None:
-            entry = StoredEntry(entry_id, b"", arrived, expires, count, flags, payload_id)
-            entries.append(entry)
-            shared.append(entry)
-            continue
-        stop = start + size
-        own = bodies[start:stop]
-        entries.append(StoredEntry(entry_id, own, arrived, expires, count, flags, rest=rest))
-        start = stop
-    if start != len(bodies):
-        raise StoreError(f"sizes add up to {start} bytes, bodies to {len(bodies)}")
-    if shared:
-        payloads = _read_payloads(connection, {entry.payload_id for entry in shared}, files)
-        for entry in shared:
-            if entry.payload_id not in payloads:
-                raise StoreError(f"payload {entry.payload_id} of entry {entry.id} is not there")
-            entry.encoded = payloads[entry.payload_id]
-    return entries
-
-
-def _read_payloads(connection: sqlite3.Connection, ids: set[int], files: Files) -> dict[int, bytes]:
-    columns, bodies = connection.execute(_PAYLOADS, (json.dumps(list(ids)),)).fetchone()
-    payloads: dict[int, bytes] = {}
-    start = 0
-    bodies = bodies or b""
-    for payload_id, size, *place in json.loads(columns):
-        if place[0] is not None:
-            payloads[payload_id] = files.read(*place)
-            continue
-        payloads[payload_id] = bodies[start : start + size]
-        start += size
-    return payloads

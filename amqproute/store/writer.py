@@ -20,6 +20,7 @@ from amqproute.errors import StoreError, StoreUnavailable
 from amqproute.store import bell, schema
 from amqproute.store.ballast import Ballast
 from amqproute.store.checkpoint import Settled, Wal
+from amqproute.store.checksums import crc_of_queue, summed
 from amqproute.store.files import Files
 from amqproute.store.records import QueueNumbers
 from amqproute.store.seal import Seal
@@ -454,14 +455,14 @@ class Writer:
         if not (carried or names or facts) and len(stages) == 1 and stages[0].only_begins():
             rows = stages[0].rows
             if len(rows) <= GRAIN * WIDTH:  # one statement, which is a transaction of its own
-                INSERT.run(connection, rows)
+                INSERT.run(connection, summed(rows))
                 self.figures.entries += stages[0].born()
                 self._count(stages, 0)
                 self._tell(events, False)
                 return
         connection.execute("BEGIN")
         if names:
-            NAME.run(connection, [value for pair in names for value in pair])
+            NAME.run(connection, [each for one in names for each in (*one, crc_of_queue(*one))])
         absent = write_stages(connection, stages, self._files)
         for fact in facts:
             write_facts(connection, fact, self._clock_ms())
@@ -621,7 +622,7 @@ class Writer:
             connection.execute("SAVEPOINT one")
             changes = self._files.changes()
             try:
-                NAME.run(connection, [value for pair in names for value in pair])
+                NAME.run(connection, [each for one in names for each in (*one, crc_of_queue(*one))])
                 stages, facts = merge([one])
                 write_stages(connection, stages, self._files)
                 for fact in facts:

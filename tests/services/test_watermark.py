@@ -26,6 +26,7 @@ class Disk:
     def __init__(self) -> None:
         self.room_now: Any = Room(free=50 * GIB, total=100 * GIB, reusable=0, used=0)
         self.asked = 0
+        self.quarantined = 3
 
     def room(self) -> Deferred[Any]:
         self.asked += 1
@@ -153,6 +154,7 @@ class WatermarkTests(SynchronousTestCase):
         """Operators see level, limit and state of each."""
         self.see(GIB - 1)
         rows = {row["name"]: row for row in self.marks.rows()}
+        self.assertEqual(rows["store"]["quarantined"], 3)
         self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE, JOURNAL, OUTGOING])
         self.assertEqual(rows[DISK]["state"], "closed")
         self.assertEqual((rows[DISK]["level"], rows[DISK]["limit"]), (GIB - 1, GIB))

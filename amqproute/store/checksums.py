@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checksums of rows and bodies: computed when they are written, compared when they are read.
+
+Each row of ``entry`` has two. ``octets_crc`` is the CRC-32 of the octets that are the row's own,
+wherever they stand: in the page or in a segment. ``row_sum`` covers the other columns: id, queue,
+times, flags, counts and the reference to a payload. It is linear, ``sum(column * factor) % PRIME``,
+so that a statement that changes a column can add the difference (`shifted`) without computing the
+sum again. A row that was damaged before keeps a sum that does not match: nothing that moves, counts
+or copies a row makes a damaged one look sound. A change of one bit of one column always shows,
+because no power of two is a multiple of `PRIME`.
+
+Rows of ``payload`` have ``octets_crc``; those of ``receipt``, ``note`` and ``queue``, which are
+read at the start, have a CRC-32 of their columns. Body files have one for each `CHUNK_BYTES`,
+behind the body (`amqproute.store.bodies`).
+
+NULL stands where an earlier release has written the row: it is read unchecked. One of the two
+columns of ``entry`` being NULL and not the other is damage as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+from zlib import crc32
+
+__all__ = [
+    "CHUNK_BYTES",
+    "PRIME",
+    "check_row",
+    "crc_of_note",
+    "crc_of_queue",
+    "crc_of_receipt",
+    "matches",
+    "row_sum",
+    "shifted",
+    "summed",
+    "summed_shared",
+]
+
+PRIME: Final = 2147483629
+CHUNK_BYTES: Final = 256 * 1024
+"""Octets of a body file that are checked together, before any of them is handed out."""
+
+ID: Final = 1020181359
+QUEUE: Final = 578710837
+ARRIVED: Final = 1412960022
+EXPIRES: Final = 1137348262
+FLAGS: Final = 1432154172
+COUNT: Final = 752206957
+SIZE: Final = 307280498
+PAYLOAD: Final = 820616447
+
+_FACTORS: Final = {
+    "id": ID,
+    "queue": QUEUE,
+    "arrived": ARRIVED,
+    "expires": EXPIRES,
+    "flags": FLAGS,
+    "count": COUNT,
+    "size": SIZE,
+    "payload": PAYLOAD,
+}
+"""Of the columns that statements change."""
+
+
+def row_sum(
+    entry_id: int,
+    queue: int,
+    arrived: int,
+    expires: int,
+    flags: int,
+    count: int,
+    size: int,
+    payload: int,
+) -> int:
+    """Return the sum of an entry's columns; `payload` is 0 where the column is NULL."""
+    return (
+        entry_id * ID
+        + queue * QUEUE
+        + arrived * ARRIVED
+        + expires * EXPIRES
+        + flags * FLAGS
+        + count * COUNT
+        + size * SIZE
+        + payload * PAYLOAD
+    ) % PRIME
+
+
+def shifted(**changes: str) -> str:
+    """Return an SQL expression for ``row_sum`` after columns get other values.
+
+    Args:
+        changes: column to the SQL expression of its new value, in terms of the old row.
+    """
+    # Each term stays below 2**62; % has the sign of its left side in SQL.
+    terms = [
+        f"(({new}) - ifnull({column}, 0)) % {PRIME} * {_FACTORS[column]} % {PRIME}"
+        for column, new in changes.items()
+    ]
+    return f"((row_sum + {' + '.join(terms)}) % {PRIME} + {PRIME}) % {PRIME}"
+
+
+def summed(flat: Sequence[Any]) -> list[Any]:
+    """Return the rows of `Stage.rows` with both checksums at the end of each."""
+    rows: list[Any] = []
+    values = iter(flat)
+    for entry_id, queue, arrived, expires, flags, count, size, encoded in zip(
+        *[values] * 8, strict=True
+    ):
+        rows += (
+            entry_id,
+            queue,
+            arrived,
+            expires,
+            flags,
+            count,
+            size,
+            encoded,
+            crc32(encoded),
+            (
+                entry_id * ID
+                + queue * QUEUE
+                + arrived * ARRIVED
+                + expires * EXPIRES
+                + flags * FLAGS
+                + count * COUNT
+                + size * SIZE
+            )
+            % PRIME,
+        )
+    return rows
+
+
+def summed_shared(flat: Sequence[int]) -> list[int]:
+    """Return the rows of `Shared.rows` with ``row_sum`` at the end of each."""
+    rows: list[int] = []
+    values = iter(flat)
+    for entry_id, queue, arrived, expires, flags, size, payload in zip(*[values] * 7, strict=True):
+        checksum = row_sum(entry_id, queue, arrived, expires, flags, 0, size, payload)
+        rows += (entry_id, queue, arrived, expires, flags, size, payload, checksum)
+    return rows
+
+
+def check_row(columns: Iterable[object], noted_sum: object, noted_crc: object) -> str | None:
+    """Compare the columns of an entry with their sum.
+
+    Args:
+        columns: as `row_sum` takes them.
+        noted_sum: the column ``row_sum``.
+        noted_crc: the column ``octets_crc``.
+
+    Returns:
+        What is wrong, in words; None if nothing is, or if the row has no checksums.
+    """
+    given = list(columns)
+    if not all(type(one) is int for one in given):
+        return "a column is not a number"
+    if noted_sum is None and noted_crc is None:
+        return None
+    if type(noted_sum) is not int or type(noted_crc) is not int:
+        return "a checksum is missing"
+    found = row_sum(*given)  # type: ignore[arg-type] # all are int, as was asked above
+    return None if found == noted_sum else "its columns do not match their checksum"
+
+
+def crc_of_receipt(stream: str, low: int, high: int, at_ms: int, steps: str) -> int:
+    """Return the checksum of a receipt. When it was marked is not part of it: that may change."""
+    return crc32(f"{stream}\0{low}\0{high}\0{steps}".encode("utf-8", "surrogatepass"))
+
+
+def crc_of_note(kind: str, key: str, value: bytes) -> int:
+    """Return the checksum of a note."""
+    return crc32(value, crc32(f"{kind}\0{key}\0".encode("utf-8", "surrogatepass")))
+
+
+def crc_of_queue(number: int, name: str) -> int:
+    """Return the checksum of a queue's number and name."""
+    return crc32(f"{number}\0{name}".encode("utf-8", "surrogatepass"))
+
+
+def matches(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> bool:
+    """Whether the columns of a row have this checksum; what has another type has not."""
+    try:
+        return crc_of(*row) == crc
+    except TypeError:
+        return False
