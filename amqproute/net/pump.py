@@ -438,6 +438,7 @@ class EngineProtocol(TwistedProtocol):
         self._scheduler.forget(self)
         self._loss = None
         self._pending.clear()
+        self._unshaken.clear()
         self._is_over = True
         self.paused = False
         self._cancel_guard()

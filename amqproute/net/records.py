@@ -77,6 +77,7 @@ class RecordLayer(TLSMemoryBIOProtocol):
             self.verification.let_go()
             self.verification = None
         self.outlet = None
+        self.before_handshake = None
         self.wrappedProtocol: Any = None
         self._producer = None
 

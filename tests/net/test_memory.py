@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
 from amqproute.net.connector import Connector
+from amqproute.net.handshake_turns import MOST_IN_TURN, HandshakeTurns
 from amqproute.net.inbound import InboundTrust
 from amqproute.net.pump import EngineProtocol, Security
 from amqproute.net.trust import Level, Policy
@@ -130,6 +131,7 @@ class InwardTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.clock = Clock()
+        self.turns = HandshakeTurns(self.clock)
         self.codes: list[str] = []
         self.beta = contexts_in(self.mktemp(), "beta.example")
         self.stranger = contexts_in(self.mktemp(), *["alpha.example"])
@@ -154,6 +156,7 @@ class InwardTests(SynchronousTestCase):
             Side().make,
             self.clock,
             security=Security(self.beta.server_creator("optional", self.judge), implicit=True),
+            handshakes=self.turns,
             on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
         )
         wire = Wire(client, server)
@@ -176,6 +179,7 @@ class InwardTests(SynchronousTestCase):
                 Side().make,
                 self.clock,
                 security=Security(self.beta.server_creator("required"), implicit=True),
+                handshakes=self.turns,
                 on_lost=lambda _, reason: codes.append(reason.value.code),  # type: ignore[attr-defined]
             )
             end = WireEnd()
@@ -183,7 +187,33 @@ class InwardTests(SynchronousTestCase):
             pump.makeConnection(end)
             end.protocol.dataReceived(b"GET / HTTP/1.0\r\n\r\n")
             end.lose(ConnectionDone())
+            self.clock.advance(0)
 
         left = left_by(meet, 40)
         self.assertEqual(set(codes), {"tls.plain-text"})
         self.assertLessEqual(left.cyclic, 40 * OF_PYOPENSSL, left.kinds)
+
+    def test_gone_before_its_turn(self) -> None:
+        """What a client has sent is not kept until a turn that it no longer needs."""
+        octets = b"\x16\x03\x01" + bytes(64 * 1024)
+        ends = []
+        for _ in range(MOST_IN_TURN + 1):
+            pump = EngineProtocol(
+                Side().make,
+                self.clock,
+                security=Security(self.beta.server_creator("required"), implicit=True),
+                handshakes=self.turns,
+            )
+            end = WireEnd()
+            end.protocol = pump
+            pump.makeConnection(end)
+            end.protocol.dataReceived(octets)
+            ends.append((end, pump))
+        end, pump = ends[-1]
+        self.assertEqual((len(self.turns), pump._unshaken), (1, [octets]))
+        end.lose(ConnectionDone())
+        self.assertEqual(pump._unshaken, [])
+        for end, _ in ends:
+            end.lose(ConnectionDone())
+        self.clock.advance(0)
+        self.assertEqual((len(self.turns), self.clock.getDelayedCalls()), (0, []))
