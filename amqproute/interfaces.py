@@ -116,10 +116,10 @@ class IStoreTransaction(Interface):
         """Forget all receipts of a stream."""
 
     def forget_received_before(ms: int) -> None:
-        """Forget the receipts of any stream that were marked before this wall clock time."""
+        """Forget the receipts of any stream that were dated before this time."""
 
     def postpone(ms: int) -> None:
-        """Have all entries and receipts age from so much later on: the clock was set ahead."""
+        """Have all entries age from so much later on: the clock was set ahead."""
 
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""

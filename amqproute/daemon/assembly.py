@@ -162,7 +162,7 @@ class House:
         self.store = SqliteStore(
             str(state / STORE_FILE),
             reactor,
-            clock_ms=self.clock.now_ms,
+            clock_ms=self._receipts_now_ms,
             checkpoint_bytes=sizes.checkpoint,
             remainder_bytes=sizes.remainder,
             segment_bytes=sizes.segment,
@@ -330,10 +330,9 @@ class House:
         self.inventory.recovered(recovery.notes)
         self._recover_accounts(recovery.notes.get(ACCOUNT_NOTES, {}), recovery.accounts)
         self.receipts.recovered(recovery.received)
-        # Receipts age while the daemon runs: over a restart the wall clock proves nothing.
-        began = self._reactor.seconds()
-        known_ms = recovery.received_ms or self.clock.now_ms()
-        self._receipts_ms = known_ms - round(began * 1000)
+        # On from the newest of them: over a restart the wall clock proves nothing.
+        newest_ms = recovery.received_ms or self.clock.now_ms()
+        self._receipts_ms = newest_ms - round(self._reactor.seconds() * 1000)
         self._declare(config)
         self.relay = self._make_relay()
         self.relay.dead_letter_name = config.relay.dead_letter
@@ -524,9 +523,13 @@ class House:
         self.listeners.append(listener)
 
     def _receipts_now_ms(self) -> int:
-        """Return the time by which receipts age."""
+        """Return the time by which receipts are dated and age: it passes while the daemon runs.
+
+        The wall clock sets it once, before there is any receipt. However often the daemon starts
+        with a wrong clock, none is forgotten too early for that.
+        """
         counted_ms: int = self._receipts_ms + round(self._reactor.seconds() * 1000)
-        return min(self.clock.now_ms(), counted_ms)
+        return counted_ms
 
     def _uneasy(self) -> None:
         self.when_uneasy()
@@ -540,7 +543,6 @@ class House:
         """Have everything age from so much later on: the wall clock was set ahead."""
         transaction = self.store.begin()
         transaction.postpone(ms)
-        self._receipts_ms += ms
         return transaction.commit().addCallback(lambda _: self.broker.postpone(ms))
 
     def _forget_old_receipts(self) -> None:

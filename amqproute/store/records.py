@@ -82,7 +82,7 @@ class Recovery:
         received: receipt stream -> the ids still remembered, ascending.
         notes: kind -> key -> value.
         accounts: number of an account -> how many entries stand in it, and their octets.
-        received_ms: when the newest of the receipts was written, ms since the epoch; 0 without.
+        received_ms: the date of the newest receipt, ms; 0 without.
         outbox: the rows that are left of what `IOutbox.carry` returned, in order.
         is_restored: the database is not the one that was here last.
         accepted: the finding in spite of which an operator has it opened; empty for none

@@ -73,7 +73,7 @@ class SqliteStore:
     Args:
         path: the database file; its directory is made if it is missing.
         reactor: for the way back from the writer's thread.
-        clock_ms: wall clock, milliseconds since the epoch, for the age of receipts.
+        clock_ms: dates receipts, milliseconds; called in any thread.
         page_size: bytes, for a new database.
         max_bytes: bound on the database file, and on the files of bodies of either kind, 0 for
             none; beyond it transactions that need room fail, those that make room do not.

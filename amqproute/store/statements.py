@@ -382,7 +382,6 @@ def purge_transient(connection: sqlite3.Connection, limit: int, files: Files) ->
     return done
 
 
-POSTPONE_RECEIPTS: Final = "UPDATE receipt SET at = at + ?"
 _LATER: Final = "CASE WHEN expires > 0 THEN expires + ?1 ELSE expires END"
 POSTPONE_ENTRIES: Final = (
     f"UPDATE entry SET arrived = arrived + ?1, expires = {_LATER},"
@@ -408,7 +407,6 @@ def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> No
     if facts.forget_before_ms is not None:
         connection.execute("DELETE FROM receipt WHERE at < ?", (facts.forget_before_ms,))
     if facts.postpone_ms:
-        connection.execute(POSTPONE_RECEIPTS, (facts.postpone_ms,))
         connection.execute(POSTPONE_ENTRIES, (facts.postpone_ms,))
     kept = [(key, value) for key, value in facts.notes.items() if value is not None]
     NOTE.run(

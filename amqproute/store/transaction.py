@@ -481,7 +481,7 @@ class Transaction:
         self._add(later)
 
     def postpone(self, ms: int) -> None:
-        """Have all entries and receipts age from so much later on: the clock was set ahead."""
+        """Have all entries age from so much later on: the clock was set ahead."""
         later = Facts()
         later.postpone_ms = ms
         self._add(later)

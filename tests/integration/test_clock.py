@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
+import time
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from amqproute.wire.amqp10 import codec, spec
-from tests.integration.support import Daemon, Wire, body_of, message, new_directory, until
+from tests.integration.support import Daemon, Wire, Zone, body_of, message, new_directory, until
 from tests.network.campaign import CannotRun
 from tests.network.surroundings import WallClock
 from tests.support.program import run
@@ -109,3 +111,41 @@ class WrongClockTests(SynchronousTestCase):
         )
         self.assertRegex(self.alpha.log(), r"beta\.example (cannot be reached|is dead)")
         self.alpha.check()
+
+    def test_receipts(self) -> None:
+        """However often it starts with a wrong clock, no receipt is forgotten early."""
+        zone = Zone()
+        self.addCleanup(zone.close)
+        zone.point("alpha.example", self.alpha.tls)
+        beta = Daemon("beta.example", nameserver=zone.port)
+        self.addCleanup(beta.kill)
+        day = 86_400
+        self.alpha.write(nodes=[{"name": "q"}], relay={"lifetime": 3600, "receipt-lifetime": day})
+        self.start()
+        self.alpha.stop()
+        store = self.alpha.directory / "state" / "store.db"
+
+        def execute(statement: str, *values: object) -> list[tuple[object, ...]]:
+            connection = sqlite3.connect(store)
+            with connection:
+                found = connection.execute(statement, values).fetchall()
+            connection.close()
+            return found
+
+        now_ms = time.time_ns() // 1_000_000
+        columns = "receipt (stream, low, high, at, steps)"
+        execute(f"INSERT INTO {columns} VALUES ('s', 5, 5, ?, '')", now_ms)
+        beta.start()
+        for number in range(2):
+            self.clock.set((number + 1) * 30 * day)
+            self.start()
+            with Wire(beta.plain) as wire:
+                wire.publish("q@alpha.example", [message(b"%d" % number)])
+            with Wire(self.alpha.plain) as wire:
+                self.assertEqual(body_of(wire.consume("q", 1)[0]), b"%d" % number)
+            self.alpha.stop()
+            kept = execute("SELECT low FROM receipt WHERE stream = 's'")
+            self.assertEqual(kept, [(5,)], number)
+            ((newest_ms,),) = execute("SELECT max(at) FROM receipt")
+            assert isinstance(newest_ms, int)
+            self.assertLess(newest_ms, now_ms + day * 1000)

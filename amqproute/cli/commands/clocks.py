@@ -40,8 +40,8 @@ def show(url: str | None, trust: Path | None, config: Path | None, as_json: bool
 def accept(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> int:
     """Go by the wall clock as it is now, after a jump: it is right.
 
-    The lives of messages that are here, and of receipts, are longer by a jump ahead. If the wall
-    clock is wrong, set it right instead: nothing has happened then.
+    The lives of messages that are here are longer by a jump ahead. If the wall clock is wrong, set
+    it right instead: nothing has happened then.
     """
     return _show(carry_out(Access(url, config, trust), "ACCEPT-TIME", "clock", "clock"), as_json)
 
