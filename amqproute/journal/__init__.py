@@ -67,6 +67,7 @@ The rooms
 `recovery`     torn ends, what a start has to add
 `reader`       everything in order, verify, find; `words` says it for people
 `follow`       the last records, and what comes
+`living`       which entries a store should have
 `digest`       of very large messages that a start finds
 `export`       what a partner may have of it
 =============  ===================================================================================
@@ -88,6 +89,7 @@ __all__ = [
     "events",
     "export",
     "follow",
+    "living",
     "outbox",
     "reader",
     "record",

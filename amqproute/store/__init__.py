@@ -149,6 +149,7 @@ __all__ = [
     "quarantine",
     "reading",
     "records",
+    "salvage",
     "schema",
     "seal",
     "sqlite",

@@ -44,7 +44,8 @@ import hashlib
 import json
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote
@@ -62,6 +63,7 @@ __all__ = [
     "accept",
     "census_of",
     "examine",
+    "ids_of",
     "read_only",
     "refusal",
 ]
@@ -139,9 +141,29 @@ class _Found:
     census: tuple[int, int] | None
 
 
-def read_only(path: str) -> sqlite3.Connection:
+@contextmanager
+def read_only(path: str) -> Iterator[sqlite3.Connection]:
     """Open a database so that neither it nor its log is changed, also when it is closed."""
-    return sqlite3.connect(f"file:{quote(path)}?mode=ro", uri=True, isolation_level=None)
+    had_log = os.path.exists(f"{path}-wal")
+    address = f"file:{quote(path)}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    try:
+        yield connection
+    finally:
+        connection.close()
+        if not had_log and _size(f"{path}-wal") == 0:
+            os.unlink(f"{path}-wal")  # SQLite makes one where there is none
+
+
+def ids_of(path: str) -> set[int]:
+    """Return the ids of all entries that a start would find; none where it can read none."""
+    if not _size(path):
+        return set()
+    try:
+        with read_only(path) as connection:
+            return {row[0] for row in connection.execute("SELECT id FROM entry")}
+    except sqlite3.Error:
+        return set()
 
 
 def census_of(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -316,16 +338,7 @@ def _look(path: str, sealed: Sealed) -> _Found:
     Raises:
         sqlite3.Error: it cannot be read.
     """
-    had_log = os.path.exists(f"{path}-wal")
-    try:
-        return _look_through(path, sealed)
-    finally:
-        if not had_log and _size(f"{path}-wal") == 0:
-            os.unlink(f"{path}-wal")  # SQLite makes one where there is none
-
-
-def _look_through(path: str, sealed: Sealed) -> _Found:
-    with closing(read_only(path)) as connection:
+    with read_only(path) as connection:
         # All that a young store has stands in its log: without that it has no tables.
         (tables,) = connection.execute(
             "SELECT count(*) FROM sqlite_schema WHERE name IN ('meta', 'entry_queue')"
@@ -475,9 +488,9 @@ def refusal(finding: Finding) -> StoreContradiction:
     """Return what a start that comes to a finding ends with."""
     return StoreContradiction(
         f"{finding.words}. Nothing was changed or deleted. See what is missing: amqproute store "
-        f"check; get back what can be read: amqproute store salvage; or start without it: "
-        f"amqproute store accept-loss {finding.name}; after a restore remove the mark as the "
-        "README says",
+        "check; get back what can be read: amqproute store salvage --into DIRECTORY; or start "
+        f"without it: amqproute store accept-loss {finding.name}; after a restore remove the mark "
+        "as the README says",
         finding.name,
     )
 

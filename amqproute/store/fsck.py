@@ -220,34 +220,32 @@ def check(path: str, limit: int = 100) -> list[str]:
     """
     if not os.path.exists(path):
         raise StoreError(f"there is no store {path}")
-    connection = read_only(path)
     try:
-        (identity,) = connection.execute("PRAGMA application_id").fetchone()
-        if identity != schema.APPLICATION_ID:
-            raise StoreError(f"{path} is not a store of this program")
-        findings = [
-            line
-            for (line,) in connection.execute(f"PRAGMA integrity_check({int(limit)})")
-            if line != "ok"
-        ]
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        for first, last, words, statement in _CHECKS:
-            if first <= version <= last:
-                found = connection.execute(f"{statement} LIMIT ?", (limit,))
-                findings += [words.format(*row) for row in found]
-        if version >= WITH_FILES:
-            findings += _check_files(connection, path, version)[:limit]
-        if version >= WITH_CHECKSUMS:
-            # What is said already needs no second line.
-            said = {line.partition(":")[0] for line in findings}
-            sums = _check_sums(connection, path, limit)
-            findings += [
+        with read_only(path) as connection:
+            (identity,) = connection.execute("PRAGMA application_id").fetchone()
+            if identity != schema.APPLICATION_ID:
+                raise StoreError(f"{path} is not a store of this program")
+            findings = [
                 line
-                for line in sums
-                if line.partition(":")[0] not in said and not _is_about_file(line, said)
+                for (line,) in connection.execute(f"PRAGMA integrity_check({int(limit)})")
+                if line != "ok"
             ]
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            for first, last, words, statement in _CHECKS:
+                if first <= version <= last:
+                    found = connection.execute(f"{statement} LIMIT ?", (limit,))
+                    findings += [words.format(*row) for row in found]
+            if version >= WITH_FILES:
+                findings += _check_files(connection, path, version)[:limit]
+            if version >= WITH_CHECKSUMS:
+                # What is said already needs no second line.
+                said = {line.partition(":")[0] for line in findings}
+                sums = _check_sums(connection, path, limit)
+                findings += [
+                    line
+                    for line in sums
+                    if line.partition(":")[0] not in said and not _is_about_file(line, said)
+                ]
     except sqlite3.DatabaseError as error:
         return [str(schema.in_words(error, path))]
-    finally:
-        connection.close()
     return findings

@@ -18,12 +18,18 @@ from amqproute.cli.refusal import DONE, NEGATIVE, Refusal
 from amqproute.config import load
 from amqproute.config.load import find
 from amqproute.errors import StoreError
+from amqproute.journal.living import living, named_by
 from amqproute.store import evidence, fsck
+from amqproute.store import salvage as salvaging
 from amqproute.store.quarantine import quarantined
 
 __all__ = ["store"]
 
 STORE_FILE: Final = "store.db"
+JOURNAL: Final = "journal"
+MOST_SHOWN: Final = 20
+_TOLD: Final = ("entry", "node", "message-id", "to", "sender", "origin", "size", "time")
+_SHOWN: Final = ("entry", "node", "message-id", "to", "sender")
 
 state_option = click.option(
     "--state",
@@ -50,12 +56,15 @@ def store() -> None:
 def check(state: Path | None, config: Path | None, as_json: bool) -> int:
     """Compare the store with what it held last, and look at all of it.
 
-    Takes seconds per gigabyte and changes nothing. Exit code 1 if anything is wrong.
+    Takes seconds per gigabyte and changes nothing. If the store has lost something, the messages
+    that are missing are named by the journal, as far as that knows. Exit code 1 if anything is
+    wrong.
     """
     path = _database(state, config)
     with _held(path):
         found = evidence.examine(str(path))
-        problems = fsck.check(str(path)) if path.exists() and path.stat().st_size else []
+        problems = _problems(path)
+        missing = _missing(path) if found.finding is not None else []
     count, size = quarantined(str(path))
     finding = found.finding
     if as_json:
@@ -65,6 +74,7 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
             "finding": None,
             "notes": found.notes,
             "problems": problems,
+            "missing": missing,
             "quarantine": {"files": count, "size": size},
         }
         if finding is not None:
@@ -81,8 +91,16 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
         if found.is_restore:
             click.echo("  the mark is gone: the next start takes this for a restore")
         else:
-            click.echo("  next: amqproute store salvage, to get back what can be read; or")
+            click.echo(
+                "  next: amqproute store salvage --into DIRECTORY, to get back what can be read; or"
+            )
             click.echo(f"        amqproute store accept-loss {finding.name}, to start without it")
+    if missing:
+        click.echo(f"{len(missing)} messages are missing by the journal, among them:")
+        rows = [[str(one.get(name, "-")) for name in _SHOWN] for one in missing[:MOST_SHOWN]]
+        render.table(_SHOWN, rows, right="entry")
+        if len(missing) > MOST_SHOWN:
+            click.echo(f"and {len(missing) - MOST_SHOWN} more: --json has all")
     for words in found.notes:
         render.warn(words)
     for words in problems:
@@ -116,6 +134,77 @@ def accept_loss(finding: str, state: Path | None, config: Path | None, as_json: 
     click.echo(f"accepted: {render.printable(accepted.words)}")
     click.echo("  next: start the daemon")
     return DONE
+
+
+@store.command("salvage")
+@click.option(
+    "--into",
+    metavar="DIRECTORY",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="A folder that is not there yet; it needs as much room as the store.",
+)
+@state_option
+@config_option
+@json_option
+def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) -> int:
+    """Get back what can be read of a damaged store, into another folder.
+
+    The originals are not changed. The folder then has a store of all that could be read, and in
+    messages/ those of bodies that no row of it names, each in a file. Exit code 1 if not all of it
+    is there.
+    """
+    path = _database(state, config)
+    with _held(path):
+        found = salvaging.salvage(str(path), os.path.abspath(into))
+    if as_json:
+        render.json_text(found.facts())
+        return DONE if found.is_complete else NEGATIVE
+    click.echo(f"log: {found.log}")
+    render.table(["queue", "messages"], sorted(found.entries.items()), right="messages")
+    for words in found.lost:
+        render.warn(words)
+    if found.orphans:
+        render.warn(f"{len(found.orphans)} messages that no row names are in {into}/messages")
+    if found.is_complete:
+        click.echo("nothing that was committed is missing")
+    click.echo("  next: keep the originals, then put this in their place:")
+    stem = str(path)
+    for line in (
+        f"rm -f {stem}-wal {stem}-shm {stem}.mark",
+        f"cp {into}/store.db {stem}",
+        f"cp -r {into}/store.bodies/. {path.with_suffix('.bodies')}/",
+    ):
+        click.echo(f"        {render.printable(line)}")
+    return DONE if found.is_complete else NEGATIVE
+
+
+def _problems(path: Path) -> list[str]:
+    if not path.exists() or not path.stat().st_size:
+        return []
+    try:
+        return fsck.check(str(path))
+    except StoreError as error:
+        return [str(error)]  # what stood in a log that is gone
+
+
+def _missing(path: Path) -> list[dict[str, Any]]:
+    """Return what the journal says of the messages that it has and the store has not."""
+    journal = path.parent / JOURNAL
+    if not journal.is_dir():
+        return []
+    known = living(journal)
+    gone = sorted(known.ids - evidence.ids_of(str(path)))
+    records = named_by(journal, known.stream, gone)
+    told = []
+    for entry in gone:
+        record = records.get(entry)
+        if record is None:
+            told.append({"entry": entry})
+        elif record.durable is not False:
+            facts = {name: getattr(record, name.replace("-", "_")) for name in _TOLD}
+            told.append({name: value for name, value in facts.items() if value is not None})
+    return told
 
 
 def _database(state: Path | None, config: Path | None) -> Path:

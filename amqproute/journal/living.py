@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which entries a store should have, by its journal: the last stock, and what happened since.
+
+The journal may be a second behind the store, and lack records that a full disk did not take. So it
+is no proof that something is missing; where that is proven, it gives the missing messages names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from amqproute.journal.reader import segments
+from amqproute.journal.record import BEGINS, ENDS, Kind, Line, Record
+from amqproute.journal.recovery import whole_lines
+
+__all__ = ["Living", "living", "named_by"]
+
+MOST_READ_BYTES: Final = 512 * 1024 * 1024
+"""How far back the journal is read for a stock, and for names."""
+
+
+@dataclass(slots=True)
+class Living:
+    """What the journal says is there.
+
+    Attributes:
+        ids: of entries that have begun and not ended.
+        stream: names the store that numbers them.
+        is_all: there was a stock to begin with, or the journal's beginning.
+    """
+
+    ids: set[int] = field(default_factory=set)
+    stream: str = ""
+    is_all: bool = True
+
+
+def living(directory: Path, budget: int = MOST_READ_BYTES) -> Living:
+    """Read which entries there should be.
+
+    Args:
+        directory: of the journal.
+        budget: octets that may be read.
+
+    Raises:
+        OSError: as it comes.
+    """
+    found = Living()
+    chosen: list[Path] = []
+    stocks = 0
+    for path in reversed(segments(directory)):
+        budget -= path.stat().st_size
+        if budget < 0 and chosen:
+            found.is_all = stocks > 0
+            break
+        chosen.append(path)
+        lines = list(whole_lines(path))
+        if lines and not found.stream:
+            found.stream = lines[-1].body["stream"]
+        stocks += sum(1 for line in lines if _ends_stock(line, found.stream))
+        if stocks > 1:
+            break  # the whole of the last one is behind the end of the one before
+    begun: set[int] = set()
+    ended: set[int] = set()
+    stock: set[int] = set()
+    for path in reversed(chosen):
+        for line in whole_lines(path):
+            if line.body["stream"] != found.stream:
+                continue
+            if line.kind == Kind.START:
+                stock.clear()  # the one that was being taken will not end
+            elif _ends_stock(line, found.stream):
+                found.ids = (stock | begun) - ended
+                stock, begun = set(), set()
+            elif line.kind == Kind.STOCK:
+                stock.update(_ids_of_ranges(str(line.body["all"].get("ranges", ""))))
+            elif line.kind in BEGINS:
+                begun.update(_durable(line))
+            elif line.kind in ENDS:
+                ended.update(_entries(line))
+    found.ids = (found.ids | begun) - ended
+    return found
+
+
+def named_by(
+    directory: Path, stream: str, ids: Collection[int], budget: int = MOST_READ_BYTES
+) -> dict[int, Record]:
+    """Return the records by which entries have begun, as far as they are found.
+
+    Args:
+        directory: of the journal.
+        stream: names the store that numbers them.
+        ids: of the entries.
+        budget: octets that may be read.
+    """
+    wanted = set(ids)
+    found: dict[int, Record] = {}
+    for path in reversed(segments(directory)):
+        budget -= path.stat().st_size
+        if budget < 0 or not wanted:
+            break
+        for line in whole_lines(path):
+            if line.kind not in BEGINS or line.body["stream"] != stream:
+                continue
+            if wanted.isdisjoint(_entries(line)):
+                continue
+            for record in line.records():
+                if record.entry in wanted:
+                    assert record.entry is not None
+                    found[record.entry] = record
+        wanted -= found.keys()
+    return found
+
+
+def _ends_stock(line: Line, stream: str) -> bool:
+    return (
+        line.kind == Kind.STOCK and "node" not in line.body["all"] and line.body["stream"] == stream
+    )
+
+
+def _entries(line: Line) -> list[int]:
+    several = line.body["each"].get("entry")
+    return [each for each in several or [line.body["all"].get("entry")] if isinstance(each, int)]
+
+
+def _durable(line: Line) -> Iterator[int]:
+    """Yield the entries that survive the broker."""
+    flags: Any = line.body["each"].get("durable")
+    if flags is None:
+        flags = [line.body["all"].get("durable", True)] * line.count
+    entries = line.body["each"].get("entry") or [line.body["all"].get("entry")]
+    for entry, is_durable in zip(entries, flags, strict=False):
+        if isinstance(entry, int) and is_durable is not False:
+            yield entry
+
+
+def _ids_of_ranges(text: str) -> Iterator[int]:
+    """Yield the ids that a stock says: ``1-5 9 12-20``."""
+    for part in text.split():
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)

@@ -1,0 +1,406 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Get back what can be read of a damaged store, into another folder; the originals stay.
+
+**The log.** SQLite stops at the first frame that does not hold. Here each frame is held against
+the checksum that the frame before it says, so that those behind a damaged one count as well. Of
+each page the newest whole version is taken, up to the last frame that ends a commit. If no damaged
+frame was the newest of its page, the result is the state of that commit, and is *complete*.
+
+**The database.** If SQLite finds no fault with it, it is taken as it is. Else its rows are read one
+by one: where a range of ids cannot be read it is halved until what can be read is separated from
+what cannot. Rows go into a new database.
+
+**Bodies in files.** Rows whose file is missing or too short are left out. Of files that no row
+names each message that can be told from the next is written to a file of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from amqproute.errors import DecodeError, StoreError
+from amqproute.message import Message
+from amqproute.store import schema
+from amqproute.store.evidence import read_only
+from amqproute.store.files import Directory, named_files
+from amqproute.store.seal import Seal
+from amqproute.store.walfile import Header, frames_of, read_header
+from amqproute.wire.amqp10 import sections
+
+__all__ = ["Salvaged", "salvage"]
+
+PAGE_SIZE: Final = 8192
+WHOLE: Final = 1 << 63
+"""Ids are below."""
+MOST_PROBES: Final = 200_000
+"""Ranges of ids of one table that are tried before the rest is given up."""
+BY_ID: Final = {"queue": "number", "entry": "id", "payload": "id", "outbox": "number"}
+OTHERS: Final = ("meta", "receipt", "note")
+MOST_EXPORTED: Final = 100_000
+LARGEST_READ: Final = 256 * 1024 * 1024
+"""A larger file of nobody is copied, and not looked into."""
+
+
+@dataclass(slots=True)
+class Salvaged:
+    """What was got back.
+
+    Attributes:
+        folder: where it is.
+        is_complete: all that was committed is there, as far as log and database say.
+        entries: how many, by queue.
+        log: what was found in the log, in words.
+        lost: what could not be got back, a line each.
+        orphans: messages out of files that no row names: file, octets, message-id and address.
+    """
+
+    folder: str
+    is_complete: bool = False
+    entries: dict[str, int] = field(default_factory=dict)
+    log: str = ""
+    lost: list[str] = field(default_factory=list)
+    orphans: list[dict[str, Any]] = field(default_factory=list)
+
+    def facts(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {
+            "folder": self.folder,
+            "is-complete": self.is_complete,
+            "entries": self.entries,
+            "log": self.log,
+            "lost": self.lost,
+            "orphans": self.orphans,
+        }
+
+
+def salvage(path: str, folder: str) -> Salvaged:
+    """Get back what can be read.
+
+    Args:
+        path: the database file; neither it nor its log nor the bodies are changed.
+        folder: where to; it is made, and there is none yet.
+
+    Raises:
+        StoreError: there is nothing to read, or no place to write to.
+        OSError: as it comes.
+    """
+    if not any(os.path.exists(f"{path}{end}") for end in ("", "-wal")) and not _bodies_of(path):
+        raise StoreError(f"there is nothing of a store at {path}")
+    try:
+        os.makedirs(folder, mode=0o700)
+    except FileExistsError:
+        raise StoreError(f"{folder} is there already: give another folder") from None
+    found = Salvaged(folder)
+    image = os.path.join(folder, "image.db")
+    is_whole = _make_image(path, image, found)
+    target = os.path.join(folder, "store.db")
+    if is_whole and _is_sound(image):
+        os.rename(image, target)
+        found.is_complete = not found.lost
+    else:
+        _copy_rows(image, target, found)
+    for end in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError):
+            os.unlink(f"{image}{end}")
+    _take_bodies(path, target, found)
+    with closing(schema.connect(target)) as connection:
+        for name, count in connection.execute(
+            "SELECT ifnull(name, 'queue ' || queue), count(*) FROM entry"
+            " LEFT JOIN queue ON number = queue GROUP BY queue"
+        ):
+            found.entries[name] = count
+    with open(os.path.join(folder, "report.json"), "w", encoding="utf-8") as file:
+        json.dump(found.facts(), file, indent=1)
+    return found
+
+
+# -- the log -------------------------------------------------------------------------------------
+
+
+def _make_image(path: str, image: str, found: Salvaged) -> bool:
+    """Write the database as it is with its log; return whether nothing of that is missing."""
+    log = f"{path}-wal"
+    if os.path.exists(path):
+        shutil.copyfile(path, image)
+    else:
+        found.lost.append(f"{path} is missing: only pages that stand in the log are there")
+        open(image, "wb").close()
+    header = None
+    if os.path.exists(log):
+        header = read_header(log) or _header_by_seal(path, image)
+    sealed = Seal(f"{path}.seal").read()
+    wanted = 0 if sealed is None or sealed.is_copied else sealed.frames
+    if header is None:
+        found.log = "there is no log that can be read"
+        if wanted:
+            found.lost.append(f"{log}: {wanted} frames are gone")
+        return not found.lost
+    newest: dict[int, tuple[int, int]] = {}
+    pending: dict[int, tuple[int, int]] = {}
+    broken: list[int] = []
+    bad: dict[int, int] = {}
+    frames = last = pages = 0
+    for frame in frames_of(log, header):
+        frames = frame.number
+        if not frame.is_whole:
+            broken.append(frame.number)
+            bad[frame.page] = frame.number
+            continue
+        pending[frame.page] = frame.number, frame.offset
+        if frame.commit:
+            newest.update(pending)
+            pending.clear()
+            last, pages = frame.number, frame.commit
+    _write_pages(log, image, header.page_size, newest, pages)
+    unreplaced = [
+        number
+        for page, number in bad.items()
+        if number <= last and (page == 0 or newest.get(page, (0, 0))[0] < number)
+    ]
+    found.log = f"{last} of {max(frames, wanted)} frames of the log, {len(broken)} damaged"
+    if unreplaced:
+        found.lost.append(
+            f"{log}: {len(unreplaced)} damaged frames had the newest version of their pages"
+        )
+    if last < wanted:
+        found.lost.append(f"{log}: what was committed behind frame {last} of {wanted} is gone")
+    return not found.lost
+
+
+def _header_by_seal(path: str, image: str) -> Header | None:
+    """Return the header that a log with a damaged one must have had."""
+    sealed = Seal(f"{path}.seal").read()
+    if sealed is None or not sealed.frames:
+        return None
+    with open(image, "rb") as file:
+        octets = file.read(18)
+    page_size = int.from_bytes(octets[16:18], "big") if len(octets) == 18 else PAGE_SIZE
+    page_size = 65536 if page_size == 1 else page_size
+    if page_size < 512:
+        page_size = PAGE_SIZE
+    # The checksum that the first frame begins with is gone: it will count as damaged, unless its
+    # page was written again.
+    return Header("<" if sys.byteorder == "little" else ">", page_size, sealed.salt, (0, 0))
+
+
+def _write_pages(
+    log: str, image: str, page_size: int, newest: dict[int, tuple[int, int]], pages: int
+) -> None:
+    with open(log, "rb") as source, open(image, "r+b") as file:
+        for page, (_, offset) in newest.items():
+            if page <= pages:
+                source.seek(offset)
+                file.seek((page - 1) * page_size)
+                file.write(source.read(page_size))
+        if pages:
+            file.truncate(pages * page_size)
+
+
+# -- the database --------------------------------------------------------------------------------
+
+
+def _is_sound(image: str) -> bool:
+    try:
+        with closing(schema.connect(image)) as connection:
+            (identity,) = connection.execute("PRAGMA application_id").fetchone()
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+            return bool(identity == schema.APPLICATION_ID and verdict == "ok")
+    except sqlite3.Error:
+        return False
+
+
+def _copy_rows(image: str, target: str, found: Salvaged) -> None:
+    """Make a new database of all rows that can be read."""
+    with closing(schema.connect(target)) as new:
+        schema.prepare(new, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
+        try:
+            with read_only(image) as old:
+                for table in (*OTHERS, *BY_ID):
+                    _copy_table(old, new, table, found)
+                _drop_unreadable(new, found)
+        except sqlite3.Error as error:
+            found.lost.append(f"the database cannot be read at all: {error}")
+
+
+def _copy_table(
+    old: sqlite3.Connection, new: sqlite3.Connection, table: str, found: Salvaged
+) -> None:
+    try:
+        there = {row[1] for row in old.execute(f"PRAGMA table_info({table})")}
+    except sqlite3.Error as error:
+        found.lost.append(f"table {table}: {error}")
+        return
+    columns = [row[1] for row in new.execute(f"PRAGMA table_info({table})") if row[1] in there]
+    if not columns:
+        found.lost.append(f"table {table} is not there")
+        return
+    names = ", ".join(columns)
+    marks = ", ".join("?" * len(columns))
+    insert = f"INSERT OR REPLACE INTO {table} ({names}) VALUES ({marks})"  # noqa: S608 - of names
+    rows = (
+        _rows_by_id(old, table, names, BY_ID[table], found)
+        if table in BY_ID
+        else _rows_in_order(old, table, names, found)
+    )
+    new.execute("BEGIN")
+    for row in rows:
+        try:
+            new.execute(insert, row)
+        except sqlite3.Error as error:
+            found.lost.append(f"table {table}, row {row[0]!r}: {error}")
+    new.execute("COMMIT")
+
+
+def _rows_by_id(
+    old: sqlite3.Connection, table: str, names: str, key: str, found: Salvaged
+) -> Iterator[tuple[Any, ...]]:
+    """Yield rows, halving ranges of ids that cannot be read."""
+    query = f"SELECT {names} FROM {table} NOT INDEXED WHERE {key} BETWEEN ? AND ?"  # noqa: S608
+    left = [(0, WHOLE - 1)]
+    probes = 0
+    gone: list[tuple[int, int]] = []
+    while left:
+        first, last = left.pop()
+        probes += 1
+        seen = first - 1
+        try:
+            for row in old.execute(f"{query} ORDER BY {key}", (first, last)):
+                seen = row[names.split(", ").index(key)]
+                yield row
+            continue
+        except sqlite3.Error:
+            first = seen + 1
+        if probes > MOST_PROBES or first >= last:
+            gone.append((first, last))
+            continue
+        middle = (first + last) // 2
+        left += [(middle + 1, last), (first, middle)]
+    if gone:
+        low, high = min(gone)[0], max(one[1] for one in gone)
+        most = "" if high == WHOLE - 1 else f" and {high}"
+        found.lost.append(f"table {table}: rows with ids from {low}{most} on damaged pages")
+
+
+def _rows_in_order(
+    old: sqlite3.Connection, table: str, names: str, found: Salvaged
+) -> Iterator[tuple[Any, ...]]:
+    try:
+        yield from old.execute(f"SELECT {names} FROM {table}")  # noqa: S608 - of names
+    except sqlite3.Error as error:
+        found.lost.append(f"table {table}: rows behind a damaged page ({error})")
+
+
+def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
+    """Leave out entries whose shared payload is gone, and name queues that have lost theirs."""
+    gone = new.execute(
+        "DELETE FROM entry WHERE payload > 0 AND payload NOT IN (SELECT id FROM payload)"
+    ).rowcount
+    if gone:
+        found.lost.append(f"{gone} entries have lost the body that they share with others")
+    new.execute("DELETE FROM payload WHERE id NOT IN (SELECT ifnull(payload, 0) FROM entry)")
+    for (number,) in new.execute(
+        "SELECT DISTINCT queue FROM entry WHERE queue NOT IN (SELECT number FROM queue)"
+    ).fetchall():
+        name = f"salvaged-{number}"
+        new.execute("INSERT INTO queue (number, name) VALUES (?, ?)", (number, name))
+        found.lost.append(f"the name of queue {number}: it is {name} now")
+
+
+# -- bodies --------------------------------------------------------------------------------------
+
+
+def _bodies_of(path: str) -> dict[int, int]:
+    return Directory.of(path).look()
+
+
+def _take_bodies(path: str, target: str, found: Salvaged) -> None:
+    source, bodies = Directory.of(path), Directory.of(target)
+    there = source.look()
+    os.makedirs(bodies.path, mode=0o700, exist_ok=True)
+    with closing(schema.connect(target)) as connection:
+        schema.prepare(connection, target, page_size=PAGE_SIZE, max_bytes=0, check_bytes=0)
+        for number, wanted, _, count in list(named_files(connection)):
+            size = there.pop(number, None)
+            if size is not None and size >= wanted:
+                shutil.copyfile(source.name(number), bodies.name(number))
+                continue
+            if size is not None:
+                shutil.copyfile(source.name(number), bodies.name(number))
+            ids = connection.execute(
+                "DELETE FROM entry WHERE (payload = ? OR payload IN"
+                " (SELECT id FROM payload WHERE segment = ?"
+                " AND body_start + body_length > ?))"
+                " AND (payload > 0 OR ifnull(body_start, 0) + body_length > ?)",
+                (-number, number, size or 0, size or 0),
+            ).rowcount
+            connection.execute(
+                "DELETE FROM payload WHERE segment = ? AND body_start + body_length > ?",
+                (number, size or 0),
+            )
+            how = "is missing" if size is None else f"has {size} octets, {wanted} are needed"
+            found.is_complete = False
+            found.lost.append(f"{source.name(number)} {how}: {ids} of {count} messages in it")
+    for number, size in sorted(there.items()):
+        _export(source.name(number), size, found)
+
+
+def _export(path: str, size: int, found: Salvaged) -> None:
+    """Write the messages of a file that no row names to files of their own."""
+    folder = os.path.join(found.folder, "messages")
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    name = os.path.basename(path)
+    if size > LARGEST_READ:
+        shutil.copyfile(path, os.path.join(folder, name))
+        found.orphans.append({"file": name, "size": size})
+        return
+    with open(path, "rb") as file:
+        octets = file.read()
+    for start, end in _messages_in(octets):
+        if len(found.orphans) >= MOST_EXPORTED:
+            found.lost.append(f"{path}: more than {MOST_EXPORTED} messages of nobody")
+            return
+        encoded = octets[start:end]
+        own = f"{name}-{start}.amqp"
+        with open(os.path.join(folder, own), "wb") as target:
+            target.write(encoded)
+        found.orphans.append({"file": own, "size": len(encoded), **_who(encoded)})
+
+
+def _messages_in(octets: bytes) -> Iterator[tuple[int, int]]:
+    """Find messages that stand one behind the other: where the order of sections begins anew."""
+    at, end = 0, len(octets)
+    start = last = 0
+    while at < end:
+        try:
+            section, after = sections.section_at(octets, at, end)
+            if not 0x70 <= section <= 0x78:
+                break
+            after = sections.skip(octets, after, end)
+        except (DecodeError, IndexError):
+            break
+        repeats = section == last and section in (0x75, 0x76)
+        is_second_body = 0x75 <= last <= 0x77 and section in (0x76, 0x77)
+        if not repeats and (section <= last or is_second_body):
+            yield start, at
+            start = at
+        last = section
+        at = after
+    if at > start:
+        yield start, at
+
+
+def _who(encoded: bytes) -> dict[str, Any]:
+    try:
+        properties = Message(encoded).properties
+    except DecodeError:
+        return {}
+    told = {"message-id": properties.message_id, "to": properties.to}
+    return {name: str(value) for name, value in told.items() if value is not None}

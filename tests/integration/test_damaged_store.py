@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A daemon whose store was damaged: it refuses, names what is missing, and there are ways out."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.support import Daemon, Wire, body_of, message, until
+
+MESSAGES = 41
+
+
+class DamagedStoreTests(SynchronousTestCase):
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]}).start()
+        self.addCleanup(self.daemon.kill)
+        self.state = self.daemon.directory / "state"
+        large = [b"%d:" % n * (20_000 if n % 10 == 0 else 10) for n in range(MESSAGES)]
+        with Wire(self.daemon.plain) as wire:
+            for body in large:
+                wire.publish("q", [message(body)])
+        self.bodies = large
+        # The journal's disk is up to a second behind.
+        until(lambda: self.journal().count('"received"') > 0, "records in the journal")
+
+        def are_told() -> bool:
+            return sum(line.count('"entry":') for line in self.journal().splitlines()) >= MESSAGES
+
+        until(are_told, "a record of each message")
+        self.daemon.kill()
+
+    def journal(self) -> str:
+        return "".join(path.read_text() for path in (self.state / "journal").rglob("*.jsonl"))
+
+    def cli(self, *words: str) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "amqproute", "store", *words, "--config", self.daemon.file],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    def refused(self) -> str:
+        """Start in vain; return the name of the finding."""
+        before = sorted(str(each) for each in (self.state / "store.bodies").iterdir())
+        mark = self.daemon.mark()
+        self.daemon.spawn()
+        self.assertEqual(self.daemon.wait(), 2)
+        words = self.daemon.log()[mark:].split()
+        (name,) = {word.rstrip(";") for word in words if word.startswith("log-")}
+        after = sorted(str(each) for each in (self.state / "store.bodies").iterdir())
+        self.assertEqual(after, before)
+        return name
+
+    def facts(self) -> dict[str, Any]:
+        code, said, _ = self.cli("check", "--json")
+        self.assertEqual(code, 1)
+        found: dict[str, Any] = json.loads(said)
+        return found
+
+    def taken(self, count: int) -> list[bytes]:
+        with Wire(self.daemon.plain) as wire:
+            return [body_of(each) for each in wire.consume("q", count)]
+
+    def test_log_is_missing(self) -> None:
+        """Refused; named by the journal; accepted, it starts without them, once."""
+        log = self.state / "store.db-wal"
+        log.rename(self.daemon.directory / "kept-wal")
+        name = self.refused()
+        found = self.facts()
+        self.assertEqual(found["finding"]["name"], name)
+        self.assertEqual(len(found["missing"]), MESSAGES)
+        self.assertEqual({one["node"] for one in found["missing"]}, {"q"})
+        self.assertEqual(self.cli("accept-loss", "log-missing-00000000")[0], 1)
+        code, said, complained = self.cli("accept-loss", name)
+        self.assertEqual((code, complained), (0, ""), said)
+        self.daemon.start()
+        self.daemon.wait_log("in quarantine")
+        with Wire(self.daemon.plain) as wire:
+            wire.publish("q", [message(b"new")])
+        self.assertEqual(self.taken(1), [b"new"])
+        (body,) = self.state.glob("store.quarantine/*/0*")
+        self.assertGreater(body.stat().st_size, 4 * 40_000)
+        self.assertFalse((self.state / "store.db.accepted").exists())
+        self.assertIn("store.loss-accepted", self.after_stop())
+        self.daemon.start()
+        self.daemon.stop()
+
+    def after_stop(self) -> str:
+        self.daemon.stop()
+        return self.journal()
+
+    def test_header_is_gone(self) -> None:
+        """Salvaged, with every message."""
+        with open(self.state / "store.db-wal", "r+b") as file:
+            file.write(bytes(32))
+        self.refused()
+        folder = self.daemon.directory / "salvaged"
+        _, said, _ = self.cli("salvage", "--into", str(folder))
+        commands = [line.strip() for line in said.splitlines() if line.startswith("        ")]
+        self.assertEqual(len(commands), 3, said)
+        for command in commands:
+            subprocess.run(command, shell=True, check=True)
+        self.daemon.start()
+        self.assertEqual(self.taken(MESSAGES), [body_of(message(each)) for each in self.bodies])
+        self.daemon.stop()
+
+    def test_upgrade(self) -> None:
+        """A store of a release that had no seal starts as ever."""
+        (self.state / "store.db.seal").unlink()
+        self.daemon.start()
+        self.assertEqual(len(self.taken(MESSAGES)), MESSAGES)
+        self.daemon.stop()
+        shutil.rmtree(Path(self.state))

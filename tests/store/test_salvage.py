@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is got back of a damaged store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+from amqproute.errors import StoreError
+from amqproute.message import Message
+from amqproute.store.salvage import Salvaged, salvage
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.spec import Properties
+from tests.store.rig import House
+from tests.store.test_damage import FRAME, MESSAGES, Rig, body
+
+
+class SalvageTests(Rig):
+    def got(self, path: Path) -> tuple[Salvaged, list[int]]:
+        """Salvage, put it in place as the command says, open; return it and the ids there."""
+        before = self.files(path)
+        folder = self.base / f"{path.parent.name}.salvaged"
+        found = salvage(str(path), str(folder))
+        self.assertEqual(self.files(path), before)
+        self.assertEqual(json.loads((folder / "report.json").read_text()), found.facts())
+        for end in ("-wal", "-shm", ".mark"):
+            Path(f"{path}{end}").unlink(missing_ok=True)
+        shutil.copy(folder / "store.db", path)
+        shutil.copytree(folder / "store.bodies", path.parent / "store.bodies", dirs_exist_ok=True)
+        ids = self.held(path)
+        self.assertEqual(sum(found.entries.values()), len(ids))
+        return found, ids
+
+    def test_sound(self) -> None:
+        """Of a store that is not damaged all is there, log or no log."""
+        found, ids = self.got(self.killed)
+        self.assertEqual((found.is_complete, found.lost, ids), (True, [], self.ids))
+
+    def test_damaged_frame(self) -> None:
+        """A page that was written again later does not need its damaged version."""
+        with open(f"{self.killed}-wal", "r+b") as file:
+            file.seek(32 + 60 * FRAME + 500)
+            file.write(b"\xff\x00\xff")
+        found, ids = self.got(self.killed)
+        self.assertIn("1 damaged", found.log)
+        self.assertGreaterEqual(len(ids), MESSAGES - 5)
+
+    def test_header(self) -> None:
+        """A log without its header has all its frames."""
+        with open(f"{self.killed}-wal", "r+b") as file:
+            file.write(bytes(32))
+        _, ids = self.got(self.killed)
+        self.assertEqual(ids, self.ids)
+
+    def test_without_database(self) -> None:
+        """All pages of a young store stand in its log."""
+        self.killed.unlink()
+        _, ids = self.got(self.killed)
+        self.assertEqual(ids, self.ids)
+
+    def test_cut(self) -> None:
+        """What is gone is said; bodies of nobody are counted."""
+        os.truncate(f"{self.killed}-wal", 32 + 80 * FRAME)
+        found, ids = self.got(self.killed)
+        self.assertFalse(found.is_complete)
+        self.assertTrue(any("is gone" in words for words in found.lost), found.lost)
+        self.assertTrue(0 < len(ids) < MESSAGES)
+        self.assertEqual(ids, self.ids[: len(ids)])
+
+    def test_damaged_pages(self) -> None:
+        """Rows on other pages than the damaged ones are read."""
+        path = self.stopped()
+        connection = sqlite3.connect(path)
+        (root,) = connection.execute(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'entry'"
+        ).fetchone()
+        (pages,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.close()
+        octets = bytearray(path.read_bytes())
+        leaves = [
+            page
+            for page in range(2, pages + 1)
+            if octets[(page - 1) * 8192] == 0x0D and page != root
+        ]
+        at = (leaves[len(leaves) // 2] - 1) * 8192
+        octets[at : at + 8192] = bytes(8192)
+        path.write_bytes(octets)
+        found, ids = self.got(path)
+        self.assertFalse(found.is_complete)
+        self.assertTrue(found.lost)
+        self.assertTrue(MESSAGES // 2 < len(ids) <= MESSAGES, len(ids))
+
+    def test_missing_file(self) -> None:
+        path = self.stopped()
+        (one, *_) = sorted((path.parent / "store.bodies").iterdir())
+        one.unlink()
+        found, ids = self.got(path)
+        kept = [each for n, each in enumerate(self.ids) if len(body(n)) < 2000]
+        self.assertEqual(ids, kept)
+        self.assertIn("is missing", found.lost[0])
+
+    def test_nothing(self) -> None:
+        folder = str(self.base / "nothing")
+        self.assertRaises(StoreError, salvage, str(self.base / "no" / "store.db"), folder)
+        os.mkdir(folder)
+        self.assertRaises(StoreError, salvage, str(self.killed), folder)
+
+    def test_orphans(self) -> None:
+        """Messages in a file that no row names come out one by one."""
+        path = self.base / "new" / "store.db"
+        house = House(str(path), file_bytes=2000)
+        house.open()
+        encoded = [
+            codec.encode(Properties(message_id=f"m{n}", to="q@beta.example"))
+            + b"\x00\x53\x75\xb0"
+            + (3000).to_bytes(4, "big")
+            + b"%d" % n * 3000
+            for n in range(3)
+        ]
+        house.put("q", *encoded)
+        house.close()
+        path.unlink()
+        folder = self.base / "orphans"
+        found = salvage(str(path), str(folder))
+        self.assertEqual([one["message-id"] for one in found.orphans], ["m0", "m1", "m2"])
+        self.assertEqual({one["to"] for one in found.orphans}, {"q@beta.example"})
+        octets = [(folder / "messages" / one["file"]).read_bytes() for one in found.orphans]
+        self.assertEqual(octets, encoded)
+        self.assertEqual(Message(octets[0]).properties.message_id, "m0")
+        self.assertEqual(body(0), b"0:" * 900)
