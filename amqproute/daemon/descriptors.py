@@ -8,11 +8,21 @@ raised as far as it may be, and where that is not far enough, fewer connections 
 from __future__ import annotations
 
 import resource
+from collections.abc import Callable
 from typing import Final
 
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, LogEvent, Logger
+from zope.interface import implementer
 
-__all__ = ["OWN_DESCRIPTORS", "connections_that_fit", "hard_limit", "make_room_for_descriptors"]
+from amqproute.sparing import Sparing
+
+__all__ = [
+    "OWN_DESCRIPTORS",
+    "UnacceptedConnections",
+    "connections_that_fit",
+    "hard_limit",
+    "make_room_for_descriptors",
+]
 
 log = Logger()
 
@@ -53,3 +63,45 @@ def make_room_for_descriptors(connections: int) -> int:
             fitting=fitting,
         )
     return fitting
+
+
+@implementer(ILogObserver)
+class UnacceptedConnections:
+    """Keeps from a log Twisted's lines about connections that the system did not let it accept.
+
+    It writes one for each such connection, and so whoever connects would fill the log. In their
+    place stands a warning now and then.
+
+    Args:
+        observer: of all other events.
+        seconds: the monotonic clock.
+    """
+
+    def __init__(self, observer: ILogObserver, seconds: Callable[[], float]) -> None:
+        self._observer = observer
+        self._sparing = Sparing(seconds)
+
+    def __call__(self, event: LogEvent) -> None:
+        """Count the event, or pass it on."""
+        if event.get("log_namespace") != _PORT:
+            self._observer(event)
+            return
+        if "acceptError" in event:
+            error, advice = str(event["acceptError"]), ""
+        elif "address" in event:
+            error = "EMFILE: no file descriptor is left"
+            advice = "; raise LimitNOFILE= or ulimit -n, or lower limits.max-connections"
+        else:
+            return  # what surrounds those lines
+        count = self._sparing.due(error)
+        if count:
+            log.warn(
+                "{count} connections could not be accepted ({error}){advice}",
+                count=count,
+                error=error,
+                advice=advice,
+            )
+
+
+_PORT: Final = "twisted.internet.tcp.Port"
+"""The namespace of the logger that Twisted's listening sockets use for this and nothing else."""

@@ -21,6 +21,7 @@ import math
 import os
 import re
 import sys
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO
@@ -39,6 +40,7 @@ from twisted.logger import (
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.daemon.descriptors import UnacceptedConnections
 from amqproute.errors import ConfigError
 
 __all__ = [
@@ -187,7 +189,9 @@ class LogOutput:
     def __init__(self, observer: ILogObserver, levels: Mapping[str, str]) -> None:
         self._predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.info)
         self._bridge = _StdlibBridge()
-        self.observer = FilteringLogObserver(observer, [self._predicate])
+        self.observer = UnacceptedConnections(
+            FilteringLogObserver(observer, [self._predicate]), time.monotonic
+        )
         self.set_levels(levels)
 
     def set_levels(self, levels: Mapping[str, str]) -> None:

@@ -5,12 +5,20 @@ from __future__ import annotations
 
 import resource
 
+from twisted.internet import tcp
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, Logger, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands import checking
 from amqproute.config.load import loads
 from amqproute.daemon import descriptors
-from amqproute.daemon.descriptors import OWN_DESCRIPTORS, make_room_for_descriptors
+from amqproute.daemon.descriptors import (
+    OWN_DESCRIPTORS,
+    UnacceptedConnections,
+    make_room_for_descriptors,
+)
+from amqproute.sparing import EVERY_SECONDS
 
 
 class DescriptorTests(SynchronousTestCase):
@@ -52,3 +60,44 @@ class DescriptorTests(SynchronousTestCase):
         self.assertIn(f"{4096 - OWN_DESCRIPTORS} would be taken", words)
         self.limits = (1024, 65536)
         self.assertEqual(checking._examine_descriptors(config), [])
+
+
+class UnacceptedTests(SynchronousTestCase):
+    """What the log says when nobody can be accepted."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.lines: list[str] = []
+        observer = UnacceptedConnections(self._write, self.clock.seconds)
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+        self.port = Logger(namespace=tcp.Port._logger.namespace)
+
+    def _write(self, event: LogEvent) -> None:
+        self.lines.append(formatEvent(event))
+
+    def refuse(self) -> None:
+        """Say what Twisted says of one connection."""
+        self.port.info("EMFILE encountered; releasing reserved file descriptor.")
+        self.port.info("EMFILE recovery: Closed socket from {address}", address=("192.0.2.1", 1))
+        self.port.info("Re-reserving EMFILE recovery file descriptor.")
+
+    def test_flood(self) -> None:
+        """A thousand connections are two lines, with what to do."""
+        for _ in range(999):
+            self.refuse()
+        self.clock.advance(EVERY_SECONDS)
+        self.refuse()
+        first, second = self.lines
+        self.assertIn("1 connections could not be accepted (EMFILE", first)
+        self.assertIn("raise LimitNOFILE=", first)
+        self.assertIn("999 connections could not", second)
+
+    def test_other_errors(self) -> None:
+        """Whatever the system says is repeated; other lines pass."""
+        for _ in range(100):
+            self.port.info("Could not accept new connection ({acceptError})", acceptError="ENFILE")
+        Logger(namespace="twisted.internet.tcp").info("something else")
+        self.assertEqual(
+            self.lines, ["1 connections could not be accepted (ENFILE)", "something else"]
+        )

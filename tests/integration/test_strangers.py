@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import resource
 import socket
 from collections import deque
 from typing import Any, Final
@@ -64,6 +66,37 @@ class MuteTests(DaemonTestCase):
             if row["name"] == self.daemon.endpoint(self.daemon.plain)
         ]
         return dict(row)
+
+
+class DescriptorTests(DaemonTestCase):
+    """More connections than the process may have file descriptors."""
+
+    @classmethod
+    def make(cls) -> Daemon:
+        daemon = Daemon("alpha.example", changes={"nodes": cls.queues()})
+        for listen in daemon.settings["listen"][1:]:
+            listen["mute-per-address"] = 400
+            listen["mute-per-network"] = 400
+        daemon.write()
+        return daemon.start()
+
+    def test_none_left(self) -> None:
+        """The daemon lives, says it in few lines, and serves when descriptors are free again."""
+        limits = resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE)
+        taken = len(os.listdir(f"/proc/{self.daemon.pid}/fd"))
+        resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE, (taken + 50, limits[1]))
+        mute = []
+        with contextlib.ExitStack() as stack:
+            for _ in range(200):
+                mute.append(socket.create_connection(("127.0.0.1", self.daemon.plain), 10))
+                stack.callback(mute[-1].close)
+            for each in mute[100:]:
+                each.settimeout(10)
+                self.assertEqual(each.recv(1), b"", "closed, and not left waiting")
+            self.logged("connections could not be accepted .*raise LimitNOFILE=")
+            self.assertLess(self.daemon.log()[self.begun_at :].count("\n"), 30)
+        resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE, limits)
+        self.still_serves()
 
 
 class GuessingTests(DaemonTestCase):
