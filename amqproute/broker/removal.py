@@ -45,6 +45,11 @@ MOVED: Final = {"code": "message.moved"}
 UNREADABLE: Final = object()
 """The outcome of an entry whose body turned out to be damaged when it was to be sent."""
 
+DAMAGED_WORDS: Final = (
+    "message {entry} of {node} is damaged and goes to nobody: {why}; it is kept in quarantine"
+)
+"""What the log says of one."""
+
 LetGo = Callable[[list[Entry], Batch], None]
 MOST_RESTS: Final = 16
 """Pages that wait in memory for a full disk to have room before no more are read."""

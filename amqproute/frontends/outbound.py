@@ -19,7 +19,7 @@ from zope.interface import implementer
 from amqproute import conditions
 from amqproute.broker.batch import Batch
 from amqproute.broker.pour import Pour
-from amqproute.broker.removal import UNREADABLE
+from amqproute.broker.removal import DAMAGED_WORDS, UNREADABLE
 from amqproute.broker.subscription import DurableSubscription, Subscription, is_seen
 from amqproute.broker.transaction import Retirement, Transaction
 from amqproute.entry import Entry
@@ -262,16 +262,23 @@ class Outbound:
         self._pour = None
         entry = pour.entry
         if failure is not None:
-            self._frontend.log.failure(
-                "message {entry} of {node} cannot be read",
-                failure,
-                entry=entry.id,
-                node=self.source.name,
-            )
             self.forget([entry])
-            outcome: object = spec.Modified(delivery_failed=True, undeliverable_here=True)
+            outcome: object = UNREADABLE
             if isinstance(failure.value, MessageDamaged):
-                outcome = UNREADABLE
+                self._frontend.log.error(
+                    DAMAGED_WORDS,
+                    entry=entry.id,
+                    node=self.source.name,
+                    why=str(failure.value),
+                )
+            else:
+                outcome = spec.Modified(delivery_failed=True, undeliverable_here=True)
+                self._frontend.log.failure(
+                    "message {entry} of {node} cannot be read",
+                    failure,
+                    entry=entry.id,
+                    node=self.source.name,
+                )
             self._frontend.settle(self, [entry], outcome)
         elif self.settled:
             self.forget([entry])

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.pour import Pour
-from amqproute.broker.removal import UNREADABLE
+from amqproute.broker.removal import DAMAGED_WORDS, UNREADABLE
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, MessageDamaged
 from amqproute.values import TAG_OCTETS
@@ -163,10 +163,16 @@ class LargeLink:
     def _poured(self, pour: Pour, failure: Failure | None) -> None:
         self._pour = None
         if failure is not None:
-            self.log.failure("message {entry} cannot be read", failure, entry=pour.entry.id)
+            outcome: object = UNREADABLE
+            if isinstance(failure.value, MessageDamaged):
+                line = pour.entry.line
+                self.log.error(
+                    DAMAGED_WORDS, entry=pour.entry.id, node=line.key, why=str(failure.value)
+                )
+            else:
+                outcome = spec.Modified(delivery_failed=True)
+                self.log.failure("message {entry} cannot be read", failure, entry=pour.entry.id)
             pour.outgoing.delivery.context = None
-            is_damaged = isinstance(failure.value, MessageDamaged)
-            outcome = UNREADABLE if is_damaged else spec.Modified(delivery_failed=True)
             self._outcome(pour.entry, outcome)
         self.go()
 

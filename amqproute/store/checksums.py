@@ -104,30 +104,18 @@ def summed(flat: Sequence[Any]) -> list[Any]:
     """Return the rows of `Stage.rows` with both checksums at the end of each."""
     rows: list[Any] = []
     values = iter(flat)
+    last: Any = None
+    rest = 0
     for entry_id, queue, arrived, expires, flags, count, size, encoded in zip(
         *[values] * 8, strict=True
     ):
-        rows += (
-            entry_id,
-            queue,
-            arrived,
-            expires,
-            flags,
-            count,
-            size,
-            encoded,
-            crc32(encoded),
-            (
-                entry_id * ID
-                + queue * QUEUE
-                + arrived * ARRIVED
-                + expires * EXPIRES
-                + flags * FLAGS
-                + count * COUNT
-                + size * SIZE
-            )
-            % PRIME,
-        )
+        # What comes together mostly has these in common.
+        common = queue, arrived, expires, flags, count
+        if common != last:
+            last = common
+            rest = row_sum(0, *common, 0, 0)
+        checksum = (entry_id * ID + size * SIZE + rest) % PRIME
+        rows += (entry_id, *common, size, encoded, crc32(encoded), checksum)
     return rows
 
 

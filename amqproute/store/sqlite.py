@@ -282,9 +282,14 @@ class SqliteStore:
             raise LocalProtocolError("the store is not open")
         if transaction.bodies:
             transaction.deferred.addCallback(self._named, transaction.bodies)
+        if transaction.quarantined:
+            transaction.deferred.addCallback(self._moved_aside, transaction.quarantined)
         self._submitted += 1
         self._writer.submit(transaction)
         return transaction.deferred
+
+    def _moved_aside(self, _: None, count: int) -> None:
+        self.quarantined += count
 
     def _named(self, _: None, bodies: Sequence[Any]) -> None:
         self._bodies.named(bodies)

@@ -23,7 +23,7 @@ from zope.interface import implementer
 from amqproute.errors import LocalProtocolError
 from amqproute.interfaces import IStoreTransaction
 from amqproute.store.files import Filed
-from amqproute.store.records import QueueNumbers, Receipt
+from amqproute.store.records import QUARANTINE_NUMBER, QueueNumbers, Receipt
 
 WIDTH: Final = 8
 """Columns of a row in `Stage.rows`: id, queue, arrived, expires, flags, count, size, encoded."""
@@ -274,6 +274,7 @@ class Transaction:
         "events",
         "facts",
         "is_patient",
+        "quarantined",
         "stages",
     )
 
@@ -295,6 +296,7 @@ class Transaction:
         self.events: list[Any] = []
         self.deferred: Deferred[None] = Deferred()
         self.is_patient = False
+        self.quarantined = 0
 
     def enqueue(
         self,
@@ -453,6 +455,7 @@ class Transaction:
         A shared payload stays shared, unless there is a message to replace it.
         """
         number = self._numbers[queue]
+        self.quarantined += number == QUARANTINE_NUMBER
         self._stage_for((), (entry_id,)).move(entry_id, (new_id, number, encoded))
 
     def mark_received(self, stream: str, ids: Sequence[int]) -> None:

@@ -1,0 +1,464 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damage to the files of the state directory, and what the daemon makes of it.
+
+A pair of real daemons leaves a state directory with accepted messages of all kinds. One file of a
+copy is damaged, the daemon is started on it as a process, all its nodes are drained, it is stopped,
+and what waits for a peer is read by the store's own reader. A case holds if it ends in one of these
+ways:
+
+* *nothing lost*: everything that was accepted has come, octet for octet;
+* *named*: each message that did not come is named by the daemon's log, by the id of its entry;
+* *refused*: the daemon ended with exit code 2 and words with a way out.
+
+Anything else is listed: a message that is missing or changed without a word, one that comes twice,
+a traceback, another exit code.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from amqproute.cli.pair import free_ports
+from amqproute.wire.amqp10 import events as ev
+from amqproute.wire.amqp10 import spec
+from tests.integration.support import (
+    Daemon,
+    Wire,
+    Zone,
+    body_of,
+    message,
+    new_directory,
+    until,
+)
+from tests.network.campaign import Finding, Scenario
+from tests.store.rig import House
+
+__all__ = ["GROUPS", "Case", "Damage", "Ground", "damaged"]
+
+ORDERS: Final = "orders"
+INBOX: Final = "inbox"
+NEWS: Final = "news"
+SUBSCRIBERS: Final = ("first", "second")
+DEAD: Final = "amqp$out/dead.example"
+QUIET_SECONDS: Final = 1.5
+"""How long nothing has to come from a node that should have more before it counts as empty."""
+BOUNDED: Final = ("missing", "empty", "half", "cut", "zero-tail", "zero-half", "older")
+
+WAY_OUT: Final = re.compile(
+    r"amqproute (?:store|journal|check|users|clock)|sqlite3 |put it back|\brm |chmod|remove |move "
+)
+
+GROUPS: Final[Mapping[str, str]] = {
+    "database": r"store\.db$",
+    "log": r"store\.db-(wal|shm)$",
+    "bodies": r"store\.bodies/",
+    "evidence": r"store\.db\.(mark|seal|lock|ballast)$",
+    "journal": r"journal/",
+    "rest": r"^(?!store\.|journal/)",
+}
+"""Which files of the state directory a scenario damages."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One damage to one file.
+
+    Attributes:
+        file: its path within the state directory.
+        kind: of the damage; ``flip`` is one bit.
+        seed: where the bit is.
+    """
+
+    file: str
+    kind: str
+    seed: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file} {self.kind}{f' {self.seed}' if self.kind == 'flip' else ''}"
+
+
+def damaged(octets: bytes, case: Case, older: bytes | None) -> bytes | None:
+    """Return what a file has after a damage; None if it is missing."""
+    size = len(octets)
+    match case.kind:
+        case "missing":
+            return None
+        case "empty":
+            return b""
+        case "half":
+            return octets[: size // 2]
+        case "cut":
+            return octets[:-1]
+        case "zero-tail":
+            return octets[: -min(size, 4096)] + bytes(min(size, 4096))
+        case "zero-half":
+            return octets[: size // 2] + bytes(size - size // 2)
+        case "older":
+            return older
+        case _:
+            chance = random.Random(f"{case.file} {case.seed}")
+            # Every other bit among what is not zero at the end: files have their length beforehand.
+            used = len(octets.rstrip(b"\0")) if case.seed % 2 else size
+            at = chance.randrange(max(1, used))
+            changed = bytearray(octets)
+            changed[at] ^= 1 << chance.randrange(8)
+            return bytes(changed)
+
+
+@dataclass
+class Outcome:
+    """How a case ended: one word, and what did not hold."""
+
+    verdict: str
+    broken: str = ""
+
+
+@dataclass
+class Ground:
+    """A state directory in three states, and the daemon that is started on copies of it.
+
+    Attributes:
+        accepted: queue to the ids of its entries, each with the digest of its body.
+        snapshots: ``stopped``, ``killed``, and ``older``, which was before both.
+    """
+
+    messages: int = 60
+    zone: Zone = field(default_factory=Zone)
+    directory: Path = field(default_factory=lambda: new_directory("damage"))
+    accepted: dict[str, dict[int, str]] = field(default_factory=dict)
+    snapshots: dict[str, Path] = field(default_factory=dict)
+
+    def __enter__(self) -> Ground:
+        nodes = [{"name": ORDERS}, {"name": INBOX}, {"name": NEWS, "type": "topic"}]
+        self.alpha = Daemon("alpha.example", nameserver=self.zone.port, changes={"nodes": nodes})
+        self.beta = Daemon("beta.example", nameserver=self.zone.port)
+        self.zone.point("alpha.example", self.alpha.tls)
+        self.zone.point("beta.example", self.beta.tls)
+        self.zone.point("dead.example", *free_ports(1))  # where nobody listens
+        self.state = self.alpha.directory / "state"
+        try:
+            self._make()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.alpha.kill()
+        self.beta.kill()
+        self.zone.close()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    # -- what is damaged -----------------------------------------------------------------------
+
+    def _make(self) -> None:
+        self.beta.start()
+        self.alpha.start()
+        for name in SUBSCRIBERS:
+            self._subscribe(name)
+        self._publish(0)
+        self.alpha.stop()
+        self.snapshots["older"] = self._copy("older")
+        self.alpha.start()
+        self._publish(1)
+        with Wire(self.alpha.plain) as wire:
+            wire.consume(ORDERS, 5)
+        self._settled()
+        self.alpha.kill()
+        self.snapshots["killed"] = self._copy("killed")
+        self.alpha.start()
+        self.alpha.stop()
+        self.snapshots["stopped"] = self._copy("stopped")
+        self.beta.stop()
+        path = self._copy("read") / "store.db"
+        self.accepted = self._rows(path)
+
+    def _copy(self, name: str) -> Path:
+        folder = self.directory / name
+        _copy(self.state, folder)
+        return folder
+
+    def _subscribe(self, name: str) -> None:
+        source = spec.Source(address=NEWS, durable=2, expiry_policy="never")
+        with Wire(self.alpha.plain, container=name) as wire:
+            wire.attach("receiver", NEWS, name=f"{name}-link", source=source)
+
+    def _publish(self, turn: int) -> None:
+        count = self.messages // 2
+        bodies = [b"%d:%d:" % (turn, one) + b"x" * (200 + one) for one in range(count)]
+        large = [
+            b"%d:large:%d:" % (turn, one) + bytes([65 + one]) * 40_000 for one in range(count // 6)
+        ]
+        huge = [b"%d:huge:" % turn + random.Random(turn).randbytes(1_500_000)]
+        with Wire(self.alpha.plain) as wire:
+            wire.publish(ORDERS, [message(b"o:" + one) for one in (*bodies, *large, *huge)])
+            wire.publish(NEWS, [message(b"n:" + one) for one in (*bodies[:20], *large[:2])])
+            away = [message(b"d:" + one) for one in (*bodies, *large)]
+            wire.publish("orders@dead.example", away)
+        with Wire(self.beta.plain) as wire:
+            wire.publish(f"{INBOX}@alpha.example", [message(b"i:" + one) for one in bodies])
+        self._arrived(count * (turn + 1))
+
+    def _arrived(self, count: int) -> None:
+        """Wait until what beta relays is in alpha's store."""
+
+        def there() -> bool:
+            said = self._amqproute("queue", "show", INBOX, "--json")
+            found = re.search(r'"depth": (\d+)', said)
+            return found is not None and int(found[1]) >= count
+
+        until(there, f"{count} messages in {INBOX}", 60.0)
+
+    def _settled(self) -> None:
+        """Wait until the store has let go of what was consumed: a later commit says so."""
+        with Wire(self.alpha.plain) as wire:
+            wire.publish(ORDERS, [message(b"o:last")])
+
+    def _amqproute(self, *words: str) -> str:
+        command = [*AMQPROUTE, *words, "--url", f"amqp://127.0.0.1:{self.alpha.plain}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        return done.stdout
+
+    def _rows(self, path: Path) -> dict[str, dict[int, str]]:
+        """Return what a store holds, as its own reader gives it."""
+        house = House(str(path))
+        recovery = house.open()
+        found: dict[str, dict[int, str]] = {}
+        try:
+            for queue in recovery.queues:
+                found[queue] = {}
+                after = 0
+                while page := house.load(queue, after):
+                    for entry in page:
+                        found[queue][entry.id] = _digest(house, entry)
+                    after = page[-1].id
+        finally:
+            house.close()
+        return found
+
+    # -- a case --------------------------------------------------------------------------------
+
+    def files(self, snapshot: str) -> list[str]:
+        """Return the files of a snapshot, as paths within the state directory."""
+        folder = self.snapshots[snapshot]
+        return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
+
+    def cases(self, snapshot: str, group: str, flips: int) -> Iterator[Case]:
+        """Yield all damages to the files of a group."""
+        pattern = re.compile(GROUPS[group])
+        for file in filter(pattern.search, self.files(snapshot)):
+            size = (self.snapshots[snapshot] / file).stat().st_size
+            for kind in BOUNDED:
+                if kind == "older" and not (self.snapshots["older"] / file).exists():
+                    continue
+                if size or kind == "missing":
+                    yield Case(file, kind)
+            if size:
+                yield from (Case(file, "flip", seed) for seed in range(flips))
+
+    def run(self, snapshot: str, case: Case) -> Outcome:
+        """Damage a copy, start the daemon on it, and compare."""
+        shutil.rmtree(self.state, ignore_errors=True)
+        _copy(self.snapshots[snapshot], self.state)
+        _restamp(self.state)
+        file = self.state / case.file
+        older = self.snapshots["older"] / case.file
+        octets = damaged(file.read_bytes(), case, older.read_bytes() if older.exists() else None)
+        if octets is None:
+            file.unlink()
+        else:
+            with file.open("r+b") as opened:
+                opened.write(octets)
+                opened.truncate(len(octets))
+        if case.file.endswith((".mark", "journal/head")):
+            pass  # it keeps the time of its writing
+        self.alpha.log_file.unlink(missing_ok=True)
+        self.alpha.spawn()
+        try:
+            try:
+                self.alpha.wait_ready()
+            except AssertionError:
+                return self._refused()
+            got = self._drain()
+            code = self.alpha.stop()
+        finally:
+            self.alpha.kill()
+        if code:
+            return Outcome("failed", f"exit code {code} at the end: {self._last_words()}")
+        return self._compare(got)
+
+    def _refused(self) -> Outcome:
+        process = self.alpha.process
+        code = None if process is None else process.poll()
+        log = self.alpha.log()
+        if "Traceback" in log:
+            return Outcome("failed", f"a traceback: {self._last_words()}")
+        if code != 2:
+            return Outcome("failed", f"exit code {code}: {self._last_words()}")
+        if not WAY_OUT.search(log):
+            return Outcome("failed", f"refused without a way out: {self._last_words()}")
+        return Outcome("refused")
+
+    def _drain(self) -> dict[str, Counter[str]]:
+        got: dict[str, Counter[str]] = {}
+        for node in (ORDERS, INBOX):
+            with Wire(self.alpha.plain) as wire:
+                got[node] = _take(wire, node, len(self.accepted.get(node, ())))
+        for name in SUBSCRIBERS:
+            source = spec.Source(address=NEWS, durable=2, expiry_policy="never")
+            with Wire(self.alpha.plain, container=name) as wire:
+                want = max(
+                    [len(ids) for queue, ids in self.accepted.items() if name in queue], default=0
+                )
+                got[name] = _take(wire, NEWS, want, name=f"{name}-link", source=source)
+        return got
+
+    def _compare(self, got: dict[str, Counter[str]]) -> Outcome:
+        log = self.alpha.log()
+        if "Traceback" in log:
+            return Outcome("failed", f"a traceback: {log[log.index('Traceback') :][-600:]}")
+        left = self._rows(self.state / "store.db")
+        silent: list[str] = []
+        named = 0
+        for queue, entries in self.accepted.items():
+            digests = Counter(entries.values())
+            if queue == DEAD:
+                came = Counter(left.get(DEAD, {}).values())
+            else:
+                name = next((one for one in SUBSCRIBERS if one in queue), queue)
+                came = got.get(name, Counter())
+            changed = came - digests
+            if changed:
+                return Outcome("failed", f"{queue}: {sum(changed.values())} changed or came twice")
+            missing = digests - came
+            for entry_id, digest in entries.items():
+                if missing[digest]:
+                    missing[digest] -= 1
+                    if re.search(rf"(?:entry|message) {entry_id}\b", log):
+                        named += 1
+                    else:
+                        silent.append(f"{queue} {entry_id}")
+        if silent:
+            return Outcome("failed", f"lost without a word: {len(silent)} ({silent[0]}, ...)")
+        return Outcome("named" if named else "nothing lost")
+
+    def _last_words(self) -> str:
+        return self.alpha.log()[-400:]
+
+
+AMQPROUTE: Final = (sys.executable, "-m", "amqproute")
+
+
+def _copy(source: Path, target: Path) -> None:
+    subprocess.run(
+        ["cp", "-a", "--sparse=always", str(source), str(target)], check=True, timeout=120
+    )
+
+
+def _restamp(state: Path) -> None:
+    """Make the files that tell copies from originals those of this directory."""
+    mark = state / "store.db.mark"
+    if mark.exists():
+        mark.write_text(re.sub(r"(?<= at )\d+", str(time.time_ns()), mark.read_text()))
+    head = state / "journal" / "head"
+    if head.exists():
+        now = str(time.time_ns() // 1000)
+        head.write_text(re.sub(r'(?<="written_us": )\d+', now, head.read_text()))
+
+
+def _take(wire: Wire, node: str, count: int, **options: Any) -> Counter[str]:
+    """Consume what a node has: at once where all comes, after a while where some does not."""
+    found: Counter[str] = Counter()
+    link = wire.attach("receiver", node, **options)
+    link.flow(10_000)
+    seconds = QUIET_SECONDS
+    with contextlib.suppress(TimeoutError):
+        while True:
+            for event in wire.read(seconds if sum(found.values()) < count else 0.05):
+                if type(event) is ev.DeliveriesReceived:
+                    found.update(_hash(body_of(each.payload)) for each in event.deliveries)
+                    wire.session.settle(event.deliveries, spec.Accepted(), True)
+            wire.flush()
+    return found
+
+
+def _hash(octets: bytes) -> str:
+    return hashlib.sha256(octets).hexdigest()
+
+
+def _digest(house: House, entry: Any) -> str:
+    octets: bytes = entry.encoded
+    if entry.rest is not None:
+        reader = entry.rest.reader()
+        while reader.left:
+            octets += house.reactor.wait(reader.read(1 << 20))
+        reader.close()
+    return _hash(body_of(octets))
+
+
+@dataclass(frozen=True)
+class Damage(Scenario):
+    """Files of a state directory are damaged, one at a time
+
+    Attributes:
+        snapshot: how the daemon ended: ``stopped`` or ``killed``.
+        group: which files; a name of `GROUPS`.
+        flips: bits that are changed in each file, one in each case.
+        messages: published to each node, about.
+    """
+
+    claim: ClassVar[str] = (
+        "each case ends in nothing lost, in each lost message named, or in a refusal with exit "
+        "code 2 and a way out"
+    )
+
+    snapshot: str = "stopped"
+    group: str = "database"
+    flips: int = 200
+    messages: int = 60
+
+    @property
+    def title(self) -> str:
+        """Which files, after what."""
+        return f"{self.group} of a daemon that was {self.snapshot}"
+
+    def run(self, finding: Finding) -> None:
+        """Run all cases."""
+        with Ground(self.messages) as ground:
+            verdicts: Counter[str] = Counter()
+            cases = list(ground.cases(self.snapshot, self.group, self.flips))
+            _run_all(ground, self.snapshot, cases, verdicts, finding)
+            finding.figures["files"] = len({case.file for case in cases})
+            finding.figures["accepted messages"] = sum(map(len, ground.accepted.values()))
+        finding.figures["cases"] = sum(verdicts.values())
+        for verdict in ("nothing lost", "named", "refused", "failed"):
+            finding.figures[verdict] = verdicts[verdict]
+
+
+def _run_all(
+    ground: Ground,
+    snapshot: str,
+    cases: Sequence[Case],
+    verdicts: Counter[str],
+    finding: Finding,
+) -> None:
+    for case in cases:
+        try:
+            outcome = ground.run(snapshot, case)
+        except Exception as error:
+            outcome = Outcome("failed", f"{type(error).__name__}: {error}"[:600])
+            ground.alpha.kill()
+        verdicts[outcome.verdict] += 1
+        finding.hold(not outcome.broken, f"{case}: {outcome.broken}")
