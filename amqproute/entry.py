@@ -30,6 +30,20 @@ ACCOUNT_SHIFT: Final = 8
 """The bits of the store's flags from here on are the number of the account an entry stands in."""
 
 
+def later_by(arrived_ms: int, ms: int, now_ms: int) -> int:
+    """Return by how much something ages later, in ms, once the wall clock was set ahead.
+
+    By the jump; but nothing has arrived after now. What arrived before a restart, while the clock
+    was right, would live on for the whole jump otherwise.
+
+    Args:
+        arrived_ms: when it arrived, by the clock of that time.
+        ms: by how much the clock was set ahead.
+        now_ms: what it says now.
+    """
+    return max(0, min(ms, now_ms - arrived_ms))
+
+
 class Entry:
     """An entry on a queue.
 
@@ -105,11 +119,12 @@ class Entry:
         self.sent_us = 0
         self.tries = 0
 
-    def postpone(self, ms: int) -> None:
-        """Have it age from so much later on: the clock was set."""
-        self.arrived_ms += ms
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Have it age from later on: the clock was set. See `later_by`."""
+        by_ms = later_by(self.arrived_ms, ms, now_ms)
+        self.arrived_ms += by_ms
         if self.expires_ms > 0:
-            self.expires_ms += ms
+            self.expires_ms += by_ms
 
     def bar(self, consumer: object) -> None:
         """Keep it from a consumer that has said undeliverable-here."""

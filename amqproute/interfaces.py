@@ -118,8 +118,13 @@ class IStoreTransaction(Interface):
     def forget_received_before(ms: int) -> None:
         """Forget the receipts of any stream that were dated before this time."""
 
-    def postpone(ms: int) -> None:
-        """Have all entries age from so much later on: the clock was set ahead."""
+    def postpone(ms: int, now_ms: int) -> None:
+        """Have all entries age from so much later on: the clock was set ahead.
+
+        Args:
+            ms: by so much; less for an entry that would have arrived after `now_ms`.
+            now_ms: what it says now, milliseconds since the epoch.
+        """
 
     def note(kind: str, key: str, value: bytes | None) -> None:
         """Keep a small durable fact; None as value deletes it."""

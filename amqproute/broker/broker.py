@@ -107,12 +107,17 @@ class Broker:
         """Return a new batch."""
         return Batch(self._store.begin(), self._now_ms(), self.gate, self.journal)
 
-    def postpone(self, ms: int) -> None:
-        """Note that the wall clock was set ahead: everything here ages from so much later on."""
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Note that the wall clock was set ahead: everything here ages from so much later on.
+
+        Args:
+            ms: by so much.
+            now_ms: what it says now.
+        """
         for queue in (*self.nodes.values(), *self.internal.values()):
-            queue.postpone(ms)
+            queue.postpone(ms, now_ms)
         for topic in self.topics.values():
-            topic.postpone(ms)
+            topic.postpone(ms, now_ms)
 
     def draft(self, written: Callable[[int], None], before: bytes | None = None) -> Any:
         """Return a draft for the rest of a very large message. See `IStore.draft`."""

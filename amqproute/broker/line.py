@@ -34,7 +34,7 @@ from twisted.internet.defer import Deferred
 
 from amqproute.broker.accounts import Accounts
 from amqproute.broker.limits import MemoryBudget, QueueLimits
-from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry
+from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry, later_by
 from amqproute.message import Message
 
 LOAD_MESSAGES = 500
@@ -239,12 +239,13 @@ class Line:
             self.paged_expiry_ms = expires_ms
         return False
 
-    def postpone(self, ms: int) -> None:
-        """Note that what stands in the store only ages from so much later on."""
-        if self.paged_expiry_ms:
-            self.paged_expiry_ms += ms
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Note that what stands in the store only ages from later on.
+
+        When the first of it expires is not known any more; what was known stays a lower bound.
+        """
         if self.paged:
-            self.paged_since_ms += ms
+            self.paged_since_ms += later_by(self.paged_since_ms, ms, now_ms)
 
     def passed(self, size: int) -> None:
         """Note that an entry is committed, or will not be, which has been handed out already."""

@@ -154,10 +154,10 @@ class Newest:
         kept.sort(key=lambda each: each.id)
         return kept
 
-    def postpone(self, ms: int) -> None:
+    def postpone(self, ms: int, now_ms: int) -> None:
         """Note that the wall clock was set ahead: what is kept ages from so much later on."""
         for each in [*self._held, *(each for line in self._by_key.values() for each in line)]:
-            each.postpone(ms)
+            each.postpone(ms, now_ms)
 
     def clear(self) -> None:
         """Forget everything."""

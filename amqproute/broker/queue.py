@@ -625,15 +625,15 @@ class Queue:
         """Let what is overdue expire from now on; see `broker.expiry`."""
         self._expiry.end_sparing()
 
-    def postpone(self, ms: int) -> None:
+    def postpone(self, ms: int, now_ms: int) -> None:
         """Note that the wall clock was set ahead by so much: everything here ages from there on.
 
         What stands in the store only is changed there (`IStoreTransaction.postpone`).
         """
         for entry in self.in_memory():
-            entry.postpone(ms)
+            entry.postpone(ms, now_ms)
         for line in self._levels.lines:
-            line.postpone(ms)
+            line.postpone(ms, now_ms)
 
     def in_memory(self) -> Iterator[Entry]:
         """Iterate over the entries in memory, those in consumers' hands among them."""

@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.broker.batch import Batch
-from amqproute.entry import MOST_COUNTED, Entry
+from amqproute.entry import MOST_COUNTED, Entry, later_by
 from amqproute.errors import DecodeError
 from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
@@ -75,11 +75,12 @@ class Arrival:
         self.origin = origin
         self.stored = False
 
-    def postpone(self, ms: int) -> None:
-        """Have it age from so much later on: the clock was set."""
-        self.arrived_ms += ms
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Have it age from later on: the clock was set. See `amqproute.entry.later_by`."""
+        by_ms = later_by(self.arrived_ms, ms, now_ms)
+        self.arrived_ms += by_ms
         if self.expires_ms > 0:
-            self.expires_ms += ms
+            self.expires_ms += by_ms
 
 
 @implementer(ISource)
@@ -154,10 +155,10 @@ class Subscription:
         """The topic's name: a subscription of this kind has none."""
         return self.topic.name
 
-    def postpone(self, ms: int) -> None:
+    def postpone(self, ms: int, now_ms: int) -> None:
         """Note that the wall clock was set ahead: what waits ages from so much later on."""
         for entry in self._buffer:
-            entry.postpone(ms)
+            entry.postpone(ms, now_ms)
 
     @property
     def waiting(self) -> int:

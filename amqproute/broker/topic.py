@@ -206,13 +206,13 @@ class Topic:
             each.queue.limits = limits.queue
         self._recount()
 
-    def postpone(self, ms: int) -> None:
+    def postpone(self, ms: int, now_ms: int) -> None:
         """Note that the wall clock was set ahead: everything here ages from so much later on."""
         for each in self._subscriptions:
-            each.postpone(ms)
+            each.postpone(ms, now_ms)
         for durable in self.durable.values():
-            durable.queue.postpone(ms)
-        self._last.postpone(ms)
+            durable.queue.postpone(ms, now_ms)
+        self._last.postpone(ms, now_ms)
 
     @property
     def subscriptions(self) -> Sequence[Subscription]:

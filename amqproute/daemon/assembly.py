@@ -542,8 +542,9 @@ class House:
     def _postpone(self, ms: int) -> Deferred[None]:
         """Have everything age from so much later on: the wall clock was set ahead."""
         transaction = self.store.begin()
-        transaction.postpone(ms)
-        return transaction.commit().addCallback(lambda _: self.broker.postpone(ms))
+        now_ms = self.clock.now_ms() + ms
+        transaction.postpone(ms, now_ms)
+        return transaction.commit().addCallback(lambda _: self.broker.postpone(ms, now_ms))
 
     def _forget_old_receipts(self) -> None:
         """Forget receipts of peers that have not come back; now, and from time to time."""

@@ -12,6 +12,10 @@ the wall clock is right now     ``amqproute clock accept``: it is followed from 
                                 that a jump forward would have ended are longer by the jump
 ==============================  ==============================================================
 
+A jump ahead of a day at most that stands for ten minutes is accepted without anybody: a virtual
+machine was paused. A jump back never is: ahead and back again, accepted each time, would let
+messages live for ever.
+
 Over a restart nobody can count: there the wall clock is believed, and every message to another
 domain that is overdue gets one attempt before it expires (`amqproute.broker.expiry`).
 
@@ -51,6 +55,10 @@ STEP_SECONDS: Final = 60.0
 """A correction up to this is followed at once: it is what time daemons do."""
 LOOK_SECONDS: Final = 5.0
 """How often the two clocks are compared where nobody asks for the time."""
+SLEEP_SECONDS: Final = 86_400.0
+"""A jump ahead up to this is what a virtual machine sees that was paused: nobody is needed."""
+SETTLE_SECONDS: Final = 600.0
+"""How long such a jump must stand; a clock that was wrong for a moment is set right by then."""
 REMIND_SECONDS: Final = 3600.0
 """Between two lines in the log about a jump that waits for its answer."""
 ACCEPT: Final = "amqproute clock accept"
@@ -95,9 +103,10 @@ class AgeClock:
         self._base_ms, self._since, self.jump_ms = wall_ms, seconds, 0
         return wall_ms
 
-    def accept(self) -> None:
-        """Follow the wall clock from where it is now."""
-        self._base_ms, self._since, self.jump_ms = self._wall_ms(), self._seconds(), 0
+    def accept(self, jump_ms: int) -> None:
+        """Go on from where a jump has led; what the wall clock has done since is judged anew."""
+        self._base_ms += jump_ms
+        self.now_ms()
 
 
 class ClockWatch:
@@ -126,6 +135,8 @@ class ClockWatch:
         self._postpone = postpone
         self._told_ms = 0
         self._told_at = 0.0
+        self._stands_since = 0.0
+        self._is_accepting = False
         self._call: IDelayedCall | None = None
 
     def start(self) -> None:
@@ -150,7 +161,12 @@ class ClockWatch:
             abs(jump_ms - self._told_ms) > STEP_SECONDS * 1000
         )
         is_due = jump_ms and self._reactor.seconds() - self._told_at >= REMIND_SECONDS
+        if is_news:
+            self._stands_since = self._reactor.seconds()
         if not (is_news or is_due):
+            if self._settles_in() == 0:
+                self._stands_since = self._reactor.seconds()  # if the store does not take it
+                self.accept()
             return
         self._told_ms, self._told_at = jump_ms, self._reactor.seconds()
         if jump_ms:
@@ -160,16 +176,24 @@ class ClockWatch:
         if is_news:
             self._changed()
 
+    def _settles_in(self) -> float | None:
+        """Return the seconds until a jump is accepted without anybody; None for never."""
+        if not 0 < self.clock.jump_ms <= SLEEP_SECONDS * 1000:
+            return None
+        return max(0.0, self._stands_since + SETTLE_SECONDS - self._reactor.seconds())
+
     def status(self) -> str:
         """Return what is wrong and what to do, in words; empty while all is well."""
         jump_ms = self.clock.jump_ms
         if not jump_ms:
             return ""
-        return (
+        words = (
             f"the wall clock jumped {'ahead' if jump_ms > 0 else 'back'} by "
             f"{abs(jump_ms) // 1000} s: nothing expires for that; set it right, or if it is right "
             f"now: {ACCEPT}"
         )
+        seconds = self._settles_in()
+        return words if seconds is None else f"{words} (done by itself in {seconds:.0f} s)"
 
     def row(self) -> Mapping[str, Any]:
         """Return the clock as an operator sees it."""
@@ -190,20 +214,25 @@ class ClockWatch:
         jump_ms = self.clock.jump_ms
         if not jump_ms:
             return Reply.of(CONFLICT, "the wall clock has not jumped: there is nothing to accept")
+        if self._is_accepting:
+            return Reply.of(CONFLICT, "the wall clock is being accepted")
         if jump_ms < 0:
             return self._accepted(None, jump_ms)
+        self._is_accepting = True
         # Lives first: between the two they are too long, never too short.
         done = self._postpone(jump_ms)
         return done.addCallbacks(self._accepted, self._failed, (jump_ms,))
 
     def _accepted(self, _: object, jump_ms: int) -> Reply:
-        self.clock.accept()
+        self._is_accepting = False
+        self.clock.accept(jump_ms)
         self._told_ms = 0
         self.log.warn("the wall clock was accepted as it is, {jump} s off", jump=jump_ms // 1000)
         self._changed()
         return Reply.of(OK, "accepted", dict(self.row()))
 
     def _failed(self, failure: Failure) -> Reply:
+        self._is_accepting = False
         self.log.failure("the wall clock could not be accepted", failure)
         return Reply.of(CONFLICT, f"the store does not take it: {failure.getErrorMessage()}")
 

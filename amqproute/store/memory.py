@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from twisted.internet.defer import Deferred
 from zope.interface import implementer
 
+from amqproute.entry import later_by
 from amqproute.errors import LocalProtocolError, StoreError
 from amqproute.interfaces import IBody, IDraft, IStore
 from amqproute.store.records import QUARANTINE_NUMBER, QueueNumbers, Recovery, Room, StoredEntry
@@ -313,7 +314,8 @@ class MemoryStore:
         for stage in stages:
             self._write(stage, left)
         for fact in facts:
-            self._postpone(fact.postpone_ms)
+            for ms, now_ms in fact.postponed:
+                self._postpone(ms, now_ms)
         for payload_id in left:
             payload = self._payloads.get(payload_id)
             if payload is not None and not payload.holders:
@@ -322,12 +324,13 @@ class MemoryStore:
         if self._outbox is not None and transaction.events:
             self._outbox.committed(transaction.events, False)
 
-    def _postpone(self, ms: int) -> None:
-        for queue in self._queues.values() if ms else ():
+    def _postpone(self, ms: int, now_ms: int) -> None:
+        for queue in self._queues.values():
             for entry_id, entry in queue.entries.items():
-                expires_ms = entry.expires_ms + ms if entry.expires_ms > 0 else entry.expires_ms
+                by_ms = later_by(entry.arrived_ms, ms, now_ms)
+                expires_ms = entry.expires_ms + by_ms if entry.expires_ms > 0 else entry.expires_ms
                 queue.entries[entry_id] = replace(
-                    entry, arrived_ms=entry.arrived_ms + ms, expires_ms=expires_ms
+                    entry, arrived_ms=entry.arrived_ms + by_ms, expires_ms=expires_ms
                 )
 
     def _check(self, stage: Stage) -> None:

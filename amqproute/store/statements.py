@@ -382,10 +382,12 @@ def purge_transient(connection: sqlite3.Connection, limit: int, files: Files) ->
     return done
 
 
-_LATER: Final = "CASE WHEN expires > 0 THEN expires + ?1 ELSE expires END"
+_BY: Final = "max(0, min(?1, ?2 - arrived))"  # `amqproute.entry.later_by`
+_ARRIVED: Final = f"arrived + {_BY}"
+_EXPIRES: Final = f"CASE WHEN expires > 0 THEN expires + {_BY} ELSE expires END"
 POSTPONE_ENTRIES: Final = (
-    f"UPDATE entry SET arrived = arrived + ?1, expires = {_LATER},"
-    f" row_sum = {shifted(arrived='arrived + ?1', expires=_LATER)}"
+    f"UPDATE entry SET arrived = {_ARRIVED}, expires = {_EXPIRES},"
+    f" row_sum = {shifted(arrived=_ARRIVED, expires=_EXPIRES)}"
 )
 
 
@@ -406,8 +408,8 @@ def write_facts(connection: sqlite3.Connection, facts: Facts, now_ms: int) -> No
         connection.execute("DELETE FROM receipt WHERE stream = ?", (stream,))
     if facts.forget_before_ms is not None:
         connection.execute("DELETE FROM receipt WHERE at < ?", (facts.forget_before_ms,))
-    if facts.postpone_ms:
-        connection.execute(POSTPONE_ENTRIES, (facts.postpone_ms,))
+    for postponed in facts.postponed:
+        connection.execute(POSTPONE_ENTRIES, postponed)
     kept = [(key, value) for key, value in facts.notes.items() if value is not None]
     NOTE.run(
         connection,

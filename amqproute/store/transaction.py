@@ -218,7 +218,7 @@ class Facts:
     not fit that order opens the next `Facts`.
     """
 
-    __slots__ = ("forget_before_ms", "forgets", "forgotten", "marks", "notes", "postpone_ms")
+    __slots__ = ("forget_before_ms", "forgets", "forgotten", "marks", "notes", "postponed")
 
     def __init__(self) -> None:
         self.marks: dict[str, list[int]] = {}
@@ -226,7 +226,7 @@ class Facts:
         self.notes: dict[tuple[str, str], bytes | None] = {}
         self.forgotten: set[str] = set()
         self.forget_before_ms: int | None = None
-        self.postpone_ms = 0
+        self.postponed: list[tuple[int, int]] = []
 
     def clashes(self, later: Facts) -> bool:
         """True if a later mark would be lost to a forgetting that was asked for earlier."""
@@ -249,7 +249,7 @@ class Facts:
         self.notes.update(later.notes)
         if later.forget_before_ms is not None:
             self.forget_before_ms = max(later.forget_before_ms, self.forget_before_ms or 0)
-        self.postpone_ms += later.postpone_ms
+        self.postponed += later.postponed
 
     def receipts(self, now_ms: int) -> list[tuple[str, Receipt]]:
         """The marks, packed: one receipt for each stream."""
@@ -483,10 +483,10 @@ class Transaction:
         later.forget_before_ms = ms
         self._add(later)
 
-    def postpone(self, ms: int) -> None:
-        """Have all entries age from so much later on: the clock was set ahead."""
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """See `IStoreTransaction.postpone`."""
         later = Facts()
-        later.postpone_ms = ms
+        later.postponed = [(ms, now_ms)]
         self._add(later)
 
     def note(self, kind: str, key: str, value: bytes | None) -> None:

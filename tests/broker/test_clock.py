@@ -78,12 +78,34 @@ class JumpTests(ClockCase):
         for _ in range(6):
             self.put(ttl=1_800_000)
         batch = self.broker.begin()
-        batch.transaction.postpone(HOUR_MS)
+        now_ms = EPOCH_MS + HOUR_MS
+        batch.transaction.postpone(HOUR_MS, now_ms)
         batch.commit()
         self.clock.advance(0)
-        self.broker.postpone(HOUR_MS)
+        self.broker.postpone(HOUR_MS, now_ms)
         self.jumped_ms = HOUR_MS
         for _ in range(29):
+            self.clock.advance(60)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (6, 0))
+        for _ in range(12):
+            self.clock.advance(60)
+        self.assertEqual((self.queue.depth, self.queue.tally.expired), (0, 6))
+
+    def test_arrived_while_the_clock_was_right(self) -> None:
+        """A daemon that starts with a clock in the past does not keep for years what it had."""
+        self.broker.nodes["q"].limits = QueueLimits(resident_messages=2)
+        for _ in range(6):
+            self.put(ttl=1_800_000)
+        self.jumped_ms = -1000 * HOUR_MS
+        self.clock.advance(60)
+        batch = self.broker.begin()
+        now_ms = EPOCH_MS + 60_000
+        batch.transaction.postpone(1000 * HOUR_MS, now_ms)
+        batch.commit()
+        self.clock.advance(0)
+        self.broker.postpone(1000 * HOUR_MS, now_ms)
+        self.jumped_ms = 0
+        for _ in range(28):
             self.clock.advance(60)
         self.assertEqual((self.queue.depth, self.queue.tally.expired), (6, 0))
         for _ in range(12):

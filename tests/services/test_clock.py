@@ -50,7 +50,7 @@ class AgeClockTests(SynchronousTestCase):
         """An operator says that it is right now."""
         self.off_ms = WEEK_MS
         self.clock.now_ms()
-        self.clock.accept()
+        self.clock.accept(WEEK_MS)
         self.assertEqual((self.clock.now_ms(), self.clock.jump_ms), (self.wall_ms(), 0))
 
     @given(
@@ -141,6 +141,53 @@ class WatchTests(SynchronousTestCase):
         self.reactor.advance(5)
         self.assertEqual((self.accept().status, self.postponed), (OK, []))
         self.assertEqual(self.watch.status(), "")
+
+    def test_jumps_while_it_is_accepted(self) -> None:
+        """Only the jump that lives are longer by is followed, and one at a time."""
+        self.off_ms = WEEK_MS
+        self.reactor.advance(5)
+        self.answer = Deferred()
+        given = self.watch.accept()
+        self.assertEqual(self.accept().status, CONFLICT)
+        self.off_ms = 1000 * WEEK_MS
+        self.answer.callback(None)
+        assert isinstance(given, Deferred)
+        self.successResultOf(given)
+        self.assertEqual(self.postponed, [WEEK_MS])
+        self.assertEqual(self.watch.clock.jump_ms, 999 * WEEK_MS)
+
+    def test_paused_machine(self) -> None:
+        """Two hours that nobody counted need nobody's hand, but time to turn out wrong."""
+        hours_ms = 7_200_000
+        self.off_ms = hours_ms
+        self.reactor.pump([5.0] * 60)
+        self.assertIn("by itself in 305 s", self.watch.status())
+        self.off_ms = 0
+        self.reactor.advance(5)
+        self.off_ms = hours_ms
+        self.reactor.pump([5.0] * 120)
+        self.assertEqual(self.postponed, [])
+        self.reactor.pump([5.0] * 2)
+        self.assertEqual((self.postponed, self.watch.status()), ([hours_ms], ""))
+        # Back again, and far ahead: an operator is asked.
+        for off_ms in (0, hours_ms + WEEK_MS):
+            self.off_ms = off_ms
+            self.reactor.pump([5.0] * 1000)
+            self.assertIn("clock accept", self.watch.status())
+            self.assertNotIn("by itself", self.watch.status())
+        self.assertEqual(self.postponed, [hours_ms])
+
+    def test_paused_machine_without_a_disk(self) -> None:
+        """A store that does not take it is asked again, and not every five seconds."""
+        self.off_ms = 7_200_000
+        self.answer = Deferred()
+        self.reactor.pump([5.0] * 125)
+        self.answer.errback(StoreError("no disk"))
+        self.answer = succeed(None)
+        self.reactor.pump([5.0] * 60)
+        self.assertEqual(len(self.postponed), 1)
+        self.reactor.pump([5.0] * 65)
+        self.assertEqual((len(self.postponed), self.watch.status()), (2, ""))
 
     def test_not_accepted(self) -> None:
         """Without a jump, or where the store fails, nothing is followed."""

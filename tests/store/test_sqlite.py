@@ -341,15 +341,19 @@ class WorkTests(StoreCase):
         first, second = house.store.next_id(), house.store.next_id()
         transaction.enqueue("q", first, b"1", 1000, 5000, 0)
         transaction.enqueue("q", second, b"2", 1000, 0, 0)
+        # Of a time when the clock was right, and ahead.
+        transaction.enqueue("q", house.store.next_id(), b"3", 1500, 5000, 0)
+        transaction.enqueue("q", house.store.next_id(), b"4", 9000, 9500, 0)
         transaction.mark_received("s", [1])
         house.reactor.wait(transaction.commit())
         marked_ms = house.now_ms
         transaction = house.store.begin()
-        transaction.postpone(700)
+        transaction.postpone(700, 1900)
         house.reactor.wait(transaction.commit())
         rows = house.reactor.wait(house.store.load("q", 0, 10, 1000))
         self.assertEqual(
-            [(row.arrived_ms, row.expires_ms) for row in rows], [(1700, 5700), (1700, 0)]
+            [(row.arrived_ms, row.expires_ms) for row in rows],
+            [(1700, 5700), (1700, 0), (1900, 5400), (9000, 9500)],
         )
         house.close()
         self.assertEqual(self.house().open().received_ms, marked_ms)

@@ -21,7 +21,8 @@ def clock() -> None:
     """The clock by which messages age: whether the wall clock has jumped.
 
     It follows the wall clock, but not when that jumps by more than a minute while the daemon runs:
-    then nothing expires for the jump, and you are asked which of the two is right.
+    then nothing expires for the jump, and you are asked which of the two is right. A jump ahead of
+    a day at most that stands for ten minutes is accepted without you.
     """
 
 
