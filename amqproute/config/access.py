@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from amqproute.config.endpoint import Endpoint, parse_endpoint
 from amqproute.config.fields import (
     Bytes,
+    DistinctNetworks,
     EndpointText,
     FilePath,
     FromList,
@@ -102,7 +103,7 @@ class Listen(Settings):
         description="The same for an IPv4 /24 or an IPv6 /48. Addresses whose clients have "
         "authenticated before do not count.",
     )
-    mute_shares: dict[Network, Annotated[int, Field(ge=1)]] = Field(
+    mute_shares: Annotated[dict[Network, Annotated[int, Field(ge=1)]], DistinctNetworks] = Field(
         default={},
         description="The same for networks behind which there are many clients, as in "
         "{203.0.113.7/32: 500}: the share of each address in it, and of all together.",

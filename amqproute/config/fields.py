@@ -61,15 +61,19 @@ def _domain_pattern(text: str) -> str:
 
 def _distinct_domains(value: object) -> object:
     """Refuse two keys that are one domain once they are normalized: one of them would be lost."""
+    return _distinct(value, _domain_pattern, "domain")
+
+
+def _distinct(value: object, normalize: Callable[[str], str], kind: str) -> object:
     seen: dict[str, str] = {}
     for key in value if isinstance(value, dict) else ():
         try:
-            pattern = _domain_pattern(str(key))
+            normal = normalize(str(key))
         except (AmqpError, ValueError):
             continue  # the key's own validator says what is wrong with it
-        if pattern in seen:
-            raise ValueError(f"{key!r} and {seen[pattern]!r} are the same domain; keep one")
-        seen[pattern] = str(key)
+        if normal in seen:
+            raise ValueError(f"{key!r} and {seen[normal]!r} are the same {kind}; keep one")
+        seen[normal] = str(key)
     return value
 
 
@@ -158,10 +162,21 @@ def _nameserver(text: str) -> str:
 
 
 def _network(text: str) -> str:
+    """Normalize a network; one of IPv4 addresses in their IPv6 form becomes what it means."""
     try:
-        return str(ipaddress.ip_network(text))
+        network = ipaddress.ip_network(text)
     except ValueError as error:
         raise ValueError(f"{text!r} is not a network as in 10.0.0.0/8: {error}") from None
+    if isinstance(network, ipaddress.IPv6Network) and network.prefixlen >= 96:
+        mapped = network.network_address.ipv4_mapped
+        if mapped is not None:
+            return str(ipaddress.ip_network((mapped, network.prefixlen - 96)))
+    return str(network)
+
+
+def _distinct_networks(value: object) -> object:
+    """Refuse two keys that are one network once they are normalized: one of them would be lost."""
+    return _distinct(value, _network, "network")
 
 
 def _target_network(text: str) -> str:
@@ -306,3 +321,4 @@ FromList = BeforeValidator(_as_tuple)
 """Lets a YAML list become a tuple, which strict pydantic does not."""
 
 DistinctDomains = BeforeValidator(_distinct_domains)
+DistinctNetworks = BeforeValidator(_distinct_networks)

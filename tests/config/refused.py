@@ -261,6 +261,12 @@ REFUSED: list[tuple[str, list[str]]] = [
         ],
     ),
     (
+        "listen: [{endpoint: 'tcp:1', mute-shares: {10.0.0.1: 5, '::ffff:10.0.0.1/128': 7}}]\n",
+        [
+            "1: listen[0].mute-shares: '::ffff:10.0.0.1/128' and '10.0.0.1' are the same network; keep one"
+        ],
+    ),
+    (
         "resolver: {timeout: 5x}\n",
         [
             "1: resolver.timeout: '5x' is not a duration; write a number with ms, s, m, h, d or w, as in 30s, 1h30m or 5d"

@@ -86,6 +86,16 @@ class LoadsTests(SynchronousTestCase):
             else:
                 self.assertEqual(found, expected, text)
 
+    def test_mapped_networks(self) -> None:
+        """Networks of IPv4 addresses in their IPv6 form are the networks that they mean."""
+        config = loads(
+            "resolver: {deny-targets: ['::ffff:8.8.8.0/120', '::ffff:0:0/96', '::/64']}\n"
+            "listen: [{endpoint: 'tcp:1', proxy-protocol: ['::ffff:10.0.0.5']}]\n",
+            "/c/f.yaml",
+        )
+        self.assertEqual(config.resolver.deny_targets, ("8.8.8.0/24", "0.0.0.0/0", "::/64"))
+        self.assertEqual(config.listen[0].proxy_protocol, ("10.0.0.5/32",))
+
     def test_too_deep(self) -> None:
         """Neither depth nor anchors that multiply can bring the loader down."""
         bomb = "a: &a [x, x]\n" + "".join(
