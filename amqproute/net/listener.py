@@ -63,7 +63,7 @@ from amqproute.net.proxy_protocol import (
     ProxyHeaderError,
     read_proxy_header,
 )
-from amqproute.net.pump import EngineProtocol, Limits, Make, Security
+from amqproute.net.pump import EngineProtocol, Limits, Make, Security, unmapped
 from amqproute.net.tls import ClientCertificateMode, PeerJudge, TlsContexts
 from amqproute.sparing import Sparing, and_more
 
@@ -438,7 +438,7 @@ class _Accepting(Factory):
 
     def buildProtocol(self, addr: IAddress | None) -> TwistedProtocol | None:
         """Make a protocol; for None Twisted closes the socket at once."""
-        protocol = self._listener.accept(getattr(addr, "host", None) or "")
+        protocol = self._listener.accept(unmapped(getattr(addr, "host", None) or ""))
         if protocol is not None:
             protocol.factory = self
         return protocol

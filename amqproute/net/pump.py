@@ -39,6 +39,7 @@ import socket
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import IPv6Address
 from typing import Any, Final, cast
 
 from cryptography import x509
@@ -80,6 +81,7 @@ __all__ = [
     "Make",
     "Security",
     "TransportFacts",
+    "unmapped",
 ]
 
 log = Logger()
@@ -91,7 +93,7 @@ class TransportFacts:
 
     Attributes:
         remote: the address for the log: ``127.0.0.1:4711``, ``[::1]:4711``, ``unix:uid=1000``.
-        host: the IP address, or None on a unix socket.
+        host: the IP address, or None on a unix socket; an IPv4 address is in its own form.
         tls_version: as ``TLSv1.3``; None without TLS.
         certificate: the verified certificate that the peer has shown, or None.
         certificate_domains: the domains that it may speak for; empty without one.
@@ -797,6 +799,7 @@ def _facts_of(transport: Any, client: tuple[str, int] | None) -> TransportFacts:
     peer = transport.getPeer()
     host, port = client or (getattr(peer, "host", None), getattr(peer, "port", 0))
     if host is not None:
+        host = unmapped(host)
         shown = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         return TransportFacts(shown, host=host)
     credentials = _unix_credentials(transport)
@@ -804,6 +807,13 @@ def _facts_of(transport: Any, client: tuple[str, int] | None) -> TransportFacts:
         return TransportFacts(str(peer))
     pid, uid = credentials
     return TransportFacts(f"unix:uid={uid}", unix_uid=uid, unix_pid=pid)
+
+
+def unmapped(host: str) -> str:
+    """Return the IPv4 address that an IPv6 socket shows as ``::ffff:192.0.2.1``, or else `host`."""
+    if not host.startswith("::ffff:"):
+        return host
+    return str(IPv6Address(host).ipv4_mapped or host)
 
 
 def _unix_credentials(transport: Any) -> tuple[int, int] | None:

@@ -176,6 +176,20 @@ class ListenerTests(SynchronousTestCase):
         self.assertEqual(protocol.facts.remote, "127.0.0.1:4711")
         self.assertFalse(protocol.facts.is_encrypted)
 
+    def test_mapped(self) -> None:
+        """An IPv4 client of an IPv6 socket is that IPv4 client, to users and in the log."""
+        listener = self.opened(policy=AcceptPolicy(1))
+        self.connect(listener, "::ffff:192.0.2.7")
+        (protocol,) = listener.connections
+        self.assertEqual(
+            (protocol.facts.host, protocol.facts.remote), ("192.0.2.7", "192.0.2.7:4711")
+        )
+        events: list[Any] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.assertIsNone(self.connect(listener, "::ffff:192.0.2.8"))
+        self.assertIn("the latest comes from 192.0.2.8,", _text(events[-1]))
+
     def test_handshakes_take_turns(self) -> None:
         """Clients that begin TLS together are not all served in one turn of the reactor, and one
         address waits behind itself only."""
