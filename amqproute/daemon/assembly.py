@@ -13,6 +13,7 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
@@ -60,7 +61,8 @@ from amqproute.daemon.federation import (
     same_but_for_targets,
 )
 from amqproute.daemon.identity import identify
-from amqproute.daemon.journaling import Journaling
+from amqproute.daemon.journaling import DIRECTORY, Journaling
+from amqproute.daemon.losses import Losses, look_for_losses, report_losses
 from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
 from amqproute.daemon.resting import come_to_rest, flush, wait_until
@@ -99,10 +101,13 @@ from amqproute.services.inventory import Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
 from amqproute.services.probes import Probes, ProbeService
 from amqproute.services.replies import REPLY_NOTES, ReplyPaths
+from amqproute.services.report import Reporter
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.services.watermark import Watermarks
 from amqproute.store.ballast import sizes_for
+from amqproute.store.evidence import ids_of
 from amqproute.store.names import STORE_FILE
+from amqproute.store.records import Recovery
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
     NextHop,
@@ -216,6 +221,7 @@ class House:
         self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
         self.transfer: TransferService | None = None
+        self.reporter: Reporter | None = None
         self.delays: DelayWatch | None = None
         self.watermarks: Watermarks | None = None
         self.replies = ReplyPaths(
@@ -313,6 +319,7 @@ class House:
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
         self._is_open = True
+        losses = await self._look_for_losses() if recovery.accepted else None  # before new records
         identity = await identify(self.store, recovery, self.config.container_id)
         self.container_id, self._stream = identity.container_id, identity.stream
         await self.journaling.begin(
@@ -320,8 +327,6 @@ class House:
         )
         config = self.config
         self.journaling.configured(config)
-        if recovery.accepted:
-            self.journaling.loss_accepted(recovery.accepted)
         branches = recovery.notes.get(BRANCH_NOTES, {})
         recovery.queues.pop(BRANCH_ROWS, None)  # no node's: branches know what is there
         self.broker.unclaimed.recovered(
@@ -409,8 +414,30 @@ class House:
         self._gate.start()
         self.clock_watch.start()
         self.relay.start()
-        if recovery.accepted:
-            self.store.settle_loss()
+        if losses is not None:
+            await self._settle_losses(losses, recovery)
+
+    async def _look_for_losses(self) -> Losses:
+        """Ask the journal what the store has lost."""
+        journal = self.config.state_directory / DIRECTORY
+        there = partial(ids_of, self.store.path)
+        pool = self._reactor.getThreadPool()
+        return await deferToThreadPool(self._reactor, pool, look_for_losses, journal, there)
+
+    async def _settle_losses(self, losses: Losses, recovery: Recovery) -> None:
+        """Say what an operator has accepted, to the senders too if that is wanted."""
+        assert self.reporter is not None
+        reports = 0
+        if recovery.tells_senders:
+            reports = await report_losses(losses, self.reporter, self.broker)
+        log.warn(
+            "{count} messages are missing by the journal ({finding}), {reports} reports to senders",
+            count=losses.count,
+            finding=recovery.accepted,
+            reports=reports,
+        )
+        self.journaling.loss_accepted(recovery.accepted, losses.count)
+        self.store.settle_loss()
 
     def _recover_accounts(
         self, notes: Mapping[str, bytes], held: Mapping[int, tuple[int, int]]
@@ -471,6 +498,7 @@ class House:
             lambda: transfer.rules.router,
             report_terms(self.config, self.container_id),
         )
+        self.reporter = reporter
         self._use_replies(transfer)
         self.delays = DelayWatch(
             self.broker, self.store, reporter, self._reactor, self.config.reports.delay_after

@@ -230,10 +230,10 @@ class Journaling:
             words=None if error is None else str(error),
         )
 
-    def loss_accepted(self, finding: str) -> None:
+    def loss_accepted(self, finding: str, count: int) -> None:
         """Note that an operator has the store opened without what is missing."""
         words = "an operator has accepted that messages are missing in the store"
-        self._note(Kind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding)
+        self._note(Kind.RECOVERY, code=LOSS_ACCEPTED, words=words, detail=finding, count=count)
 
     def adopt(self, config: Config) -> None:
         """Go by a new configuration."""

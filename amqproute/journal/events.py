@@ -28,7 +28,16 @@ from amqproute.errors import AmqpError, DecodeError
 from amqproute.interfaces import IJournal
 from amqproute.journal.record import LONGEST_NAME, LONGEST_RUN, MAX_WORDS, Kind, encode, named
 from amqproute.message import LONGEST_REMEMBERED, Message, annotations_of, header_of
-from amqproute.values import ORIGIN, RELAY_PREFIX, TAG_OCTETS, TRACE, Origin, Principal
+from amqproute.values import (
+    ORIGIN,
+    RELAY_PREFIX,
+    REPORT,
+    RETURN_TO,
+    TAG_OCTETS,
+    TRACE,
+    Origin,
+    Principal,
+)
 from amqproute.wire.amqp10 import sections, spec
 from amqproute.wire.amqp10.sections import Offsets
 from amqproute.wire.amqp10.types import ULong
@@ -347,8 +356,8 @@ def _whence(came: Came) -> tuple[str, int, Any]:
 
 
 _FACTS: Final = ("message_id", "message_id_type", "to", "digest", "bare_size")
-_NOTES: Final = ("priority", "trail", "origin")
-_Notes = tuple[int | None, str | None, str | None]
+_NOTES: Final = ("priority", "trail", "origin", "return_to")
+_Notes = tuple[int | None, str | None, str | None, str | None]
 _Facts = tuple[str | None, str | None, str | None, str | None, int | None]
 
 
@@ -357,7 +366,7 @@ def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -
     facts: list[_Facts] = []
     notes: list[_Notes] = []
     last_head: bytes | None = None
-    last_notes: _Notes = (None, None, None)
+    last_notes: _Notes = (None, None, None, None)
     for message in messages:
         encoded = message.encoded
         try:
@@ -370,7 +379,7 @@ def _add_facts(columns: dict[str, Sequence[Any]], messages: Sequence[Message]) -
             notes.append(last_notes)
         except DecodeError:
             facts.append((None, None, None, None, None))
-            notes.append((None, None, None))
+            notes.append((None, None, None, None))
     columns.update(zip(_FACTS, zip(*facts, strict=True), strict=True))
     columns.update(zip(_NOTES, zip(*notes, strict=True), strict=True))
 
@@ -419,17 +428,32 @@ def _normal(address: str) -> str:
 
 
 def _read_notes(head: bytes) -> _Notes:
-    """Read priority, trail and origin from what precedes the bare message."""
+    """Read priority, trail, origin and return address from what precedes the bare message."""
     offsets = sections.locate(head)
     end = offsets.header_end
     priority = int(header_of(head[:end]).priority) if end else 4
     start, end = offsets.message_annotations_start, offsets.message_annotations_end
     if start == end:
-        return priority, None, None
+        return priority, None, None, None
     annotations = annotations_of(head[start:end])
     trace, origin = annotations.get(TRACE), annotations.get(ORIGIN)
     trail = named(" ".join(map(str, trace))) if isinstance(trace, list | tuple) and trace else None
-    return priority, trail, named(origin) if isinstance(origin, str) else None
+    own = named(origin) if isinstance(origin, str) else None
+    return priority, trail, own, _return_address(annotations)
+
+
+def _return_address(annotations: Mapping[Any, Any]) -> str | None:
+    """Return where a failure is reported to, if the message wants that and says where."""
+    address, wishes = annotations.get(RETURN_TO), annotations.get(REPORT)
+    if not isinstance(address, str) or len(address) > LONGEST_NAME:
+        return None
+    if wishes is not None:
+        words = [wishes] if isinstance(wishes, str) else getattr(wishes, "items", wishes)
+        if not isinstance(words, list | tuple) or "never" in words:
+            return None
+        if not {"failure", "return"}.intersection(map(str, words)):
+            return None
+    return str(address)
 
 
 _remembered_notes = lru_cache(maxsize=1024)(_read_notes)

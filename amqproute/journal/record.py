@@ -226,6 +226,7 @@ class Record:
         ranges: ids as text, ``1-5 9 12-20``.
         count: a number of entries or records.
         previous: hash of the last line of the segment before.
+        return_to: the address that failures are reported to, where the message asks for it.
     """
 
     v: int
@@ -275,6 +276,7 @@ class Record:
     ranges: str | None = None
     count: int | None = None
     previous: str | None = None
+    return_to: str | None = None
 
     @property
     def event_id(self) -> str:

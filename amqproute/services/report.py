@@ -59,7 +59,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -102,6 +102,7 @@ NOTHING: Final[frozenset[str]] = frozenset()
 
 UNREPORTED: Final = Sender(ANONYMOUS_PRINCIPAL, event="reported")
 LONGEST_TEXT: Final = 1000
+STORE_LOST: Final = "store.lost"
 MOST_ATTEMPTS: Final = 32
 """Hosts listed in one report."""
 
@@ -129,6 +130,7 @@ CODES: Final[Mapping[str, str]] = {
     "node.undeliverable": "it could not be passed on from its node",
     NODE_DELETED: "its node was deleted",
     PURGED: "an operator deleted it",
+    STORE_LOST: "the disk of the broker has lost it",
     DAMAGED: "the disk of this broker has damaged it: send it again",
     "delay.waiting": "it waits for its next hop, and is tried again",
     "done.relayed": "the next hop has taken responsibility for it",
@@ -166,6 +168,26 @@ class ReportTally:
     relayed: int = 0
     delivered: int = 0
     buried: int = 0
+
+
+class Reported(Protocol):
+    """What a report says of the node that a message was on."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def dead_letter_name(self) -> str | None:
+        """Where what cannot be delivered from it goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _FormerNode:
+    """A node that may not be there any more."""
+
+    name: str
+    dead_letter_name: str | None = None
 
 
 @implementer(IReporter)
@@ -271,6 +293,20 @@ class Reporter:
             facts["held"] = str(row["held"])
         return self._tell(DELAY, facts, False, queue, entry, batch)
 
+    def lost(self, node: str, entry: Entry, batch: Batch) -> bool:
+        """Tell the sender of a message that is not in the store any more.
+
+        Args:
+            node: which it was on.
+            entry: as far as it is known; its message has a return address.
+            batch: the report is committed with.
+
+        Returns:
+            Whether a report is on its way.
+        """
+        facts: dict[str, Any] = {"code": STORE_LOST}
+        return self._tell(FAILURE, facts, True, _FormerNode(node), entry, batch)
+
     # -- putting it on its way -------------------------------------------------------------------
 
     def _row(self, queue: Queue) -> Mapping[str, Any] | None:
@@ -285,7 +321,7 @@ class Reporter:
         kind: str,
         facts: dict[str, Any],
         is_final: bool,
-        queue: Queue,
+        queue: Reported,
         entry: Entry,
         batch: Batch,
     ) -> bool:
@@ -315,7 +351,7 @@ class Reporter:
         return True
 
     def _bury(
-        self, report: Message, address: str, error: AmqpError, queue: Queue, batch: Batch
+        self, report: Message, address: str, error: AmqpError, queue: Reported, batch: Batch
     ) -> bool:
         """The return address leads nowhere: an operator finds the report on the dead letters."""
         self.tally.buried += 1

@@ -12,22 +12,29 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.message import encode_annotations
+from amqproute.values import RETURN_TO
+from amqproute.wire.amqp10 import codec, sections, spec
 from tests.integration.support import Daemon, Wire, body_of, message, until
 
 MESSAGES = 41
+HEAD = codec.encode(spec.Header(durable=True)) + encode_annotations(
+    {RETURN_TO: "reports@alpha.example"}
+)
 
 
 class DamagedStoreTests(SynchronousTestCase):
     timeout = 120
 
     def setUp(self) -> None:
-        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]}).start()
+        nodes = [{"name": "q"}, {"name": "reports"}]
+        self.daemon = Daemon("alpha.example", changes={"nodes": nodes}).start()
         self.addCleanup(self.daemon.kill)
         self.state = self.daemon.directory / "state"
         large = [b"%d:" % n * (20_000 if n % 10 == 0 else 10) for n in range(MESSAGES)]
         with Wire(self.daemon.plain) as wire:
             for body in large:
-                wire.publish("q", [message(body)])
+                wire.publish("q", [HEAD + sections.encode_section(0x75, body)])
         self.bodies = large
         # The journal's disk is up to a second behind.
         until(lambda: self.journal().count('"received"') > 0, "records in the journal")
@@ -83,13 +90,16 @@ class DamagedStoreTests(SynchronousTestCase):
         self.assertEqual(len(found["missing"]), MESSAGES)
         self.assertEqual({one["node"] for one in found["missing"]}, {"q"})
         self.assertEqual(self.cli("accept-loss", "log-missing-00000000")[0], 1)
-        code, said, complained = self.cli("accept-loss", name)
+        code, said, complained = self.cli("accept-loss", name, "--report-senders")
         self.assertEqual((code, complained), (0, ""), said)
         self.daemon.start()
         self.daemon.wait_log("in quarantine")
         with Wire(self.daemon.plain) as wire:
             wire.publish("q", [message(b"new")])
         self.assertEqual(self.taken(1), [b"new"])
+        with Wire(self.daemon.plain) as wire:
+            reports = wire.consume("reports", MESSAGES)
+        self.assertTrue(all(b"store.lost" in each for each in reports))
         (body,) = self.state.glob("store.quarantine/*/0*")
         self.assertGreater(body.stat().st_size, 4 * 40_000)
         self.assertFalse((self.state / "store.db.accepted").exists())

@@ -114,10 +114,18 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
 
 @store.command("accept-loss")
 @click.argument("finding")
+@click.option(
+    "--report-senders",
+    is_flag=True,
+    help="Have that start report each message that the journal says is missing to its sender, if "
+    "the message has a return address and wants reports of failures.",
+)
 @state_option
 @config_option
 @json_option
-def accept_loss(finding: str, state: Path | None, config: Path | None, as_json: bool) -> int:
+def accept_loss(
+    finding: str, report_senders: bool, state: Path | None, config: Path | None, as_json: bool
+) -> int:
     """Let the daemon start once in spite of FINDING, without what is missing.
 
     FINDING is the name that the start and `store check` give, as in log-short-1a2b3c4d. It stands
@@ -127,7 +135,7 @@ def accept_loss(finding: str, state: Path | None, config: Path | None, as_json: 
     """
     path = _database(state, config)
     with _held(path):
-        accepted = evidence.accept(str(path), finding)
+        accepted = evidence.accept(str(path), finding, report_senders)
     if as_json:
         render.json_text({"accepted": accepted.name, "words": accepted.words})
         return DONE
