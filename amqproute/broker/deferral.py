@@ -49,6 +49,24 @@ class Deferral:
             entry.line.remember(len(entry.message.encoded))
         self._arm()
 
+    def hold_back(self, entries: Container[Entry], seconds: float, step: float) -> None:
+        """Have those of these entries that wait here come back one by one.
+
+        Args:
+            entries: among others.
+            seconds: until the first of them, at least.
+            step: seconds between two of them, at least.
+        """
+        due = self._clock.seconds() + seconds
+        held = []
+        for at, entry in self._waiting:
+            if entry in entries:
+                at = max(at, due)
+                due = at + step
+            held.append((at, entry))
+        self._waiting = sorted(held)
+        self._arm()
+
     def end(self, everything: bool = False, but: Container[int] = ()) -> None:
         """Give back the entries whose time has come, or all of them.
 

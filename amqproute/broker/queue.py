@@ -608,6 +608,21 @@ class Queue:
         """
         self._settlement.defer(entries, seconds)
 
+    def hold_back(self, entries: Container[Entry], seconds: float, step: float) -> None:
+        """Have those of these entries that are deferred come back one by one.
+
+        Args:
+            entries: among others.
+            seconds: until the first of them, at least.
+            step: seconds between two of them, at least.
+        """
+        self._deferral.hold_back(entries, seconds, step)
+
+    @property
+    def deferred_entries(self) -> Iterator[Entry]:
+        """The deferred entries, the next to be available first."""
+        return self._deferral.entries()
+
     def undefer(self, everything: bool = False, but: Container[int] = ()) -> None:
         """Make deferred entries available whose time has come, or all of them.
 

@@ -440,6 +440,7 @@ class Destination:
     def _wait(self, delay: float) -> None:
         self.state = State.WAITING
         self.backoff.wait(delay)
+        self.ledger.let_others_begin(delay)
         self._later("wait", delay, self._waited)
 
     def _emptied(self) -> None:
@@ -609,7 +610,8 @@ class Destination:
                 self._forget_failures()
         elif in_doubt or verdict.condition is not None or not self._was_of_use:
             found = self.ledger.judge(in_doubt, verdict)
-            self._lost(session, verdict, len(in_doubt), found.others_pass)
+            is_apart = found.guilty or (found.others_pass and self.ledger.has_room)
+            self._lost(session, verdict, len(in_doubt), is_apart)
         elif verdict.action in (Action.DEFER, Action.RETRY):
             self._lost(session, verdict, 0)
         else:
@@ -632,7 +634,7 @@ class Destination:
             self._later("empty", self._terms.idle_seconds, self._make_sure)
 
     def _lost(
-        self, session: PeerSession, verdict: Verdict, in_doubt: int, others_pass: bool = False
+        self, session: PeerSession, verdict: Verdict, in_doubt: int, is_apart: bool = False
     ) -> None:
         self.log.debug(
             "{destination} lost: {code} {words}; {count} messages in doubt are sent again",
@@ -645,7 +647,7 @@ class Destination:
         if session.candidate is not None:
             # The next attempt begins with the other hosts, if there are others.
             self._avoid = (session.candidate.host, session.candidate.port)
-        if others_pass:
+        if is_apart:
             # It is about one message, which waits by itself: the others must not wait for it.
             self.tally.failures += 1
             self.backoff.blame(verdict)

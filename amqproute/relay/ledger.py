@@ -38,6 +38,9 @@ from amqproute.wire.amqp10 import spec
 FLOOR_EVERY = 1000
 """Messages settled after which the peer is told how far it may forget receipts."""
 
+TURN_SECONDS = 20.0
+"""How long others have their turn before one comes back that was set aside: the time, too, in
+which most attempts to open a connection succeed."""
 COMPLAINT_SECONDS = 10.0
 """Between two lines in the log about messages that the peer rejects."""
 
@@ -236,7 +239,7 @@ class Ledger:
             self.commit()
             return []
         has_others = found.others_pass or self._queue.available > 0
-        if not has_others or len(self.aside()) >= MOST_RECORDS:
+        if not (has_others and self.has_room):
             return entries  # nobody would go first, or it is not about single messages
         # Not before the others have had their turn on the next connection.
         delay = 2 * wait + self._terms.schedule.delay(found.ends, self._random())
@@ -260,13 +263,29 @@ class Ledger:
         The peer's calls and new connections do not end its wait.
         """
         if self._aside:
-            wait_of = self._queue.wait_of
+            waiting = {entry.id for entry in self._queue.deferred_entries}
             self._aside = {
-                entry_id: entry
-                for entry_id, entry in self._aside.items()
-                if wait_of(entry) is not None
+                entry_id: entry for entry_id, entry in self._aside.items() if entry_id in waiting
             }
         return self._aside
+
+    @property
+    def has_room(self) -> bool:
+        """One more message may be set aside."""
+        return len(self.aside()) < MOST_RECORDS
+
+    def let_others_begin(self, wait: float) -> None:
+        """Have the next connection begin with a message that was not alone when one ended.
+
+        Where the peer dies at a few of them each would come back at the head otherwise, one on each
+        connection, and the others would never have a turn. So they come back one by one.
+
+        Args:
+            wait: seconds until the next attempt.
+        """
+        if self._aside:
+            first = wait + TURN_SECONDS if self._queue.available > 0 else wait
+            self._queue.hold_back(set(self.aside().values()), first, TURN_SECONDS)
 
     # -- batches -----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ QUIET_ENDS: Final = 2
 """Ends in a row, without an outcome in between, from which on messages go one at a time."""
 LONE_FAULTS: Final = 3
 """How often a message must have ended the connection alone before it is convicted."""
-MOST_RECORDS: Final = 64
+MOST_RECORDS: Final = 256
 """Messages about which something is remembered, per destination; the oldest are forgotten."""
 
 

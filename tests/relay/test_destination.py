@@ -434,6 +434,30 @@ class OutcomeTests(DestinationCase):
         self.assertEqual(sorted(set(beta.bodies("orders"))), [b"1", b"2", b"3"])
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (1, 0))
 
+    def test_many_at_which_it_dies(self) -> None:
+        """However many these are the others pass, and what they cost has a bound."""
+        beta = self.beta()
+
+        def rule(given: bytes) -> Any:
+            if given.startswith(b"poison"):
+                for wire in self.network.wires:
+                    wire.cut()
+                return KEEP
+            return None
+
+        self.decide(beta, rule)
+        for number in range(80):
+            self.put(b"good %d" % number, b"poison %d" % number)
+        self.run_for(900)
+        self.assertEqual(len(set(beta.bodies("orders"))), 80)
+        before = len(self.network.wires)
+        for number in range(10):
+            self.put(b"more %d" % number)
+            self.run_for(60)
+        self.assertEqual(len(set(beta.bodies("orders"))), 90)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (80, 0))
+        self.assertLess(len(self.network.wires) - before, 100)
+
     def overdue(self) -> None:
         """Have messages that were overdue at the start of the daemon."""
         queue = self.alpha.relay.take_on_trust(HOP)
