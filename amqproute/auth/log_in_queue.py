@@ -11,9 +11,11 @@ within two seconds whatever was tried before, from its address or for its user. 
   soon after the last failure.
 * *Order.* Whoever has logged in from an address before (user and address, `MOST_PAIRS` of them,
   for `PAIR_SECONDS`) has slots of their own and goes first. In the others' line the users of an
-  address have turns: by turns the user who came last and the one who has waited longest, and of
-  one user's log-ins the newest. At most `MOST_WAITING` of an address wait: the oldest of the user
-  with most is sent away, as one who may come back, not as one whose password is wrong.
+  address have turns: by turns the user who came last, with the newest log-in, and the one who has
+  waited longest, with the oldest. So neither guesses that came before nor such as are given up for
+  new ones stand in the way of somebody who waits. At most `MOST_WAITING` of an address wait: the
+  oldest of the user with most is sent away, as one who may come back, not as one whose password is
+  wrong.
 * *Delay.* The answer to a wrong password waits, twice as long after each failure of its address or
   for its user, whichever has more, up to the `longest_delay`. One failure is forgiven each
   `FORGIVE_SECONDS`.
@@ -158,9 +160,9 @@ class LogInQueue:
             if not ready:
                 break
             _, line = ready.popitem(last=False)
-            user, keys = line.waiting.popitem(last=line.is_newest_next)
-            line.is_newest_next = not line.is_newest_next
-            key = keys.pop()
+            is_newest, line.is_newest_next = line.is_newest_next, not line.is_newest_next
+            user, keys = line.waiting.popitem(last=is_newest)
+            key = keys.pop(-1 if is_newest else 0)
             if keys:
                 line.waiting[user] = keys
             del self._waiting[key]
