@@ -71,6 +71,11 @@ there: that is what receipts are for. `open` rolls the log forward (SQLite), del
 the `records.TRANSIENT` flag, and returns counts for each queue without reading bodies: a million
 entries of 1 KiB open in under a second, in memory proportional to queues, receipts and notes.
 
+**Damage.** SQLite takes a log that is missing or damaged for one that ends there. `seal` remembers
+how far each commit went, `evidence` compares at the start, and a store that holds less than was on
+the disk is not opened. What no row names is deleted only where the seal proves that no row is
+missing; else it moves to a `quarantine`. `salvage` gets back what can be read, into another folder.
+
 **A database that was put back** would give ids out again that peers have seen: `mark` notices it.
 
 **A full disk** takes no new entries, and ends old ones as long as it takes: `ballast`, and
