@@ -44,6 +44,7 @@ class WrongClockTests(SynchronousTestCase):
     def command(self, *words: str) -> tuple[int, str]:
         """Run a command as an operator; return exit code and output."""
         done = run(*words, "--config", str(self.alpha.file))
+        self.assertNotIn("Traceback", done.stderr)
         return done.returncode, done.stdout + done.stderr
 
     def publish(self, node: str = "q", header: spec.Header | None = None) -> None:

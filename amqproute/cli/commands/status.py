@@ -101,7 +101,7 @@ def _show(
     click.echo(f"messages in memory, bytes: {held or 'none'}")
     totals = _messages(queues)
     click.echo(f"{totals['here']} messages here, {totals['to-others']} on their way to others")
-    damaged = sum(row.get("quarantined", 0) for row in marks)
+    damaged = sum(row.get("quarantined") or 0 for row in marks)
     if damaged:
         click.echo(
             f"{damaged} damaged messages are in quarantine and go to nobody: the log names them; "
