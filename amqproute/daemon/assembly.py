@@ -158,6 +158,7 @@ class House:
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.clock = AgeClock(now_ms, awake_seconds)
+        self.clock.when_slept = self._slept
         self.clock_watch = ClockWatch(self.clock, reactor, self._uneasy, self._postpone)
         self.when_uneasy: Callable[[], object] = lambda: None
         self._receipts_ms = 0
@@ -561,6 +562,13 @@ class House:
 
     def _uneasy(self) -> None:
         self.when_uneasy()
+
+    def _slept(self) -> None:
+        """Note that the machine has slept: what is overdue by that is tried first."""
+        if self.relay is not None:
+            log.info("the machine has slept; what is overdue for other domains is tried once more")
+            self.relay.spare()
+            self._reactor.callLater(0, self._dial_again)
 
     def _dial_again(self) -> None:
         if self.relay is not None:

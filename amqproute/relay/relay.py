@@ -110,6 +110,11 @@ class Relay:
 
     # -- recovery --------------------------------------------------------------------------------
 
+    def spare(self) -> None:
+        """Let what is overdue now, since nobody could try, have one attempt before it expires."""
+        for destination in self.destinations.values():
+            destination.queue.spare()
+
     def recovered(
         self,
         notes: Mapping[str, bytes],

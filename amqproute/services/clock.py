@@ -19,7 +19,8 @@ messages live for ever.
 Over a restart nobody can count: there the wall clock is believed, and every message to another
 domain that is overdue gets one attempt before it expires (`amqproute.broker.expiry`).
 
-Time that a machine sleeps counts, where the system has a clock for it (``CLOCK_BOOTTIME``).
+Time that a machine sleeps counts, where the system has a clock for it (``CLOCK_BOOTTIME``); what is
+overdue after it gets one attempt first, as over a restart.
 
 Operation ``ACCEPT-TIME`` takes the right `manage` on the management node; entity type ``clock``.
 """
@@ -76,15 +77,35 @@ class AgeClock:
     Args:
         wall_ms: the wall clock, ms since the epoch.
         seconds: a clock that nobody can set.
+        running: one that stands still while the machine sleeps.
 
     Attributes:
+        when_slept: called, before anything can be judged by the time after it, when the machine
+            has slept for more than `STEP_SECONDS`.
         jump_ms: by how much the wall clock is ahead, since a jump that nobody has accepted;
             negative if it is behind, 0 while both fit.
     """
 
-    __slots__ = ("_base_ms", "_seconds", "_since", "_wall_ms", "jump_ms")
+    __slots__ = (
+        "_asleep",
+        "_base_ms",
+        "_running",
+        "_seconds",
+        "_since",
+        "_wall_ms",
+        "jump_ms",
+        "when_slept",
+    )
 
-    def __init__(self, wall_ms: Callable[[], int], seconds: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        wall_ms: Callable[[], int],
+        seconds: Callable[[], float],
+        running: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.when_slept: Callable[[], object] = lambda: None
+        self._running = running
+        self._asleep = seconds() - running()
         self._wall_ms = wall_ms
         self._seconds = seconds
         self._base_ms = wall_ms()
@@ -95,6 +116,9 @@ class AgeClock:
         """Return the time, ms since the epoch."""
         wall_ms = self._wall_ms()
         seconds = self._seconds()
+        before, self._asleep = self._asleep, seconds - self._running()
+        if self._asleep - before > STEP_SECONDS:
+            self.when_slept()
         counted_ms = self._base_ms + round((seconds - self._since) * 1000)
         ahead_ms = wall_ms - counted_ms
         if abs(ahead_ms) > STEP_SECONDS * 1000:

@@ -46,6 +46,23 @@ class AgeClockTests(SynchronousTestCase):
             self.off_ms = 0
             self.assertEqual((self.clock.now_ms(), self.clock.jump_ms), (self.wall_ms(), 0))
 
+    def test_sleep(self) -> None:
+        """It counts, is no jump, and is told before anything is judged by the time after it."""
+        asleep = [0.0]
+        told: list[int] = []
+        clock = AgeClock(
+            self.wall_ms, self.reactor.seconds, lambda: self.reactor.seconds() - asleep[0]
+        )
+        clock.when_slept = lambda: told.append(clock.jump_ms)
+        self.reactor.advance(100)
+        clock.now_ms()
+        for seconds in (30.0, 7200.0):
+            self.reactor.advance(seconds)
+            asleep[0] += seconds
+            self.assertEqual((clock.now_ms(), clock.jump_ms), (self.wall_ms(), 0))
+            clock.now_ms()
+            self.assertEqual(len(told), seconds > STEP_SECONDS)
+
     def test_accept(self) -> None:
         """An operator says that it is right now."""
         self.off_ms = WEEK_MS
