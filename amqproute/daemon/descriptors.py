@@ -83,16 +83,18 @@ class UnacceptedConnections:
 
     def __call__(self, event: LogEvent) -> None:
         """Count the event, or pass it on."""
-        if event.get("log_namespace") != _PORT:
+        namespace = event.get("log_namespace")
+        if namespace == _RESERVE:
+            return  # the listener tries again (`amqproute.net.listener`)
+        if namespace != _PORT:
             self._observer(event)
             return
-        if "acceptError" in event:
-            error, advice = str(event["acceptError"]), ""
-        elif "address" in event:
+        if "acceptError" not in event and "address" not in event:
+            return  # what surrounds the line about a connection
+        error, advice = str(event.get("acceptError", "EMFILE")), ""
+        if error == "EMFILE":
             error = "EMFILE: no file descriptor is left"
             advice = "; raise LimitNOFILE= or ulimit -n, or lower limits.max-connections"
-        else:
-            return  # what surrounds those lines
         count = self._sparing.due(error)
         if count:
             log.warn(
@@ -103,5 +105,7 @@ class UnacceptedConnections:
             )
 
 
+_RESERVE: Final = "twisted.internet.tcp._FileDescriptorReservation"
+"""That of its descriptor in reserve, which another thread may take."""
 _PORT: Final = "twisted.internet.tcp.Port"
 """The namespace of the logger that Twisted's listening sockets use for this and nothing else."""

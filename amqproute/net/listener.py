@@ -26,6 +26,7 @@ counts as the balancer's, afterwards as that of the client named there, as every
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -38,11 +39,12 @@ from twisted.application.service import Service
 from twisted.internet import tcp, unix
 from twisted.internet.defer import Deferred, gatherResults, succeed
 from twisted.internet.error import CannotListenError, ConnectionDone, ConnectionLost
-from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort
+from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
 from twisted.internet.protocol import Factory, connectionDone
 from twisted.internet.protocol import Protocol as TwistedProtocol
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, LogEvent, Logger, globalLogPublisher
 from twisted.python.failure import Failure
+from zope.interface import implementer
 
 from amqproute.errors import ListenError, TlsError
 from amqproute.net.accept_policy import (
@@ -75,6 +77,8 @@ TlsMode = Literal["none", "upgrade", "implicit"]
 
 _FIRST_DESCRIPTOR: Final = 3  # SD_LISTEN_FDS_START, sd_listen_fds(3)
 _SUMMARY_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.5
+_PORT_NAMESPACE: Final = "twisted.internet.tcp.Port"
 MOST_TOLD: Final = 20
 """Lines about connections refused for one reason, within `sparing.EVERY_SECONDS`."""
 _UNIX_MODE: Final = 0o660
@@ -393,6 +397,8 @@ class Listener(Service):
             cause = getattr(error, "socketError", error)
             words = getattr(cause, "strerror", None) or str(cause)
             raise ListenError(f"cannot listen at {self.description}: {words}") from error
+        for port in self._ports:
+            _AcceptErrors(port, self._reactor)
         log.info("listening at {listener}", listener=self.description)
 
     def _adopt(self, factory: Factory) -> list[IListeningPort]:
@@ -426,6 +432,40 @@ class Listener(Service):
             port = self._reactor.adoptStreamPort(descriptor, family, factory)
         listening: IListeningPort = port
         return listening
+
+
+@implementer(ILogObserver)
+class _AcceptErrors:
+    """Lets a listening socket pause when the system does not let it accept anybody.
+
+    Twisted keeps a descriptor in reserve, to close with its help whoever comes when none is left.
+    Once another thread has taken that one, the socket stays readable and is tried again without
+    end. Here it is tried `_PAUSE_SECONDS` later, with a new reserve if there is one.
+    """
+
+    def __init__(self, port: Any, clock: IReactorTime) -> None:
+        self._port = port
+        self._clock = clock
+        self._is_pausing = False
+        # Twisted says it nowhere but to this logger.
+        port._logger = Logger(namespace=_PORT_NAMESPACE, observer=self)
+
+    def __call__(self, event: LogEvent) -> None:
+        """Take note of what Twisted logs about accepting, and pass it on."""
+        globalLogPublisher(event)
+        if "acceptError" in event and not self._is_pausing:
+            self._is_pausing = True
+            self._port.stopReading()
+            self._clock.callLater(_PAUSE_SECONDS, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_pausing = False
+        if not self._port.connected:
+            return  # closed meanwhile
+        with contextlib.suppress(OSError):
+            os.close(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            tcp._reservedFD.reserve()  # type: ignore[no-untyped-call] # Twisted's
+        self._port.startReading()
 
 
 class _Accepting(Factory):

@@ -90,9 +90,6 @@ class DescriptorTests(DaemonTestCase):
             for _ in range(200):
                 mute.append(socket.create_connection(("127.0.0.1", self.daemon.plain), 10))
                 stack.callback(mute[-1].close)
-            for each in mute[100:]:
-                each.settimeout(10)
-                self.assertEqual(each.recv(1), b"", "closed, and not left waiting")
             self.logged("connections could not be accepted .*raise LimitNOFILE=")
             self.assertLess(self.daemon.log()[self.begun_at :].count("\n"), 30)
         resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE, limits)

@@ -11,14 +11,14 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock
-from twisted.logger import globalLogPublisher
+from twisted.logger import Logger, globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ListenError, TlsError
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
 from amqproute.net.handshake_turns import MOST_IN_TURN
-from amqproute.net.listener import MOST_TOLD, Listener, activated_sockets
+from amqproute.net.listener import MOST_TOLD, Listener, _AcceptErrors, activated_sockets
 from amqproute.net.pump import Limits
 from amqproute.sparing import EVERY_SECONDS
 from tests.net.test_proxy_protocol import header
@@ -27,6 +27,22 @@ from tests.net.wires import Side, WireEnd, contexts_in
 
 def _text(event: Any) -> str:
     return str(event["log_format"].format(**event))
+
+
+class Port:
+    """A listening socket that notes what is done with it."""
+
+    connected = True
+    _logger: Logger
+
+    def __init__(self, did: list[str]) -> None:
+        self._did = did
+
+    def stopReading(self) -> None:
+        self._did.append("stop")
+
+    def startReading(self) -> None:
+        self._did.append("start")
 
 
 class ListenerTests(SynchronousTestCase):
@@ -175,6 +191,23 @@ class ListenerTests(SynchronousTestCase):
         (protocol,) = listener.connections
         self.assertEqual(protocol.facts.remote, "127.0.0.1:4711")
         self.assertFalse(protocol.facts.is_encrypted)
+
+    def test_no_descriptor_left(self) -> None:
+        """A socket that cannot accept pauses, once, and goes on unless it was closed."""
+        did: list[str] = []
+        port = Port(did)
+        _AcceptErrors(port, self.reactor)
+        port._logger.info("EMFILE recovery: Closed socket from {address}", address="x")
+        for _ in range(3):
+            port._logger.info("Could not accept ({acceptError})", acceptError="EMFILE")
+        self.assertEqual(did, ["stop"])
+        self.reactor.advance(0.5)
+        self.assertEqual(did, ["stop", "start"])
+        port._logger.info("Could not accept ({acceptError})", acceptError="EMFILE")
+        port.connected = False
+        self.reactor.advance(0.5)
+        self.assertEqual(did, ["stop", "start", "stop"])
+        self.assertEqual(self.reactor.getDelayedCalls(), [])
 
     def test_mapped(self) -> None:
         """An IPv4 client of an IPv6 socket is that IPv4 client, to users and in the log."""
