@@ -113,6 +113,28 @@ class WrongClockTests(SynchronousTestCase):
         self.assertRegex(self.alpha.log(), r"beta\.example (cannot be reached|is dead)")
         self.alpha.check()
 
+    def test_sleep(self) -> None:
+        """After a sleep longer than their lives messages are tried, and nobody is asked."""
+        zone = Zone()
+        self.addCleanup(zone.close)
+        beta = Daemon("beta.example", nameserver=zone.port, changes={"nodes": [{"name": "orders"}]})
+        self.addCleanup(beta.kill)
+        self.alpha.write(resolver=beta.settings["resolver"], relay={"first-retry": 200})
+        self.start()
+        for _ in range(5):
+            self.publish("orders@beta.example")
+        self.alpha.wait_log("beta.example cannot be reached")
+        zone.point("alpha.example", self.alpha.tls)
+        zone.point("beta.example", beta.tls)
+        beta.start()
+        self.clock.sleep(10 * 86_400)
+        self.alpha.wait_log("the machine has slept")
+        with Wire(beta.plain) as wire:
+            self.assertEqual(len(wire.consume("orders", 5)), 5)
+        code, told = self.command("clock", "show")
+        self.assertEqual((code, "fits" in told), (0, True), told)
+        self.alpha.check()
+
     def test_receipts(self) -> None:
         """However often it starts with a wrong clock, no receipt is forgotten early."""
         zone = Zone()

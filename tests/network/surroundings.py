@@ -463,18 +463,20 @@ __attribute__((constructor)) static void begin(void) {
     const char *path = getenv("AMQPROUTE_TEST_CLOCK");
     int file = path ? open(path, O_RDONLY) : -1;
     if (file < 0) return;
-    void *found = mmap(NULL, sizeof(long), PROT_READ, MAP_SHARED, file, 0);
+    void *found = mmap(NULL, 2 * sizeof(long), PROT_READ, MAP_SHARED, file, 0);
     if (found != MAP_FAILED) seconds = found;
     close(file);
 }
 
-static long shift(void) { return seconds ? *seconds : 0; }
+static long slept(void) { return seconds ? seconds[1] : 0; }
+static long shift(void) { return seconds ? seconds[0] + slept() : 0; }
 
 int clock_gettime(clockid_t which, struct timespec *now) {
     static int (*real)(clockid_t, struct timespec *);
     if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
     int result = real(which, now);
     if (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE) now->tv_sec += shift();
+    if (which == CLOCK_BOOTTIME) now->tv_sec += slept();
     return result;
 }
 
@@ -528,6 +530,10 @@ class WallClock:
     def set(self, seconds: int) -> None:
         """Let it be so many seconds ahead of the true time, or behind if negative."""
         self._shift[:8] = seconds.to_bytes(8, "little", signed=True)
+
+    def sleep(self, seconds: int) -> None:
+        """Let the machine have slept for so long, in all."""
+        self._shift[8:16] = seconds.to_bytes(8, "little", signed=True)
 
     @contextlib.contextmanager
     def for_children(self) -> Iterator[None]:
