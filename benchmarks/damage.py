@@ -26,10 +26,11 @@ HEAD: Final = """\
 
 Made by `make damage` (`python -m benchmarks.damage`, `--part NAME` for a part). A state directory
 is made by two real daemons: messages of 200 octets, 40 kB and 1.5 MB in a queue, on durable
-subscriptions, and waiting for a peer that is down; receipts of a peer's messages. One file of a
-copy is damaged: missing, empty, cut in half, cut by an octet, its end or half of it zero, an older
-copy, or one bit changed, at seeded places. The daemon is started on it as a process and drained;
-what waits for the peer is read by the store's own reader once the daemon has stopped.
+subscriptions, and waiting for a peer that is down; receipts of a peer's messages; a prepared
+branch. One file of a copy is damaged: missing, empty, cut in half, cut by an octet, its end or half
+of it zero, an older copy, or one bit changed, at seeded places. The daemon is started on it as a
+process and drained; what waits for the peer is read by the store's own reader once the daemon has
+stopped.
 """
 
 
