@@ -46,6 +46,9 @@ CUT: Final = 256
 """Frames that are decoded ahead of being taken."""
 CUT_GENERIC: Final = 16
 """As how many of these counts a frame that is decoded the generic way."""
+CUT_OCTETS: Final = 64
+"""As one more counts each run of so many octets of its body: a map of thousands of keys takes
+longer to decode than all frames of a slice that are small."""
 
 FRUITLESS_FRAMES: Final = 20_000
 """Frames without progress that a peer may send within `FRUITLESS_SECONDS`."""
@@ -58,6 +61,7 @@ __all__ = [
     "BEGIN",
     "CUT",
     "CUT_GENERIC",
+    "CUT_OCTETS",
     "DECODED_PER_UNIT",
     "DELIVERY",
     "DETACH",

@@ -300,9 +300,15 @@ def empty_transfers(mark: Mark) -> Counts:
     return _repeat(mark, 4, one * count, count, start)
 
 
-def colliding_keys(mark: Mark) -> Counts:
-    """Attach with maps whose keys begin their search at one place of CPython's tables."""
+def large_maps(mark: Mark) -> Counts:
+    """Attach with maps that take long to decode: many keys, and keys that collide in CPython."""
     keys = [(n << 46) % HASH_MODULUS + lap * HASH_MODULUS for n in range(1500) for lap in range(4)]
+    colliding = _attach_with(mark, {Long(key): None for key in keys})
+    many = _attach_with(mark, {Symbol(f"{n:x}"): None for n in range(30_000)})
+    return _repeat(mark, 2, many * 4 + colliding * 4, 16)
+
+
+def _attach_with(mark: Mark, properties: Mapping[Any, None]) -> bytes:
     attach = spec.Attach(
         name="map",
         handle=0,
@@ -310,10 +316,9 @@ def colliding_keys(mark: Mark) -> Counts:
         source=spec.Source(address="raw"),
         target=spec.Target(address=mark.node),
         initial_delivery_count=0,
-        properties={Long(key): None for key in keys},
+        properties=properties,
     )
-    pair = frame(attach) + frame(spec.Detach(handle=0, closed=True))
-    return _repeat(mark, 2, pair * 4, 8)
+    return frame(attach) + frame(spec.Detach(handle=0, closed=True))
 
 
 def transaction_memory(mark: Mark) -> Counts:
@@ -404,7 +409,7 @@ ATTACKS: Final[Mapping[str, Callable[[Mark], Counts]]] = {
         attach_churn,
         flow_echoes,
         empty_transfers,
-        colliding_keys,
+        large_maps,
         transaction_memory,
         unfinished_deliveries,
         wrong_passwords,

@@ -62,7 +62,8 @@ MAX_PREDICTABLE_KEYS: Final = 64
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# What is left of the limits while one top-level value is decoded: [depth, zero-width items].
+# What is left of the limits while one top-level value is decoded: [depth, zero-width items], and
+# whether a map may have many numeric keys.
 _Budget: TypeAlias = list[int]
 _Decoder: TypeAlias = Callable[[bytes, int, int, _Budget], tuple[Any, int]]
 _Encoder: TypeAlias = Callable[[bytearray, Any], None]
@@ -81,13 +82,17 @@ _SIZE_COUNT_32 = struct.Struct(">II")
 # --------------------------------------------------------------------------------- decoding
 
 
-def decode(data: Buffer, offset: int = 0, end: int | None = None) -> tuple[Any, int]:
+def decode(
+    data: Buffer, offset: int = 0, end: int | None = None, *, wide_maps: bool = True
+) -> tuple[Any, int]:
     """Decode the value at ``offset``.
 
     Args:
         data: the bytes; other than ``bytes`` are copied.
         offset: where the value's constructor starts.
         end: where the enclosing bytes end; the end of ``data`` when omitted.
+        wide_maps: decode maps with many numeric keys; False where the standard has none, so that
+            nobody can have us spend time on them.
 
     Returns:
         The value, and the offset after it.
@@ -104,7 +109,7 @@ def decode(data: Buffer, offset: int = 0, end: int | None = None) -> tuple[Any, 
     decoder = _DECODERS.get(data[offset])
     if decoder is None:
         raise _unknown(data[offset])
-    return decoder(data, offset + 1, end, [MAX_DEPTH, MAX_ZERO_WIDTH_ITEMS])
+    return decoder(data, offset + 1, end, [MAX_DEPTH, MAX_ZERO_WIDTH_ITEMS, wide_maps])
 
 
 def _unknown(code: int) -> DecodeError:
@@ -292,6 +297,11 @@ def _map(wide: bool) -> _Decoder:
             if not isinstance(key, _SALTED):
                 predictable += 1
                 if predictable > MAX_PREDICTABLE_KEYS:
+                    if not budget[2]:
+                        raise DecodeError(
+                            f"a map with more than {MAX_PREDICTABLE_KEYS} numeric keys has no "
+                            "place here"
+                        )
                     pairs = [*result.items(), (key, value)]
                     large = _wide_map(pairs, data, pos, after, count >> 1, budget)
                     budget[0] += 1

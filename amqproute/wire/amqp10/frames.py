@@ -35,11 +35,11 @@ from amqproute.wire.amqp10.spec import (
     Performative,
     SaslBody,
     Transfer,
+    as_composite,
     class_of,
-    decode_composite,
 )
 from amqproute.wire.amqp10.types import Described, UInt
-from amqproute.wire.work import CUT_GENERIC
+from amqproute.wire.work import CUT_GENERIC, CUT_OCTETS
 
 TYPE_AMQP: Final = 0
 """Frame type of performatives."""
@@ -199,7 +199,7 @@ class FrameBuffer:
 
         Args:
             limit: at most so many. One that is decoded the generic way counts as
-                `work.CUT_GENERIC`.
+                `work.CUT_GENERIC`, and as one more for each `work.CUT_OCTETS` of its body.
 
         Raises:
             FramingError: the stream is broken here. Every later call raises too.
@@ -258,8 +258,9 @@ class FrameBuffer:
                 read = reader(data, start, after) if reader is not None else None
                 if read is None or kind != TYPE_AMQP:
                     found.append(_read_frame(channel, kind, data, start, after))
-                    count += CUT_GENERIC - 1
-                    self._decoded += after - start
+                    decoded = after - start - len(found[-1][3])
+                    count += CUT_GENERIC - 1 + decoded // CUT_OCTETS
+                    self._decoded += decoded
                 else:
                     body, payload_at = read
                     if payload_at != after and reader is not read_transfer:
@@ -284,10 +285,12 @@ class FrameBuffer:
 
 def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) -> Frame:
     """Read a frame's body the generic way."""
+    value, payload_at = codec.decode(data, start, after, wide_maps=False)
     try:
-        body, payload_at = decode_composite(data, start, after)
+        body = as_composite(value)
     except DecodeError as error:
-        unfit = _unfit(data, start, after, error.description) if kind == TYPE_AMQP else None
+        is_whole = kind == TYPE_AMQP and payload_at == after
+        unfit = _unfit(value, error.description) if is_whole else None
         if unfit is None:
             raise
         return channel, kind, unfit, b""
@@ -298,16 +301,9 @@ def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) ->
     return channel, kind, body, data[payload_at:after]  # type: ignore[return-value]
 
 
-def _unfit(
-    data: bytes, start: int, after: int, description: str
-) -> UnfitBegin | UnfitAttach | None:
-    """Return whose fault a body is that cannot be composed; None for the connection's.
-
-    Raises:
-        DecodeError: it is no value at all.
-    """
-    value, end = codec.decode(data, start, after)
-    if end != after or type(value) is not Described:
+def _unfit(value: object, description: str) -> UnfitBegin | UnfitAttach | None:
+    """Return whose fault a body is that cannot be composed; None for the connection's."""
+    if type(value) is not Described:
         return None
     kind = class_of(value.descriptor)
     if kind is Begin:

@@ -479,11 +479,20 @@ def decode_composite(
         DecodeError: not a composite of this module, or not a right one.
     """
     value, after = codec.decode(data, offset, end)
+    return as_composite(value), after
+
+
+def as_composite(value: Any) -> Composite:
+    """Make a decoded value into a composite.
+
+    Raises:
+        DecodeError: not a composite of this module, or not a right one.
+    """
     composed = compose(value)
     if not isinstance(composed, Composite):
         what = f"descriptor {value.descriptor!r:.64}" if type(value) is Described else "value"
         raise DecodeError(f"a {what} where a composite type of the standard has to stand")
-    return composed, after
+    return composed
 
 
 def _build(cls: type[Composite], values: Any) -> Composite:

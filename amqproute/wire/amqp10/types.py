@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 _FLOAT = struct.Struct(">f")
@@ -297,7 +298,7 @@ class WideMap(Mapping[Any, Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"WideMap({list(self._pairs.values())!r:.200})"
+        return f"WideMap({list(islice(self._pairs.values(), 3))!r:.200}, {len(self)} pairs)"
 
 
 def _place(key: object) -> object:

@@ -26,7 +26,7 @@ from amqproute.wire.amqp10.frames import (
     encode_transfer,
 )
 from amqproute.wire.amqp10.spec import decode_composite
-from amqproute.wire.amqp10.types import Described, ULong
+from amqproute.wire.amqp10.types import Described, Long, ULong
 from tests.support.amqp_values import PERFORMATIVES, U16, U32, composites, same
 
 LIMIT = 100_000
@@ -140,6 +140,19 @@ class FrameBufferTests(SynchronousTestCase):
             found, fault = parse(data)
             self.assertEqual(found, [])
             self.assertIsInstance(fault, DecodeError)
+
+    def test_many_numeric_keys(self) -> None:
+        """No map of a performative has them: decoding stops where they become too many."""
+        for keys, words in ((64, "properties is no fields"), (65, "more than 64 numeric keys")):
+            flow = spec.Flow(
+                incoming_window=1,
+                next_outgoing_id=0,
+                outgoing_window=1,
+                properties={Long(key): None for key in range(keys)},  # type: ignore[misc]
+            )
+            _, fault = parse(framed(encode(flow)))
+            self.assertIsInstance(fault, DecodeError)
+            self.assertIn(words, str(fault))
 
     def test_frames_before_a_fault_are_not_lost(self) -> None:
         """They come first; then the fault, again and again, and nothing after it."""

@@ -18,7 +18,7 @@ from amqproute.wire.amqp10.events import (
     DeliveriesReceived,
     LinkDetached,
 )
-from amqproute.wire.amqp10.frames import EMPTY_FRAME
+from amqproute.wire.amqp10.frames import EMPTY_FRAME, FrameBuffer
 from amqproute.wire.amqp10.types import Described, Symbol
 from tests.support.wire import Peer, attach, flow, frame, merged, of_type, settings, transfer
 
@@ -53,6 +53,14 @@ class BudgetTests(SynchronousTestCase):
         ids = [each.id for events in rounds for event in events for each in event.deliveries]
         self.assertEqual(ids, list(range(1000)))
         self.assertFalse(self.engine.has_input)
+
+    def test_large_performatives(self) -> None:
+        """One that is large is decoded when its turn comes, and not ahead of it."""
+        properties = {Symbol(f"key-{n}"): "x" * 20 for n in range(1000)}
+        large = frame(attach(properties=properties))
+        buffer = FrameBuffer(1 << 20)
+        buffer.feed(large * 8)
+        self.assertEqual([len(buffer.frames(work.CUT)) for _ in range(8)], [1] * 8)
 
     def test_without_a_budget(self) -> None:
         """What is read is one batch."""
