@@ -73,6 +73,7 @@ from amqproute.tracebacks import forget_frames
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
+from amqproute.wire.work import MOST_UNHEARD
 
 __all__ = [
     "EngineProtocol",
@@ -242,6 +243,7 @@ class EngineProtocol(TwistedProtocol):
         self.facts = TransportFacts("unknown")
         self.paused = False
         self._is_over = False  # nothing goes to the transport any more
+        self._unheard = 0  # octets that came nevertheless
         self._is_busy = False  # a flush follows anyway
         self._unread_for = 0  # why the transport is not read; 0 if it is
         self._is_gathering = False
@@ -289,6 +291,9 @@ class EngineProtocol(TwistedProtocol):
             self._gathered.append(data)
             return
         if self._is_over:
+            self._unheard += len(data)
+            if self._unheard > MOST_UNHEARD:
+                self._drop()
             return
         if self._outlet is not None:
             self._outlet.came(len(data))
@@ -759,7 +764,7 @@ class EngineProtocol(TwistedProtocol):
         transport.loseConnection()
 
     def _drop(self) -> None:
-        self._guard_call = None
+        self._cancel_guard()
         self._transport.abortConnection()
 
     def _fault(self, doing: str) -> None:

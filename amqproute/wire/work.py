@@ -50,6 +50,10 @@ CUT_OCTETS: Final = 64
 """As one more counts each run of so many octets of its body: a map of thousands of keys takes
 longer to decode than all frames of a slice that are small."""
 
+MOST_UNHEARD: Final = 16 * 1024 * 1024
+"""Octets that are read and dropped after our close, so that the peer's may still be found behind
+what was on its way."""
+
 FRUITLESS_FRAMES: Final = 20_000
 """Frames without progress that a peer may send within `FRUITLESS_SECONDS`."""
 FRUITLESS_SECONDS: Final = 10.0
@@ -75,6 +79,7 @@ __all__ = [
     "FRUITLESS_PER_DELIVERY",
     "FRUITLESS_SECONDS",
     "LOOKED_AT_PER_UNIT",
+    "MOST_UNHEARD",
     "OCTETS_PER_UNIT",
     "OPEN",
     "SELECTOR_PER_CHARACTER",

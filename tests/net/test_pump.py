@@ -14,6 +14,7 @@ from zope.interface.verify import verifyObject
 from amqproute.interfaces import IConnectionUser
 from amqproute.net.fairness import FairScheduler
 from amqproute.net.pump import EngineProtocol, Limits
+from amqproute.wire.work import MOST_UNHEARD
 from tests.net.wires import PretendEngine, Side, WireEnd
 
 
@@ -90,6 +91,19 @@ class PumpTests(SynchronousTestCase):
         self.pump.flush()
         self.clock.advance(1)
         self.assertEqual(self.engine.ticks, [101.0])
+
+    def test_a_peer_that_goes_on_after_the_end(self) -> None:
+        """What was on its way is dropped; whoever never stops is, too."""
+        self.engine.is_closed = True
+        self.pump.flush()
+        self.assertTrue(self.end.disconnecting)
+        piece = bytes(MOST_UNHEARD // 4)
+        for _ in range(4):
+            self.pump.dataReceived(piece)
+        self.assertFalse(self.end.aborting)
+        self.pump.dataReceived(b"x")
+        self.assertTrue(self.end.aborting)
+        self.assertEqual(self.engine.reads, [])
 
     def test_pause(self) -> None:
         """The user is told of a full transport and of its end, in pairs."""

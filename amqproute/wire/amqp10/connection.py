@@ -166,6 +166,7 @@ class Connection(Negotiation):
         self._close_due = False
         self._close_error: spec.Error | None = None
         self._deaf = False
+        self._unheard = 0
         # Frames that are decoded and not taken yet: the budget is spent.
         self._cut: Iterator[Frame] | None = None
         self._fruitless = 0
@@ -227,6 +228,8 @@ class Connection(Negotiation):
         events = self._events = []
         self._batch_link = None
         if self._phase is Phase.AMQP:
+            if self._told:
+                self._after_close(data)
             self._read(data)
         else:
             self._negotiate(data)
@@ -569,6 +572,15 @@ class Connection(Negotiation):
             if decoded:
                 self.work += decoded // work.DECODED_PER_UNIT
             cut = iter(frames)
+
+    def _after_close(self, data: bytes) -> None:
+        """Count what comes although we have closed, and wait no more for a close behind it."""
+        self._unheard += len(data)
+        self.work += len(data) // work.OCTETS_PER_UNIT
+        if self._unheard > work.MOST_UNHEARD:
+            self._deaf = True
+            self._cut = None
+            self._over()
 
     def _take(self, rest: Iterator[Frame], limit: int) -> bool:
         """Take frames up to a limit of work; False if it was reached before their end."""

@@ -62,6 +62,18 @@ class BudgetTests(SynchronousTestCase):
         buffer.feed(large * 8)
         self.assertEqual([len(buffer.frames(work.CUT)) for _ in range(8)], [1] * 8)
 
+    def test_after_a_fault(self) -> None:
+        """What comes behind it is dropped and counted; at a bound nothing is waited for."""
+        self.take(b"\0\0\0\1 no frame", None)
+        self.engine.data_to_send()
+        before, piece = self.engine.work, bytes(work.MOST_UNHEARD // 4)
+        for _ in range(4):
+            self.assertEqual(self.take(piece, None), [])
+        self.assertEqual(self.engine.work - before, work.MOST_UNHEARD // work.OCTETS_PER_UNIT)
+        self.assertFalse(self.engine.is_closed)
+        self.take(b"x", None)
+        self.assertTrue(self.engine.is_closed)
+
     def test_without_a_budget(self) -> None:
         """What is read is one batch."""
         self.peer.send(attach())
