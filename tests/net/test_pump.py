@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.error import ConnectionDone
+from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -100,9 +100,9 @@ class PumpTests(SynchronousTestCase):
         piece = bytes(MOST_UNHEARD // 4)
         for _ in range(4):
             self.pump.dataReceived(piece)
-        self.assertFalse(self.end.aborting)
+        self.assertIs(self.end.how, ConnectionDone)
         self.pump.dataReceived(b"x")
-        self.assertTrue(self.end.aborting)
+        self.assertIs(self.end.how, ConnectionAborted)
         self.assertEqual(self.engine.reads, [])
 
     def test_pause(self) -> None:

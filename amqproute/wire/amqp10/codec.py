@@ -62,9 +62,11 @@ MAX_PREDICTABLE_KEYS: Final = 64
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-# What is left of the limits while one top-level value is decoded: [depth, zero-width items], and
-# whether a map may have many numeric keys.
+# What is left of the limits while one top-level value is decoded: depth, zero-width items, values.
 _Budget: TypeAlias = list[int]
+_MANY: Final = 1 << 62
+_BOUNDED: Final = 1 << 61
+"""What is left of `_MANY` values stays above this; nobody gives as large a bound."""
 _Decoder: TypeAlias = Callable[[bytes, int, int, _Budget], tuple[Any, int]]
 _Encoder: TypeAlias = Callable[[bytearray, Any], None]
 
@@ -83,7 +85,7 @@ _SIZE_COUNT_32 = struct.Struct(">II")
 
 
 def decode(
-    data: Buffer, offset: int = 0, end: int | None = None, *, wide_maps: bool = True
+    data: Buffer, offset: int = 0, end: int | None = None, most_values: int | None = None
 ) -> tuple[Any, int]:
     """Decode the value at ``offset``.
 
@@ -91,8 +93,9 @@ def decode(
         data: the bytes; other than ``bytes`` are copied.
         offset: where the value's constructor starts.
         end: where the enclosing bytes end; the end of ``data`` when omitted.
-        wide_maps: decode maps with many numeric keys; False where the standard has none, so that
-            nobody can have us spend time on them.
+        most_values: how many values those that are composed of others may have in all, a key or
+            value of a map whose keys are octets being half a one. Where it is given, maps with
+            many numeric keys are refused. None: no bound but the size.
 
     Returns:
         The value, and the offset after it.
@@ -109,7 +112,8 @@ def decode(
     decoder = _DECODERS.get(data[offset])
     if decoder is None:
         raise _unknown(data[offset])
-    return decoder(data, offset + 1, end, [MAX_DEPTH, MAX_ZERO_WIDTH_ITEMS, wide_maps])
+    budget = [MAX_DEPTH, MAX_ZERO_WIDTH_ITEMS, _MANY if most_values is None else most_values]
+    return decoder(data, offset + 1, end, budget)
 
 
 def _unknown(code: int) -> DecodeError:
@@ -247,10 +251,14 @@ def _extent(name: str, wide: bool, data: bytes, pos: int, end: int) -> tuple[int
     return count, start, after
 
 
-def _descend(budget: _Budget) -> None:
+def _descend(budget: _Budget, values: int = 0) -> None:
+    """Enter a value that is composed of so many others."""
     budget[0] -= 1
     if budget[0] < 0:
         raise DecodeError(f"values nest deeper than {MAX_DEPTH}")
+    budget[2] -= values
+    if budget[2] < 0:
+        raise DecodeError("more values than there may be here")
 
 
 def _list(wide: bool) -> _Decoder:
@@ -258,7 +266,7 @@ def _list(wide: bool) -> _Decoder:
         count, pos, after = _extent("list", wide, data, pos, end)
         if count > after - pos:
             raise DecodeError(f"a list of {count} items cannot have {after - pos} bytes")
-        _descend(budget)
+        _descend(budget, count)
         decoders = _DECODERS
         items = []
         for _ in range(count):
@@ -288,7 +296,9 @@ def _map(wide: bool) -> _Decoder:
             raise DecodeError("a map has a key without a value")
         if count > after - pos:
             raise DecodeError(f"a map of {count} items cannot have {after - pos} bytes")
-        _descend(budget)
+        # The unsettled deliveries of a link are the one large map that there is.
+        is_of_octets = pos < after and data[pos] in _OCTETS
+        _descend(budget, count >> 1 if is_of_octets else count)
         result: dict[Any, Any] = {}
         predictable = 0
         for done in range(count >> 1):
@@ -297,7 +307,7 @@ def _map(wide: bool) -> _Decoder:
             if not isinstance(key, _SALTED):
                 predictable += 1
                 if predictable > MAX_PREDICTABLE_KEYS:
-                    if not budget[2]:
+                    if budget[2] < _BOUNDED:
                         raise DecodeError(
                             f"a map with more than {MAX_PREDICTABLE_KEYS} numeric keys has no "
                             "place here"
@@ -320,6 +330,7 @@ def _map(wide: bool) -> _Decoder:
     return decode_map
 
 
+_OCTETS: Final = (types.BINARY_8, types.BINARY_32)
 _SALTED: Final = (str, bytes)
 """The types of keys whose hash nobody outside this process can know."""
 
@@ -360,7 +371,7 @@ def _described(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, i
 def _array(wide: bool) -> _Decoder:
     def decode_array(data: bytes, pos: int, end: int, budget: _Budget) -> tuple[Any, int]:
         count, pos, after = _extent("array", wide, data, pos, end)
-        _descend(budget)
+        _descend(budget, count)
         depth = budget[0]
         descriptors = []
         while pos < after and data[pos] == types.DESCRIBED:

@@ -66,6 +66,7 @@ caller's hands, or in a session for the peer's window, never beyond the link's c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from operator import length_hint
 from typing import Any, Final
 
@@ -115,6 +116,8 @@ from amqproute.wire.header import ProtocolHeader
 
 LEAST_HELD: Final = 4096
 """Octets of input that are held without a word; see `InputHeld`."""
+MOST_UNSETTLED: Final = 5_000
+"""Deliveries that an attach of ours tells of: with their states no more than `MOST_VALUES`."""
 MIN_IDLE: Final = 0.1
 """The shortest idle time-out of a peer's, in seconds, that we are ready to serve."""
 
@@ -515,7 +518,13 @@ class Connection(Negotiation):
         self.frames_out += 1
 
     def _send_attach(self, channel: int, attach: spec.Attach) -> None:
-        """Send an attach; cut its unsettled map until it fits into a frame (§2.7.3)."""
+        """Send an attach; cut its unsettled map until a frame and a peer of our kind take it.
+
+        See part 2 §2.7.3.
+        """
+        if attach.unsettled and len(attach.unsettled) > MOST_UNSETTLED:
+            attach.unsettled = dict(islice(attach.unsettled.items(), MOST_UNSETTLED))
+            attach.incomplete_unsettled = True
         frame = encode_frame(channel, attach)[0]
         while len(frame) > self.remote_max_frame_size and attach.unsettled:
             kept = list(attach.unsettled.items())

@@ -50,6 +50,10 @@ TYPE_SASL: Final = 1
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A frame without a body: the heartbeat (part 2 §2.4.5)."""
 
+MOST_VALUES: Final = 16_384
+"""Values that a performative may be composed of: what a link needs to resume 5,000 unsettled
+deliveries, and what can be decoded in some 10 ms."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnfitBegin:
@@ -285,7 +289,7 @@ class FrameBuffer:
 
 def _read_frame(channel: int, kind: int, data: bytes, start: int, after: int) -> Frame:
     """Read a frame's body the generic way."""
-    value, payload_at = codec.decode(data, start, after, wide_maps=False)
+    value, payload_at = codec.decode(data, start, after, MOST_VALUES)
     try:
         body = as_composite(value)
     except DecodeError as error:

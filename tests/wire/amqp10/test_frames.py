@@ -16,6 +16,7 @@ from amqproute.wire.amqp10 import fast, spec
 from amqproute.wire.amqp10.codec import encode
 from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
+    MOST_VALUES,
     Frame,
     FrameBuffer,
     FramingError,
@@ -26,7 +27,7 @@ from amqproute.wire.amqp10.frames import (
     encode_transfer,
 )
 from amqproute.wire.amqp10.spec import decode_composite
-from amqproute.wire.amqp10.types import Described, Long, ULong
+from amqproute.wire.amqp10.types import LONG, Array, Described, Long, Symbol, ULong
 from tests.support.amqp_values import PERFORMATIVES, U16, U32, composites, same
 
 LIMIT = 100_000
@@ -153,6 +154,33 @@ class FrameBufferTests(SynchronousTestCase):
             _, fault = parse(framed(encode(flow)))
             self.assertIsInstance(fault, DecodeError)
             self.assertIn(words, str(fault))
+
+    def test_many_values(self) -> None:
+        """A performative has a bound of values, and is not decoded past it."""
+        most = MOST_VALUES
+        large = {Symbol(f"k{n}"): None for n in range(most // 2)}
+        shapes: list[object] = [
+            large,
+            [None] * most,
+            {Symbol("a"): [[None] * (most // 4)] * 4},
+            Array(LONG, [Long(0)] * most, ()),
+        ]
+        for value in shapes:
+            fields = [b"\0" * 4, value]
+            body = encode(Described(ULong(0x17), fields)) + b"never looked at"
+            _, fault = parse(framed(body), 1 << 20)
+            self.assertIsInstance(fault, DecodeError)
+            self.assertIn("more values than there may be", str(fault))
+
+    def test_unsettled_deliveries(self) -> None:
+        """There is room for the largest map of the standard's: unsettled deliveries."""
+        tags = {b"%08d" % n: spec.Received(section_number=1, section_offset=n) for n in range(5000)}
+        attach = spec.Attach(
+            name="a", handle=0, role=True, source=None, target=None, unsettled=tags
+        )
+        found, fault = parse(framed(encode(attach)), 1 << 20)
+        self.assertIsNone(fault)
+        self.assertEqual(found, [(0, 0, attach, b"")])
 
     def test_frames_before_a_fault_are_not_lost(self) -> None:
         """They come first; then the fault, again and again, and nothing after it."""

@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import LocalProtocolError
 from amqproute.wire.amqp10 import spec
-from amqproute.wire.amqp10.connection import Connection
+from amqproute.wire.amqp10.connection import MOST_UNSETTLED, Connection
 from amqproute.wire.amqp10.events import (
     DeliveriesReceived,
     DeliveriesUpdated,
@@ -110,6 +110,17 @@ class Sending(SynchronousTestCase):
         (told,) = peer.read()
         self.assertTrue(told.incomplete_unsettled)
         self.assertLess(len(told.unsettled), 15)
+
+    def test_many_unsettled(self) -> None:
+        """A map of more deliveries than a peer has to decode is cut, too."""
+        peer = Peer(Connection(settings()), self.chunk).opened(max_frame_size=1 << 24).begun()
+        session = peer.engine.sessions[0]
+        state = spec.Received(section_number=1, section_offset=1)
+        kept = {b"%05d" % number: state for number in range(MOST_UNSETTLED + 1)}
+        session.attach("many", "receiver", SOURCE, TARGET, unsettled=kept)
+        (told,) = peer.read()
+        self.assertTrue(told.incomplete_unsettled)
+        self.assertEqual(len(told.unsettled), MOST_UNSETTLED)
 
 
 class SendingByteByByte(Sending):
