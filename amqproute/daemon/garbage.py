@@ -9,6 +9,10 @@ nothing. So the young generations are collected seldom, and the oldest one not b
 but by `FullCollections`: when the process has little to do, and often enough that garbage never
 piles up to a pause that others notice.
 
+Memory that was freed stays with the C library until it is asked for: a burst of large messages
+would leave the process as large as it was at the peak. So a full collection ends with
+``malloc_trim``, and one is also due in a quiet moment when the process has grown.
+
 What a collection costs was measured (``python -m benchmarks.garbage``): about 0.1 µs for each
 object that is alive, 0.3 µs for each that is garbage. What exists when the daemon has started is
 frozen: no collection walks over it.
@@ -16,9 +20,12 @@ frozen: no collection walks over it.
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -46,6 +53,9 @@ LONGEST_WAIT_SECONDS: Final = 300.0
 """A full collection comes after this time in any case, if there was any allocation to speak of."""
 PAUSE_SHARE: Final = 0.01
 """The most that full collections take of the time, over the last two."""
+GROWN_OCTETS: Final = 8 * 1024 * 1024
+"""Growth of the resident memory since the last full collection that makes the next one due in a
+quiet moment, whatever the number of objects: one object may be a megabyte."""
 LONG_PAUSE_SECONDS: Final = 0.5
 """A full collection that takes longer is told to the operator."""
 
@@ -57,11 +67,19 @@ class Garbage(Protocol):
         """Return the middle collections since the last full one."""
 
     def collect(self) -> int:
-        """Collect all; return the number of objects that were garbage."""
+        """Collect all, give memory back; return the number of objects that were garbage."""
+
+    def resident(self) -> int:
+        """Return the octets of memory that the process has; 0 if that cannot be known."""
 
 
 class Interpreter:
-    """CPython's own."""
+    """CPython's own, and the C library's memory."""
+
+    def __init__(self) -> None:
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
+        self._statistics = Path("/proc/self/statm")
+        self._page = os.sysconf("SC_PAGE_SIZE")
 
     def passes(self) -> int:
         """See `Garbage`."""
@@ -69,7 +87,17 @@ class Interpreter:
 
     def collect(self) -> int:
         """See `Garbage`."""
-        return gc.collect()
+        found = gc.collect()
+        if self._trim is not None:
+            self._trim(0)
+        return found
+
+    def resident(self) -> int:
+        """See `Garbage`."""
+        try:
+            return int(self._statistics.read_text().split()[1]) * self._page
+        except OSError:  # not Linux
+            return 0
 
 
 def set_thresholds() -> None:
@@ -77,7 +105,7 @@ def set_thresholds() -> None:
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
 
 
-def is_due(passes: int, busy: float, since: float, pause: float) -> bool:
+def is_due(passes: int, busy: float, since: float, pause: float, grown: int = 0) -> bool:
     """Decide whether to collect all now.
 
     Args:
@@ -85,12 +113,13 @@ def is_due(passes: int, busy: float, since: float, pause: float) -> bool:
         busy: the share of a processor that the process has used of late, from 0 to 1.
         since: seconds since the last full collection.
         pause: seconds that it took.
+        grown: octets that the process has grown by since then.
     """
     if since * PAUSE_SHARE < pause:
         return False
     if passes >= PRESSING or since >= LONGEST_WAIT_SECONDS:
         return True
-    return passes > 0 and busy < QUIET_SHARE
+    return (passes > 0 or grown >= GROWN_OCTETS) and busy < QUIET_SHARE
 
 
 class FullCollections:
@@ -123,6 +152,7 @@ class FullCollections:
         self._processor = processor
         self._timer = timer
         self._pause = 0.0
+        self._resident = self._garbage.resident()
         self._collected_at = self._looked_at = clock.seconds()
         self._used = processor()
         self._next: IDelayedCall | None = None
@@ -142,13 +172,17 @@ class FullCollections:
         now, used = self._clock.seconds(), self._processor()
         busy = (used - self._used) / max(now - self._looked_at, 1e-3)
         self._looked_at, self._used = now, used
-        if is_due(self._garbage.passes(), busy, now - self._collected_at, self._pause):
+        resident = self._garbage.resident()
+        self._resident = min(self._resident, resident)
+        since, grown = now - self._collected_at, resident - self._resident
+        if is_due(self._garbage.passes(), busy, since, self._pause, grown):
             self._collect()
 
     def _collect(self) -> None:
         began = self._timer()
         found = self._garbage.collect()
         self._pause = self._timer() - began
+        self._resident = self._garbage.resident()
         self.count += 1
         self.longest = max(self.longest, self._pause)
         self._collected_at, self._used = self._clock.seconds(), self._processor()

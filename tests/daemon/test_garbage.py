@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.daemon.garbage import (
+    GROWN_OCTETS,
     LONGEST_WAIT_SECONDS,
     PAUSE_SHARE,
     PRESSING,
@@ -27,6 +28,8 @@ class Heap:
     Attributes:
         collected: at which seconds.
         made: middle collections since the last full one.
+        octets: of memory that the process has.
+        freed: of these, what a collection gives back.
     """
 
     def __init__(self, clock: Clock, pause: float) -> None:
@@ -35,6 +38,8 @@ class Heap:
         self.pause = pause
         self.used = 0.0
         self.spent = 0.0
+        self.octets = 100 << 20
+        self.freed = 0
         self._clock = clock
 
     def passes(self) -> int:
@@ -47,7 +52,13 @@ class Heap:
         self.spent += self.pause
         self.used += self.pause
         self.made = 0
+        self.octets -= self.freed
+        self.freed = 0
         return 7
+
+    def resident(self) -> int:
+        """See `Garbage`."""
+        return self.octets
 
     def processor(self) -> float:
         """The processor time."""
@@ -85,6 +96,32 @@ class CollectionTests(SynchronousTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
         self.assertEqual(full.count, len(heap.collected))
         return heap
+
+    def test_growth(self) -> None:
+        """Memory that a burst has left is given back in the next quiet moment, once."""
+        heap = Heap(self.clock, pause=0.01)
+        full = FullCollections(self.clock, heap, heap.processor, heap.timer)
+        full.start()
+        heap.octets += GROWN_OCTETS + (20 << 20)
+        heap.freed = 20 << 20
+        for busy in (1.0, 1.0, 0.1, 0.0, 0.0):
+            heap.used += busy
+            self.clock.advance(1)
+        full.stop()
+        self.assertEqual(heap.collected, [3.0])
+
+    def test_the_process(self) -> None:
+        """What a burst of octets has taken goes back to the system."""
+        interpreter = Interpreter()
+        before = interpreter.resident()
+        # One that stays between any two that go: nothing of it could be cut off at the end.
+        burst = [b"%d" % n + b"x" * 100_000 for n in range(800)]
+        kept = burst[::8]
+        self.assertGreater(interpreter.resident() - before, 60 << 20)
+        del burst
+        interpreter.collect()
+        self.assertLess(interpreter.resident() - before, 30 << 20)
+        self.assertEqual(len(kept), 100)
 
     def test_nothing_to_do(self) -> None:
         """A process without allocations collects every few minutes only."""
