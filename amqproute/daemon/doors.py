@@ -13,6 +13,7 @@ from amqproute.config.parameters import Config
 from amqproute.daemon.federation import product
 from amqproute.filters.registry import CAPABILITIES as FILTER_CAPABILITIES
 from amqproute.frontends.amqp10 import Frontend, Shared
+from amqproute.frontends.endpoints import CONNECTION_OCTETS
 from amqproute.net.accept_policy import AcceptTerms, IpNetwork
 from amqproute.net.pump import Limits as PumpLimits
 from amqproute.net.pump import TransportFacts
@@ -84,6 +85,7 @@ def accepting(
                 handshake_timeout=limits.handshake_timeout,
                 max_message_size=limits.max_message_size or 0,
                 max_partial=UNFINISHED_BYTES,
+                max_endpoint_octets=2 * CONNECTION_OCTETS,
                 reports_input=True,
                 incoming_window=limits.session_window,
                 offered_capabilities=(

@@ -23,6 +23,7 @@ from amqproute.frontends.attaching import Attaching
 from amqproute.frontends.complaints import Complaints, short
 from amqproute.frontends.contract import Contract
 from amqproute.frontends.coordinator import Coordinator
+from amqproute.frontends.endpoints import Endpoints
 from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.links import Links, Waiting
 from amqproute.frontends.outbound import Outbound
@@ -58,6 +59,8 @@ class Frontend:
         turn: what happens on it in one go.
         links: its links.
         attaching: answers attaches.
+        endpoints: what its sessions and links take of memory.
+        is_lost: it is gone.
         complaints: what it has done wrong.
         is_held: nothing more is read from it now, because too much waits for the disk.
         transactions: what it has declared and not discharged.
@@ -98,6 +101,8 @@ class Frontend:
         self.complaints = Complaints(
             self.log, shared.seconds, self._who, self._note_messages_refused
         )
+        self.is_lost = False
+        self.endpoints = Endpoints(self, shared.endpoints)
         self.links = Links(self)
         self.attaching = Attaching(self)
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -110,6 +115,7 @@ class Frontend:
             ev.DeliveriesReceived: self._deliveries_received,
             ev.PartsReceived: self._parts_received,
             ev.InputHeld: self._input_held,
+            ev.EndpointsHeld: _nothing,  # what they take is looked up after each read
             ev.DeliveriesUpdated: self._deliveries_updated,
             ev.LinkFlowed: self._link_flowed,
             ev.SessionFlowed: self._session_flowed,
@@ -176,6 +182,7 @@ class Frontend:
         with self.turn:
             for event in events:
                 handlers[type(event)](event)
+        self.endpoints.update()
 
     def paused(self) -> None:
         """See `IConnectionUser.paused`."""
@@ -198,6 +205,8 @@ class Frontend:
         self.shared.suspended.connection_lost(self)
         self.complaints.tell_silence()
         self._pump = None
+        self.is_lost = True
+        self.endpoints.update()
 
     # -- what waits for the disk -----------------------------------------------------------------
 
@@ -352,7 +361,13 @@ class Frontend:
         level(text, connection=self.facts.remote, why=why, more="", **fields)
 
     def _session_begun(self, event: ev.SessionBegun) -> None:
-        if not event.is_answer:
+        if event.is_answer:
+            return
+        try:
+            self.endpoints.admit(event.session.octets)
+        except ResourceLimitExceeded as error:
+            event.session.end(error_of(error))
+        else:
             event.session.accept()
 
     def _session_ended(self, event: ev.SessionEnded) -> None:
@@ -549,7 +564,7 @@ class Frontend:
 
 
 def _nothing(_: object) -> None:
-    """Events that the pump has acted on."""
+    """Events that need no action of their own."""
 
 
 __all__ = ["Frontend", "Shared"]

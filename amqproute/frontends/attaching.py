@@ -31,13 +31,14 @@ from amqproute.errors import (
 from amqproute.frontends.complaints import short
 from amqproute.frontends.coordinator import Coordinator, coordinator
 from amqproute.frontends.inbound import Inbound
-from amqproute.frontends.links import END, ERROR_MODE, Waiting, error_mode
+from amqproute.frontends.links import END, ERROR_MODE, Waiting
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.suspended import Parked, Retention, Suspended, Taken, retention_of
 from amqproute.frontends.terminus import Found
 from amqproute.values import FLOOR, STORE, STREAM, Origin
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.footprint import footprint
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.types import Symbol
 
@@ -66,7 +67,9 @@ class Attaching:
         if event.is_answer:
             return
         link = event.link
+        self._links.note_error_mode(link, event.attach)
         try:
+            self._frontend.endpoints.admit(link.octets)
             if len(self._links.attached) >= self._shared.limits.links:
                 raise ResourceLimitExceeded(
                     f"this connection has {len(self._links.attached)} links, no more are allowed",
@@ -84,8 +87,10 @@ class Attaching:
         except Unresolved as unresolved:
             link.context = waiting = Waiting()
             self._links.attached.add(link)
+            octets = footprint(event.attach)
+            self._frontend.endpoints.wait(octets)
             self._frontend.admit(unresolved.hop).addBoth(
-                self._found_out, link, event.attach, waiting
+                self._known, octets, link, event.attach, waiting
             )
         except AmqpError as error:
             self._refuse(link, error)
@@ -96,7 +101,7 @@ class Attaching:
         frontend = self._frontend
         target = coordinator(attach, frontend.principal, frontend.transactions.terms)
         self._links.steal(link)
-        link.accept(target=target, properties={ERROR_MODE: error_mode(link)})
+        link.accept(target=target, properties={ERROR_MODE: self._links.error_mode(link)})
         link.context = Coordinator(self._frontend, link, self._frontend.transactions)
         self._links.attached.add(link)
         link.context.grant()
@@ -156,8 +161,16 @@ class Attaching:
             leaves = isinstance(stolen, Outbound) and stolen.source is queue and not stolen.copies
             queue.check_source(found.copies, int(leaves))
 
-    def _found_out(self, _: object, link: Link, attach: spec.Attach, waiting: Waiting) -> None:
+    def _known(
+        self, _: object, octets: int, link: Link, attach: spec.Attach, waiting: Waiting
+    ) -> None:
         """The DNS has been asked about an attach's domain, or did not answer in time."""
+        self._found_out(link, attach, waiting)
+        self._frontend.endpoints.wait(-octets)
+        self._frontend.endpoints.update()
+
+    def _found_out(self, link: Link, attach: spec.Attach, waiting: Waiting) -> None:
+        """Answer an attach that waited; what it waited for is known, or did not come in time."""
         if link.context is not waiting:
             self._put_left(link, attach, waiting)  # the link is gone
             return
@@ -229,7 +242,7 @@ class Attaching:
     def _refuse(self, link: Link, error: AmqpError) -> None:
         link.context = None
         self._links.attached.discard(link)
-        if error_mode(link) == END:
+        if self._links.forget_error_mode(link) == END:
             words = spec.Error(condition=error.condition, description=error.description)
             self._links.end_session(link.session, words)
         else:
@@ -262,7 +275,7 @@ class Attaching:
         if found.dynamic:
             self._links.adopt(found.node, link)
         by_entry = STREAM in attach.desired_capabilities and isinstance(found.node, Queue)
-        properties = {ERROR_MODE: error_mode(link), **found.properties}
+        properties = {ERROR_MODE: self._links.error_mode(link), **found.properties}
         if by_entry:
             properties[STREAM] = self._shared.stream
         link.accept(
@@ -311,7 +324,7 @@ class Attaching:
         inbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
         link.accept(
             target=found.terminus,
-            properties={ERROR_MODE: error_mode(link), **found.properties},
+            properties={ERROR_MODE: self._links.error_mode(link), **found.properties},
             rcv_settle_mode=spec.RECEIVER_SECOND if found.exactly_once else None,
             max_message_size=self._most_octets(link, acts_at_once),
             unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
@@ -344,7 +357,7 @@ class Attaching:
         waiting = known if isinstance(known, Waiting) else Waiting()
         link.context = waiting
         self._links.attached.add(link)
-        taken.when_known(lambda: self._found_out(None, link, attach, waiting))
+        taken.when_known(lambda: self._found_out(link, attach, waiting))
 
     def _origin(self, attach: spec.Attach) -> Origin:
         principal = self._frontend.principal

@@ -64,9 +64,25 @@ class Links:
         self._shared = frontend.shared
         self.attached: set[Link] = set()
         self.dynamic: dict[Any, Link] = {}
+        self._ending: set[Link] = set()
 
     def __len__(self) -> int:
         return len(self.attached)
+
+    def note_error_mode(self, link: Link, attach: spec.Attach) -> None:
+        """Remember which error-mode the other side asks for (L-46); detach unless it says end."""
+        if attach.properties and attach.properties.get(ERROR_MODE) == END:
+            self._ending.add(link)
+
+    def error_mode(self, link: Link) -> Symbol:
+        """Return the error-mode of a link."""
+        return END if link in self._ending else DETACH
+
+    def forget_error_mode(self, link: Link) -> Symbol:
+        """Return it, for the last time."""
+        mode = self.error_mode(link)
+        self._ending.discard(link)
+        return mode
 
     def lost(self) -> None:
         """The connection is gone, and all links with it."""
@@ -130,8 +146,9 @@ class Links:
                 description=short(event.error.description),
             )
         closed = event.closed and not event.by_fault
+        ends = self.error_mode(event.link) == END
         self.drop(event.link, event.deliveries, closed, keeps=not event.closed)
-        if event.by_fault and error_mode(event.link) == END:
+        if event.by_fault and ends:
             self.end_session(event.link.session, event.error)
 
     def fail(self, link: Link, error: spec.Error, settled: Sequence[Delivery] = ()) -> None:
@@ -144,7 +161,7 @@ class Links:
         known = set(map(id, held))
         held.extend(delivery for delivery in settled if id(delivery) not in known)
         session = link.session
-        ends = error_mode(link) == END
+        ends = self.error_mode(link) == END
         if not ends:
             link.detach(error=error)
         self.drop(link, held)
@@ -181,6 +198,7 @@ class Links:
             keeps: its terminus may outlive it.
         """
         self.attached.discard(link)
+        self._ending.discard(link)
         key = self.key(link)
         known = self._shared.links.get(key)
         if known is not None and known[1] is link:
@@ -323,11 +341,4 @@ def ends_with_session(node: Any) -> bool:
     return True
 
 
-def error_mode(link: Link) -> Symbol:
-    """Return the error-mode that the other side asked for (L-46); detach unless it said end."""
-    attach = link.remote_attach
-    properties = attach.properties if attach is not None else None
-    return END if properties and properties.get(ERROR_MODE) == END else DETACH
-
-
-__all__ = ["DETACH", "END", "ERROR_MODE", "Links", "Waiting", "ends_with_session", "error_mode"]
+__all__ = ["DETACH", "END", "ERROR_MODE", "Links", "Waiting", "ends_with_session"]

@@ -13,6 +13,7 @@ from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.receipts import Receipts
 from amqproute.broker.transaction import TransactionTerms
 from amqproute.frontends.contract import Contracts
+from amqproute.frontends.endpoints import EndpointMemory
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.suspended import SuspendedLinks
 from amqproute.frontends.terminus import Termini
@@ -49,6 +50,7 @@ class Shared:
         strangers: keeps those who are not let in from filling the log.
         memory: octets of messages on their way in, of all connections.
         unfinished: deliveries that have begun and not ended, of all connections.
+        endpoints: what sessions and links take, of all connections.
         outgoing: octets of messages that receivers hold, and how much each of them may.
         contracts: what each peer and user may ask of us; None: nobody has any.
         stream: the name of our store, by which it numbers its entries.
@@ -75,6 +77,7 @@ class Shared:
     is_stopping: bool = False
     memory: HeldMemory = field(init=False)
     unfinished: UnfinishedDeliveries = field(init=False)
+    endpoints: EndpointMemory = field(init=False)
     outgoing: OutgoingMemory = field(init=False)
     suspended: SuspendedLinks = field(init=False)
     strangers: Sparing = field(init=False)
@@ -85,6 +88,7 @@ class Shared:
         self.unfinished = UnfinishedDeliveries(
             self.memory, self.frontends, self.seconds, self.limits.delivery_seconds
         )
+        self.endpoints = EndpointMemory(self.limits.memory_bytes)
         self.outgoing = OutgoingMemory(self.limits.memory_bytes)
         self.broker.gate.watch(self._gate_changed)
         self.suspended = SuspendedLinks(self.transactions.clock, self.limits, self.broker.begin)

@@ -39,6 +39,9 @@ message larger than max-message-size                          link        messag
 settlement against the mode, tag in use, interleaving         link        not-allowed
 delivery without id or tag, sender without initial count      link        invalid-field
 name attached a second time                                   old link    stolen
+container-id or hostname longer than `LONGEST_NAME`           connection  invalid-field
+link name longer than `LONGEST_NAME`                          link        invalid-field
+sessions and links that take more than max_endpoint_octets    connection  resource-limit-exceeded
 ============================================================  ==========  =======================
 
 A fault in an endpoint that the user has not answered yet is reported at once and told to the peer
@@ -58,9 +61,11 @@ flows that change nothing) is closed with resource-limit-exceeded: no client doe
 Bounds: one frame of input, of at most `OPEN_OCTETS` before the peer's open; ``max_partial`` octets
 of messages that have begun and not ended (of large ones on links that take parts the user has the
 octets), `MAX_HELD` octets while a password is verified; sessions by channel-max, links by
-handle-max. `InputHeld` tells what is held of the input, so that a user can bound the sum over its
-connections and have deliveries handed up early (`Connection.hand_up`). Output waits in the
-caller's hands, or in a session for the peer's window, never beyond the link's credit.
+handle-max, and what both keep of begins and attaches by ``max_endpoint_octets``
+(`Connection.endpoint_octets`, for users who bound the sum over their connections). `InputHeld`
+tells what is held of the input, so that a user can bound the sum over its connections and have
+deliveries handed up early (`Connection.hand_up`). Output waits in the caller's hands, or in a
+session for the peer's window, never beyond the link's credit.
 """
 
 from __future__ import annotations
@@ -77,6 +82,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import (
     ConnectionClosed,
     DeliveriesReceived,
+    EndpointsHeld,
     Event,
     InputHeld,
     LinkDetached,
@@ -100,7 +106,7 @@ from amqproute.wire.amqp10.frames import (
 from amqproute.wire.amqp10.link import Delivery, Link, Role
 from amqproute.wire.amqp10.negotiation import MAX_HELD, OPEN_OCTETS, Negotiation
 from amqproute.wire.amqp10.numbers import Numbers
-from amqproute.wire.amqp10.session import Session
+from amqproute.wire.amqp10.session import LONGEST_NAME, Session
 from amqproute.wire.amqp10.settings import ConnectionSettings
 from amqproute.wire.amqp10.states import (
     DISCARDING,
@@ -130,10 +136,13 @@ class Connection(Negotiation):
 
     Attributes:
         settings: what it was made with.
-        remote_open: the peer's open, or None before it came.
+        remote_open: the peer's open, or None before it came; without locales, capabilities and
+            properties once we have answered it.
         remote_max_frame_size: the largest frame that we send.
         context: the user's.
         partial_bytes: what deliveries hold that have begun and not ended.
+        endpoint_octets: what sessions and links take of memory, estimated: those that the peer has
+            begun or attached and that are not over.
         unfinished: the links with a delivery that has begun and not ended; the oldest first.
         frames_in: frames received.
         frames_out: frames sent.
@@ -147,6 +156,7 @@ class Connection(Negotiation):
         self.remote_max_frame_size = spec.MIN_MAX_FRAME_SIZE
         self.context: Any = None
         self.partial_bytes = 0
+        self.endpoint_octets = 0
         self.unfinished: dict[Link, None] = {}
         self._told_held = 0
         self.frames_in = 0
@@ -228,6 +238,7 @@ class Connection(Negotiation):
         """See `amqproute.wire.engine.Engine`."""
         self._now = self._last_received = now
         self._work_limit = _UNBOUNDED if budget is None else self.work + budget
+        before = self.endpoint_octets
         events = self._events = []
         self._batch_link = None
         if self._phase is Phase.AMQP:
@@ -241,6 +252,8 @@ class Connection(Negotiation):
             if held != self._told_held and (held > LEAST_HELD or self._told_held > LEAST_HELD):
                 self._told_held = held
                 self._emit(InputHeld(held))
+            if not events and self.endpoint_octets != before:
+                self._emit(EndpointsHeld(self.endpoint_octets))
         return events
 
     @property
@@ -409,6 +422,7 @@ class Connection(Negotiation):
         self._frame_limit = frame.max_frame_size
         if self.remote_open is not None:
             self._buffer.set_max_frame_size(frame.max_frame_size)
+            self.remote_open = _without_bulk(self.remote_open)
         self._last_received = self._now
         if frame.idle_time_out:
             self._idle_limit = 2 * frame.idle_time_out / 1000
@@ -703,6 +717,12 @@ class Connection(Negotiation):
         self.remote_open = body
         self._buffer.set_max_frame_size(self._frame_limit)
         self._handshake_deadline = None
+        for name, text in (("container-id", body.container_id), ("hostname", body.hostname)):
+            if text is not None and len(text) > LONGEST_NAME:
+                raise ConnectionFaultError(
+                    conditions.INVALID_FIELD,
+                    f"the {name} has {len(text)} characters; {LONGEST_NAME} are allowed",
+                )
         if body.max_frame_size < spec.MIN_MAX_FRAME_SIZE:
             raise ConnectionFaultError(
                 conditions.INVALID_FIELD,
@@ -779,7 +799,21 @@ class Connection(Negotiation):
         self._sessions[session] = None
         self._by_remote_channel[channel] = session
         session._begun_by_peer(channel, begin)
+        self._check_endpoints()
         return session
+
+    def _check_endpoints(self) -> None:
+        """Look what sessions and links take of memory.
+
+        Raises:
+            ConnectionFaultError: it is too much.
+        """
+        most = self.settings.max_endpoint_octets
+        if most and self.endpoint_octets > most:
+            raise ConnectionFaultError(
+                conditions.RESOURCE_LIMIT_EXCEEDED,
+                f"sessions and links take more than {most} octets of memory",
+            )
 
     def _on_close(self, close: spec.Close) -> None:
         self._advance(Step.RECEIVE_CLOSING)
@@ -921,11 +955,23 @@ class Connection(Negotiation):
         if self._by_channel.pop(session.channel, None) is not None:
             self._channels.give_back(session.channel)
         self._sessions.pop(session, None)
+        session._count(0)
 
     def _unregister(self, link: Link) -> None:
         key = (link.name, link.role)
         if self._links.get(key) is link:
             del self._links[key]
+
+
+def _without_bulk(body: spec.Open) -> spec.Open:
+    """Return an open without the fields whose size is up to the peer."""
+    return spec.Open(
+        container_id=body.container_id,
+        hostname=body.hostname,
+        max_frame_size=body.max_frame_size,
+        channel_max=body.channel_max,
+        idle_time_out=body.idle_time_out,
+    )
 
 
 def _name(body: Any) -> str:

@@ -137,6 +137,19 @@ class PartsReceived:
 
 
 @dataclass(slots=True)
+class EndpointsHeld:
+    """Sessions and links take less of memory, and nothing else has happened in a read.
+
+    With `ConnectionSettings.reports_input` only: the peer has detached what we had detached.
+
+    Attributes:
+        octets: what they take; see `Connection.endpoint_octets`.
+    """
+
+    octets: int
+
+
+@dataclass(slots=True)
 class InputHeld:
     """The engine holds more, or less, of what has come than when it said so last.
 
@@ -240,6 +253,7 @@ Event = (
     | DeliveriesReceived
     | PartsReceived
     | InputHeld
+    | EndpointsHeld
     | DeliveriesUpdated
     | LinkFlowed
     | SessionFlowed

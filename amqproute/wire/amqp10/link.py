@@ -26,7 +26,9 @@ a link with ``takes_parts`` a large one is reported as it comes (`parts`). Past
 
 Who decides what is in force: the sender for the source and its settle mode, the receiver for the
 target, its settle mode and the maximal message size. The attributes of `Link` hold that; the
-peer's own words are in ``remote_attach``.
+peer's own words are in ``remote_attach``. Of an attach that we have answered only the numbers stay
+there: properties, capabilities, unsettled map and the termini that were asked for may be as large
+as a frame, and nobody needs them while the link lives. `Link.octets` counts what does stay.
 
 Resumption (§2.6.13)
 --------------------
@@ -55,6 +57,7 @@ from amqproute.errors import LocalProtocolError, MessageSizeExceeded
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.delivery import Delivery
 from amqproute.wire.amqp10.fast import write_transfer
+from amqproute.wire.amqp10.footprint import LINK_OCTETS, REFUSED_OCTETS, footprint
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK
 from amqproute.wire.amqp10.outbox import OutgoingParts
 from amqproute.wire.amqp10.states import ENDPOINT, LOCALLY_OPEN, State, Step
@@ -67,6 +70,8 @@ Role = Literal["sender", "receiver"]
 
 PROGRESS_OCTETS: Final = 1024
 """So much more of an unfinished delivery has to come to count as progress."""
+REFUSED_NAME: Final = 256
+"""Characters that are kept of a refused link's name."""
 MAX_STATE: Final = 256
 """Octets of an encoded delivery state that go with a transfer: it must fit into 512 with more."""
 
@@ -83,7 +88,9 @@ class Link:
         snd_settle_mode: in force.
         rcv_settle_mode: in force.
         max_message_size: in force, in octets; 0 for no limit.
-        remote_attach: the peer's attach, or None before it came.
+        remote_attach: the peer's attach, or None before it came; without termini, unsettled map,
+            capabilities and properties once we have answered it.
+        octets: what the link takes of memory, estimated.
         unsettled: delivery-tag to delivery, oldest first.
         context: the user's.
         credit: sender: deliveries that the receiver still takes. Receiver: deliveries that the
@@ -129,6 +136,7 @@ class Link:
         "handle",
         "max_message_size",
         "name",
+        "octets",
         "rcv_settle_mode",
         "remote_attach",
         "remote_closed",
@@ -152,6 +160,7 @@ class Link:
         self.rcv_settle_mode = spec.RECEIVER_FIRST
         self.max_message_size = 0
         self.remote_attach: spec.Attach | None = None
+        self.octets = 0
         self.remote_closed = False
         self.unsettled: dict[bytes, Delivery] = {}
         self.context: Any = None
@@ -273,6 +282,7 @@ class Link:
             incomplete_unsettled,
         )
         self._in_force()
+        self._forget_asked()
         if self._failed is not None:
             self._answer_now()
         elif self._echo_due and self._state is State.OPEN:
@@ -318,7 +328,24 @@ class Link:
         self.snd_settle_mode = asked.snd_settle_mode
         self.rcv_settle_mode = asked.rcv_settle_mode
         self._send_attach(0, (), (), None, None, False)
+        self.source = self.target = None
+        self.remote_attach = _without_bulk(asked)
+        self._count(REFUSED_OCTETS)
         self._send_detach(True, error)
+        self.name = self.name[:REFUSED_NAME]  # it is free again; this is for those who read logs
+
+    def _forget_asked(self) -> None:
+        """The peer's attach has been answered: keep what is in force, not what it asked for."""
+        asked = self.remote_attach
+        assert asked is not None
+        self.remote_attach = _without_bulk(asked)
+        kept = footprint(self.source) + footprint(self.target) + footprint(self.name)
+        self._count(LINK_OCTETS + kept)
+
+    def _count(self, octets: int) -> None:
+        """Note what the link takes of memory now."""
+        self.session.connection.endpoint_octets += octets - self.octets
+        self.octets = octets
 
     def _send_attach(
         self,
@@ -378,6 +405,7 @@ class Link:
     def _attached_by_peer(self, attach: spec.Attach) -> None:
         """Take the peer's attach: a new link's, or the answer to ours."""
         self.remote_attach = attach
+        self._count(LINK_OCTETS + footprint(attach))
         self.remote_handle = attach.handle
         self._advance(Step.RECEIVE_OPENING)
         if not self.is_sender:
@@ -456,6 +484,7 @@ class Link:
         self._gone = True
         self._state = State.DONE
         self.credit = 0
+        self._count(0)
         self._end_outgoing()
         self._drop_partial()
 
@@ -817,6 +846,20 @@ class Link:
                     self.delivery_count = flow.delivery_count
                     self.credit = max(0, self.credit - moved)
                     self._overdraft = 0
+
+
+def _without_bulk(attach: spec.Attach) -> spec.Attach:
+    """Return an attach without the fields whose size is up to the peer."""
+    return spec.Attach(
+        name=attach.name,
+        handle=attach.handle,
+        role=attach.role,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=attach.rcv_settle_mode,
+        incomplete_unsettled=attach.incomplete_unsettled,
+        initial_delivery_count=attach.initial_delivery_count,
+        max_message_size=attach.max_message_size,
+    )
 
 
 _SETTLE_RULES: Final[dict[int, bool | None]] = {

@@ -43,6 +43,7 @@ from amqproute.wire.amqp10.faults import (
     SessionFaultError,
     unattached,
 )
+from amqproute.wire.amqp10.footprint import SESSION_OCTETS, footprint
 from amqproute.wire.amqp10.inbox import Inbox
 from amqproute.wire.amqp10.link import Link, Role
 from amqproute.wire.amqp10.numbers import SERIAL_HALF, SERIAL_MASK, Numbers
@@ -53,6 +54,8 @@ from amqproute.wire.amqp10.unsettled import Unsettled
 if TYPE_CHECKING:
     from amqproute.wire.amqp10.connection import Connection
 
+LONGEST_NAME: Final = 2048
+"""Characters of a link name. What clients make of an address and a UUID is far shorter."""
 OUTGOING_WINDOW: Final = 0x7FFFFFFF
 """What we tell the peer of our outgoing window: we limit ourselves by its incoming one only."""
 
@@ -64,7 +67,9 @@ class Session:
         connection: the connection it is on.
         channel: ours; -1 before we have begun or answered.
         remote_channel: the peer's; -1 before its begin.
-        remote_begin: the peer's begin, or None.
+        remote_begin: the peer's begin, or None; without capabilities and properties once we have
+            answered it.
+        octets: what the session takes of memory beside its links, estimated.
         context: the user's.
         remote_incoming_window: transfer frames that we may still send.
         next_outgoing_id: the transfer-id of the next frame that goes out.
@@ -75,6 +80,7 @@ class Session:
         self.channel = -1
         self.remote_channel = -1
         self.remote_begin: spec.Begin | None = None
+        self.octets = 0
         self._members: dict[Link, None] = {}
         self.context: Any = None
         self.next_outgoing_id = 0
@@ -184,10 +190,19 @@ class Session:
                 properties=properties,
             ),
         )
+        if self.remote_begin is not None:
+            self.remote_begin = _without_bulk(self.remote_begin)
+            self._count(SESSION_OCTETS)
+
+    def _count(self, octets: int) -> None:
+        """Note what the session takes of memory now."""
+        self.connection.endpoint_octets += octets - self.octets
+        self.octets = octets
 
     def _begun_by_peer(self, channel: int, begin: spec.Begin) -> None:
         self.remote_channel = channel
         self.remote_begin = begin
+        self._count(SESSION_OCTETS + footprint(begin))
         self._advance(Step.RECEIVE_OPENING)
         self._inbox.next_id = begin.next_outgoing_id
         self._handles.limit = begin.handle_max
@@ -245,7 +260,9 @@ class Session:
         """The peer sends nothing more, and takes nothing more: no credit, no window."""
         self.remote_incoming_window = 0
         self._queue.clear()
+        self._count(0)
         for link in self._members:
+            link._count(0)
             link.credit = 0
             link._queued = 0
             link._drain_waits = False
@@ -265,6 +282,7 @@ class Session:
 
     def _vanish(self) -> None:
         self._dissolve()
+        self._count(0)
         self._gone = True
         self._state = State.DONE
 
@@ -383,6 +401,9 @@ class Session:
         self._members[link] = None
         self._by_remote_handle[handle] = link
         connection._links[(attach.name, role)] = link
+        connection._check_endpoints()
+        if not unfit and len(attach.name) > LONGEST_NAME:
+            unfit = f"the link name has {len(attach.name)} characters; {LONGEST_NAME} are allowed"
         if unfit:
             raise LinkFaultError(link, conditions.INVALID_FIELD, unfit)
         if role == "receiver" and attach.initial_delivery_count is None:
@@ -433,6 +454,7 @@ class Session:
         if link is None:
             raise unattached(detach.handle)
         link.remote_closed = detach.closed
+        link._count(0)
         link.credit = 0
         link._end_outgoing()
         link._drop_partial()
@@ -459,6 +481,7 @@ class Session:
 
     def _release(self, link: Link) -> None:
         """Both have detached: the handle is free."""
+        link._count(0)
         self._handles.give_back(link.handle)
         self._members.pop(link, None)
         self.connection._unregister(link)
@@ -554,7 +577,18 @@ class Session:
             self._echo_due = True
 
 
+def _without_bulk(begin: spec.Begin) -> spec.Begin:
+    """Return a begin without the fields whose size is up to the peer."""
+    return spec.Begin(
+        remote_channel=begin.remote_channel,
+        next_outgoing_id=begin.next_outgoing_id,
+        incoming_window=begin.incoming_window,
+        outgoing_window=begin.outgoing_window,
+        handle_max=begin.handle_max,
+    )
+
+
 _AWAITING_ATTACH: Final = frozenset({State.OPENING, State.WITHDRAWN})
 
 
-__all__ = ["OUTGOING_WINDOW", "Session"]
+__all__ = ["LONGEST_NAME", "OUTGOING_WINDOW", "Session"]

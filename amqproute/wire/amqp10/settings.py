@@ -34,7 +34,10 @@ class ConnectionSettings:
             that take parts (`Link.takes_parts`).
         part_window: octets of such parts that a session may have handed up and that have not been
             taken (`Session.took`).
-        reports_input: tell by `InputHeld` what is held of the peer's input.
+        max_endpoint_octets: what sessions and links of the peer may take of memory, estimated; a
+            peer that wants more is closed; 0 for no limit.
+        reports_input: tell by `InputHeld` what is held of the peer's input, and by `EndpointsHeld`
+            what sessions and links take where no other event says that they have changed.
         credit_grace_new: deliveries taken on a new link before our first flow (P-04).
         incoming_window: transfer frames of a session's window.
         offered_capabilities: of the open.
@@ -60,6 +63,7 @@ class ConnectionSettings:
     max_partial: int = 0
     part_from: int = 1024 * 1024
     part_window: int = 8 * 1024 * 1024
+    max_endpoint_octets: int = 0
     reports_input: bool = False
     credit_grace_new: int = 10
     incoming_window: int = 2048
