@@ -244,5 +244,7 @@ class Log(Settings):
     )
     level: Literal["debug", "info", "warn", "error"] = Field(
         default="info",
-        description="The least important level that is written.",
+        description="The least important level that is written. What strangers, clients and other "
+        "brokers can make the log grow by has a bound, and how many lines were left out is said "
+        "every minute; with debug, everything is written.",
     )

@@ -32,7 +32,9 @@ With the log (`amqproute.daemon.logs`)
     One line of text for a person, one JSON object for a collector, a priority prefix for
     journald. The log tells the life of the daemon; what happened to each message is in the
     journal (`amqproute.journal`). Credentials are masked and control characters escaped before
-    anything is written: a peer chooses much of the text that ends up in a log.
+    anything is written: a peer chooses much of the text that ends up in a log. How many lines
+    there are about a client, a stranger or another broker is bounded for the log as a whole
+    (`amqproute.daemon.log_bounds`); partners that the operator has named have lines of their own.
 
 Why so
     The notification protocol is one datagram to one socket. A dependency on a systemd library

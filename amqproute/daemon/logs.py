@@ -41,6 +41,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.daemon.descriptors import UnacceptedConnections
+from amqproute.daemon.log_bounds import BoundedLog
 from amqproute.errors import ConfigError
 
 __all__ = [
@@ -184,13 +185,20 @@ class LogOutput:
     Args:
         observer: where events go that pass.
         levels: see `set_levels`.
+        seconds: the monotonic clock.
     """
 
-    def __init__(self, observer: ILogObserver, levels: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        observer: ILogObserver,
+        levels: Mapping[str, str],
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._predicate = LogLevelFilterPredicate(defaultLogLevel=LogLevel.info)
         self._bridge = _StdlibBridge()
+        self._bounded = BoundedLog(observer, seconds, self._is_debug)
         self.observer = UnacceptedConnections(
-            FilteringLogObserver(observer, [self._predicate]), time.monotonic
+            FilteringLogObserver(self._bounded, [self._predicate]), seconds
         )
         self.set_levels(levels)
 
@@ -218,6 +226,17 @@ class LogOutput:
         self._bridge.setLevel(lowest)
         if self._bridge in logging.getLogger().handlers:
             logging.getLogger().setLevel(lowest)
+
+    def set_partners(self, is_partner: Callable[[str], bool]) -> None:
+        """Say which domains the operator has named; their lines have shares of their own."""
+        self._bounded.is_partner = is_partner
+
+    def sum_up(self) -> None:
+        """Write how many lines were left out since the last time; see `BoundedLog`."""
+        self._bounded.sum_up()
+
+    def _is_debug(self, namespace: str) -> bool:
+        return bool(self._predicate.logLevelForNamespace(namespace) <= LogLevel.debug)
 
     def attach_stdlib(self) -> None:
         """Carry what libraries say through `logging` over into this log."""

@@ -19,6 +19,7 @@ from typing import Any
 from twisted.application.service import Service
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python import usage
 from twisted.python.failure import Failure
@@ -28,6 +29,7 @@ from amqproute.config.load import check_files, find, load
 from amqproute.config.parameters import Config
 from amqproute.daemon.assembly import House
 from amqproute.daemon.garbage import FullCollections, set_thresholds
+from amqproute.daemon.log_bounds import SUM_SECONDS
 from amqproute.daemon.logs import LogOutput, begin_logging, complain
 from amqproute.daemon.notify import Notifier, Patience, Watchdog, watchdog_interval
 from amqproute.errors import AmqprouteError, ConfigError, StoreDamaged
@@ -65,6 +67,7 @@ class DaemonService(Service):
         self.exit_code = 0
         self.house: House | None = None
         self._output = output
+        self._sums: LoopingCall | None = None
         self._notifier = Notifier.from_environment(os.environ)
         self._patience: Patience | None = None
         self._watchdog: Watchdog | None = None
@@ -82,6 +85,11 @@ class DaemonService(Service):
         set_thresholds()
         # At once: a hang-up that nobody waits for ends the process.
         signal.signal(signal.SIGHUP, self._hangup)
+        if self._output is not None:
+            self._output.set_partners(self.config.names)
+            self._sums = LoopingCall(self._output.sum_up)
+            self._sums.clock = _clock()
+            self._sums.start(SUM_SECONDS, now=False)
         self._starting = Deferred.fromCoroutine(self._start())
         self._starting.addErrback(self._failed)
 
@@ -183,6 +191,7 @@ class DaemonService(Service):
         self._refused = ""
         if self._output is not None:
             self._output.set_levels(levels(config))
+            self._output.set_partners(config.names)
         log.info("reloaded {path}", path=str(self.path))
         self._notifier.ready(self._status())
 
@@ -213,6 +222,9 @@ class DaemonService(Service):
             log.info("stopping")
             await house.stop(self._notifier.extend_timeout)
             log.info("stopped")
+        if self._output is not None and self._sums is not None:
+            self._sums.stop()
+            self._output.sum_up()
 
 
 def _clock() -> Any:

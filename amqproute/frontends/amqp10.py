@@ -340,7 +340,7 @@ class Frontend:
             if self._is_open:
                 # At a stop there may be thousands, and the daemon says how many.
                 level = self.log.debug if self.is_stopping else self.log.info
-                level("{connection} closed", connection=self.facts.remote)
+                level("{connection} closed", **self._who())
             return
         if self._is_refused:
             return  # it has been said why
@@ -559,7 +559,11 @@ class Frontend:
     def broken(self, failure: Failure, doing: str) -> None:
         """Log what must not happen."""
         self.log.failure(
-            "{connection}: {doing} failed", failure, connection=self.facts.remote, doing=doing
+            "{connection}: {doing} failed",
+            failure,
+            connection=self.facts.remote,
+            principal=str(self.principal),
+            doing=doing,
         )
 
 

@@ -9,16 +9,19 @@ import signal
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock, deferLater
+from twisted.logger import ILogObserver, LogEvent, Logger, formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 
 from amqproute.broker.floodgate import DISK, Floodgate
 from amqproute.config import loads
 from amqproute.daemon import service
+from amqproute.daemon.log_bounds import GROUPS, SUM_SECONDS
+from amqproute.daemon.logs import LogOutput
 from amqproute.errors import ConfigError, StoreError
 from tests.daemon.test_notify import ServiceManager
 
@@ -97,6 +100,41 @@ class ServiceTests(TestCase):
         begun, *rest = self.manager.heard()
         self.assertRegex(begun, r"\ARELOADING=1\nMONOTONIC_USEC=\d+\nSTATUS=reloading\Z")
         return rest
+
+    def test_log(self) -> None:
+        """The log learns which partners are named, also at a reload, and sums up in time."""
+        self.patch(service, "_clock", lambda: self.clock)
+        written: list[LogEvent] = []
+        output = LogOutput(cast(ILogObserver, written.append), {}, self.clock.seconds)
+        globalLogPublisher.addObserver(output.observer)
+        self.addCleanup(globalLogPublisher.removeObserver, output.observer)
+        log = Logger(namespace="amqproute.relay.backoff")
+
+        def fail(count: int) -> int:
+            before = len(written)
+            for number in range(count):
+                log.info("{destination}: {number}", destination="beta.example", number=number)
+            return len(written) - before
+
+        def sums() -> list[str]:
+            texts = [formatEvent(event) for event in written]
+            return [text for text in texts if "lines were left out" in text]
+
+        self.service = service.DaemonService(loads(FILE, self.file), self.file, output)
+        house = self.start()
+        house.started.callback(None)
+        unnamed = GROUPS["destination"].party.burst
+        self.assertEqual(fail(100), unnamed)
+        self.assertEqual(sums(), [])
+        self.clock.advance(SUM_SECONDS)
+        self.assertEqual(len(sums()), 1)
+        self.assertIn(f"{100 - unnamed} lines were left out", sums()[0])
+        self.assertIn("about beta.example", sums()[0])
+        self.manager.heard()
+        self.reload(FILE + "peers: {beta.example: {}}\n")
+        self.assertEqual(fail(100), GROUPS["partner"].party.burst)
+        self.service.stopService()
+        self.assertEqual(len(sums()), 2, "what is due at the stop")
 
     def test_start(self) -> None:
         """More time is asked for while it starts; then it is ready, and says who it is."""

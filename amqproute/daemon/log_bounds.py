@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds what clients, other brokers and strangers can make the daemon write to its log.
+
+Every event on its way to the log passes here, whoever wrote the call: no line can be forgotten. The
+fields of an event say whom it is about: ``destination``; ``principal``, ``who``, ``holder`` or
+``party``; ``connection`` or ``peer``. By that it belongs to a group (`GROUPS`), and each party of a
+group has a share of lines of each kind; a kind is a format string of the program. So the first
+lines about a party are whole. What exceeds a share, or the total of its group, is counted, and a
+line every `SUM_SECONDS` says how many of which kind were left out, and about whom most of them
+were.
+
+Partners, the domains that stand by name under ``peers`` or ``routes``, have shares of their own
+that nobody else draws on. Where a partner has authenticated, lines that name only its address count
+as its own too: a connection that comes to nothing has no other name.
+
+Events without a party have a share by kind. Three sorts of event are never held back: errors that
+are not exceptions (damage, a store that fails), what operators have done (`amqproute.services` at
+level info), and failed log-ins, which have their own bounds for fail2ban
+(`amqproute.auth.refused_log_ins`). Where the level is debug, everything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import Final
+
+from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel
+from zope.interface import implementer
+
+from amqproute.sparing import Allowance, GroupAllowance, LeftOut, LineShares, source_of
+
+__all__ = ["GROUPS", "SUM_SECONDS", "BoundedLog"]
+
+log = Logger()
+
+SUM_SECONDS: Final = 60.0
+"""Between two lines about what was left out."""
+
+GROUPS: Final[Mapping[str, GroupAllowance]] = {
+    "partner": GroupAllowance(Allowance(30, 10), None),
+    "user": GroupAllowance(Allowance(60, 5), Allowance(600, 1)),
+    "stranger": GroupAllowance(Allowance(100, 60), Allowance(500, 2)),
+    "destination": GroupAllowance(Allowance(20, 60), Allowance(200, 2)),
+    "program": GroupAllowance(Allowance(100, 10), None),
+}
+"""Lines of one kind about a party, and lines in sum. A ``user`` has logged in; a ``stranger`` is an
+address or a broker that nobody has named; a ``destination`` is a domain that nobody has named; the
+``program`` is whatever names no party."""
+
+LONGEST_FIELD: Final = 1000
+"""Characters of a field of an event about a party: others have chosen much of it."""
+MOST_ITEMS: Final = 20
+"""Items of a list in such an event."""
+MOST_ADDRESSES: Final = 1000
+"""Addresses of partners that are remembered."""
+MOST_NAMED: Final = 5
+"""Kinds that a line about what was left out names."""
+
+_OWN_BOUNDS: Final = "amqproute.auth.refused_log_ins"
+_BY_OPERATORS: Final = "amqproute.services."
+_PRINCIPALS: Final = ("principal", "who", "holder", "party")
+_REMOTES: Final = ("connection", "peer")
+_FIELD: Final = re.compile(r"\{[^{}]*\}")
+
+
+@implementer(ILogObserver)
+class BoundedLog:
+    """Passes on as many events about each party as it has a share of.
+
+    Args:
+        observer: of the events that are written.
+        seconds: the monotonic clock.
+        is_debug: whether everything of a namespace is written.
+
+    Attributes:
+        is_partner: whether the operator has named a normalized domain.
+    """
+
+    def __init__(
+        self,
+        observer: ILogObserver,
+        seconds: Callable[[], float],
+        is_debug: Callable[[str], bool],
+    ) -> None:
+        self.is_partner: Callable[[str], bool] = lambda _: False
+        self._observer = observer
+        self._seconds = seconds
+        self._is_debug = is_debug
+        self._shares = LineShares(GROUPS)
+        self._addresses: OrderedDict[str, str] = OrderedDict()
+        self._lock = Lock()  # the store's threads log as well
+
+    def __call__(self, event: LogEvent) -> None:
+        """Pass an event on, or count it."""
+        namespace = str(event.get("log_namespace") or "")
+        if self._is_exempt(event, namespace):
+            self._observer(event)
+            return
+        now = self._seconds()
+        kind = _kind_of(event, namespace)
+        with self._lock:
+            group, party = self._party_of(event)
+            is_warning = event.get("log_level", LogLevel.info) >= LogLevel.warn
+            is_admitted = self._shares.admit(group, party, kind, is_warning, now)
+            left_out = self._shares.left_out(now, SUM_SECONDS)
+        if is_admitted:
+            self._observer(event if group == "program" else _shortened(event))
+        self._say(left_out)
+
+    def sum_up(self) -> None:
+        """Write the line about what was left out, if there is anything."""
+        with self._lock:
+            left_out = self._shares.left_out(self._seconds())
+        self._say(left_out)
+
+    def _is_exempt(self, event: LogEvent, namespace: str) -> bool:
+        level = event.get("log_level", LogLevel.info)
+        if namespace == _OWN_BOUNDS or self._is_debug(namespace):
+            return True
+        if level >= LogLevel.error:
+            return "log_failure" not in event
+        return level <= LogLevel.info and namespace.startswith(_BY_OPERATORS)
+
+    def _party_of(self, event: LogEvent) -> tuple[str, str]:
+        """Return group and name of whom an event is about."""
+        destination = event.get("destination")
+        if isinstance(destination, str):
+            # A key with a port is the gateway of a route, which only the operator makes.
+            is_named = ":" in destination or self.is_partner(destination)
+            return ("partner" if is_named else "destination"), destination
+        address = next((_address(event[key]) for key in _REMOTES if key in event), "")
+        who = next((str(event[key]) for key in _PRINCIPALS if key in event), "")
+        kind, _, name = who.partition(":")
+        if kind in ("user", "uid"):
+            return "user", who
+        if kind == "peer" and self.is_partner(name):
+            if address:
+                self._addresses[address] = name
+                self._addresses.move_to_end(address)
+                if len(self._addresses) > MOST_ADDRESSES:
+                    self._addresses.popitem(last=False)
+            return "partner", name
+        if address.startswith("unix:"):
+            return "user", address
+        if address in self._addresses:
+            return "partner", self._addresses[address]
+        party = address or who
+        return ("stranger", party) if party else ("program", "")
+
+    def _say(self, left_out: LeftOut | None) -> None:
+        if left_out is None:
+            return
+        kinds = sorted(left_out.kinds.items(), key=lambda each: -each[1])
+        words = [f'{count} of "{kind}"' for kind, count in kinds[:MOST_NAMED]]
+        further = sum(count for _, count in kinds[MOST_NAMED:])
+        if further:
+            words.append(f"{further} of other kinds")
+        most, count = max(left_out.parties.items(), key=lambda each: each[1])
+        (log.warn if left_out.has_warnings else log.info)(
+            "{count} lines were left out within {seconds:.0f} s: {kinds}{most}; with log.level "
+            "debug all are written",
+            count=left_out.count,
+            seconds=left_out.seconds,
+            kinds=", ".join(words),
+            most=f"; {count} of them about {most}" if most else "",
+        )
+
+
+def _kind_of(event: LogEvent, namespace: str) -> str:
+    """Return what an event says without its particulars, which are in its fields."""
+    text = event.get("log_format")
+    words = _FIELD.sub("...", text) if isinstance(text, str) else ""
+    return f"{namespace.removeprefix('amqproute.')}: {words}"[:160]
+
+
+def _address(remote: object) -> str:
+    """Return what counts as one sender of a transport's address for the log."""
+    text = str(remote) if isinstance(remote, str) else ""
+    if text.startswith("unix:"):
+        return text
+    host = text.rpartition(":")[0] if text.startswith("[") or text.count(":") == 1 else text
+    return source_of(host.strip("[]")) or text[:LONGEST_FIELD]
+
+
+def _shortened(event: LogEvent) -> LogEvent:
+    """Return an event whose fields have a bounded size."""
+    fields = {
+        name: _cut(value)
+        for name, value in event.items()
+        if not name.startswith("log_") and name != "isError"
+    }
+    return (
+        event
+        if all(event[name] is value for name, value in fields.items())
+        else {
+            **{name: value for name, value in event.items() if name != "log_flattened"},
+            **fields,
+        }
+    )
+
+
+def _cut(value: object) -> object:
+    if isinstance(value, BaseException):
+        value = str(value)
+    if isinstance(value, str) and len(value) > LONGEST_FIELD:
+        return f"{value[:LONGEST_FIELD]}..."
+    if isinstance(value, list | tuple):
+        cut = [_cut(each) for each in value[:MOST_ITEMS]]
+        if len(value) > MOST_ITEMS:
+            cut.append(f"{len(value) - MOST_ITEMS} more")
+        return cut
+    if isinstance(value, Mapping):
+        return {key: _cut(each) for key, each in value.items()}
+    return value
