@@ -222,8 +222,9 @@ class DaemonService(Service):
             log.info("stopping")
             await house.stop(self._notifier.extend_timeout)
             log.info("stopped")
-        if self._output is not None and self._sums is not None:
-            self._sums.stop()
+        sums, self._sums = self._sums, None
+        if self._output is not None and sums is not None:
+            sums.stop()
             self._output.sum_up()
 
 
