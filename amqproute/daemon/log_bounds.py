@@ -2,12 +2,12 @@
 """Bounds what clients, other brokers and strangers can make the daemon write to its log.
 
 Every event on its way to the log passes here, whoever wrote the call: no line can be forgotten. The
-fields of an event say whom it is about: ``destination``; ``principal``, ``who``, ``holder`` or
-``party``; ``connection`` or ``peer``. By that it belongs to a group (`GROUPS`), and each party of a
-group has a share of lines of each kind; a kind is a format string of the program. So the first
-lines about a party are whole. What exceeds a share, or the total of its group, is counted, and a
-line every `SUM_SECONDS` says how many of which kind were left out, and about whom most of them
-were.
+fields of an event say whom it is about: ``destination``, or a relay queue as ``node``;
+``principal``, ``who``, ``holder`` or ``party``; ``connection`` or ``peer``. By that it belongs to a
+group (`GROUPS`), and each party of a group has a share of lines of each kind; a kind is a format
+string of the program. So the first lines about a party are whole. What exceeds a share, or the
+total of its group, is counted, and a line every `SUM_SECONDS` says how many of which kind were left
+out, and about whom most of them were.
 
 Partners, the domains that stand by name under ``peers`` or ``routes``, have shares of their own
 that nobody else draws on. Where a partner has authenticated, lines that name only its address count
@@ -24,13 +24,14 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from threading import Lock
+from threading import RLock
 from typing import Final
 
 from twisted.logger import ILogObserver, LogEvent, Logger, LogLevel
 from zope.interface import implementer
 
 from amqproute.sparing import Allowance, GroupAllowance, LeftOut, LineShares, source_of
+from amqproute.values import RELAY_PREFIX
 
 __all__ = ["GROUPS", "SUM_SECONDS", "BoundedLog"]
 
@@ -91,7 +92,9 @@ class BoundedLog:
         self._is_debug = is_debug
         self._shares = LineShares(GROUPS)
         self._addresses: OrderedDict[str, str] = OrderedDict()
-        self._lock = Lock()  # the store's threads log as well
+        # The store's threads log as well; and what garbage collection ends may log at any point,
+        # in a thread that holds the lock.
+        self._lock = RLock()
 
     def __call__(self, event: LogEvent) -> None:
         """Pass an event on, or count it."""
@@ -127,6 +130,9 @@ class BoundedLog:
     def _party_of(self, event: LogEvent) -> tuple[str, str]:
         """Return group and name of whom an event is about."""
         destination = event.get("destination")
+        node = event.get("node")
+        if isinstance(node, str) and node.startswith(RELAY_PREFIX):
+            destination = node.removeprefix(RELAY_PREFIX)
         if isinstance(destination, str):
             # A key with a port is the gateway of a route, which only the operator makes.
             is_named = ":" in destination or self.is_partner(destination)

@@ -288,6 +288,30 @@ class ExemptionTests(LogCase):
         self.logger("amqproute.relay").warn("{destination}: {e}", destination="d.example", e=long)
         self.assertEqual(events[0]["e"], long)
 
+    def test_relay_queues(self) -> None:
+        """What happens on a relay queue is about its destination: strangers displace no partner."""
+        log, text = self.logger("amqproute.broker.fates"), "{count} messages on {node} dropped"
+        for number in range(1000):
+            log.info(text, count=1, node=f"amqp$out/d{number}.example")
+        log.info(text, count=7, node="amqp$out/beta.example")
+        self.assertEqual(len(self.lines("7 messages on amqp$out/beta.example dropped")), 1)
+        total = GROUPS["destination"].total
+        assert total is not None
+        self.assertEqual(len(self.lines()), total.burst + 1)
+
+    def test_line_within_a_line(self) -> None:
+        """Garbage collection may log while a line is being judged; the log does not stand still."""
+        log = self.logger("amqproute.frontends.amqp10")
+
+        class Ending:
+            def __str__(self) -> str:
+                log.info("ended")
+                return "user:ann"
+
+        log.info("{principal} opened", principal=Ending())
+        self.assertEqual(len(self.lines("amqp10: user:ann opened")), 1)
+        self.assertGreaterEqual(len(self.lines("amqp10: ended")), 1)
+
     def test_memory(self) -> None:
         """Parties without end are not remembered without end."""
         for number in range(12_000):
