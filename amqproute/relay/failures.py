@@ -289,6 +289,8 @@ SUSPICION: Final = (
     "search: messages go one at a time, and one that was alone in flight when the connection ended",
     "is set aside for a while so that the others go first. It keeps its place in the store, comes",
     "again by itself (`amqproute why` says when), and goes at once after `amqproute retry`.",
+    "Where there are several they come back one by one, 20 seconds apart; the others begin each",
+    "connection.",
     "",
     "| the connection | what it proves about a message that was alone in flight |",
     "|---|---|",

@@ -1199,16 +1199,16 @@ class AbroadTests(TransactionCase):
         self.post(txn_id)
         self.client.all(spec.Disposition)
         relay = self.house.relay
-        real, asked, answer = relay.target, [], Deferred[None]()
+        real, ask, asked, answer = relay.target, relay.admit, [], Deferred[None]()
 
-        def forgotten(hop: Any) -> Any:
+        def forgotten(hop: Any, origin: Any) -> Any:
             if not asked:
                 raise Unresolved(hop)
-            return real(hop)
+            return real(hop, origin)
 
         def admit(hop: Any) -> Deferred[None]:
             asked.append(hop)
-            return answer
+            return answer.addCallback(lambda _: ask(hop))
 
         self.patch(relay, "target", forgotten)
         self.patch(relay, "admit", admit)
@@ -1227,7 +1227,7 @@ class AbroadTests(TransactionCase):
         self.post(txn_id)
         self.client.all(spec.Disposition)
 
-        def forgotten(hop: Any) -> Any:
+        def forgotten(hop: Any, origin: Any) -> Any:
             raise Unresolved(hop)
 
         self.patch(self.house.relay, "target", forgotten)
