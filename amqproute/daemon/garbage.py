@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """When garbage is collected.
 
-Almost nothing here is in cycles: a message, a delivery, a look-up that fails is freed by its last
-reference. What remains are connections that have ended, whose parts know each other, and what
-libraries leave. CPython would walk over the youngest objects every 700 allocations and over all of
-them after a quarter as many more; with messages that wait for their commit that is work for
-nothing. So the young generations are collected seldom, and the oldest one not by the interpreter
-but by `FullCollections`: when the process has little to do, and often enough that garbage never
-piles up to a pause that others notice.
-
-Memory that was freed stays with the C library until it is asked for: a burst of large messages
-would leave the process as large as it was at the peak. So a full collection ends with
-``malloc_trim``, and one is also due in a quiet moment when the process has grown.
+Almost nothing here is in cycles: a message, a delivery, a look-up that fails, a connection that has
+ended with its sessions and links is freed by its last reference. What remains is what ends while
+something of it is under way, and what libraries leave. CPython would walk over the youngest objects
+every 700 allocations and over all of them after a quarter as many more; with messages that wait for
+their commit that is work for nothing. So the young generations are collected seldom, and the oldest
+one not by the interpreter but by `FullCollections`: when the process has little to do, and often
+enough that garbage never piles up to a pause that others notice. Memory that was freed stays with
+the C library until it is asked for: a burst of large messages would leave the process as large as
+it was at the peak. So a full collection ends with ``malloc_trim``, and one is also due in a quiet
+moment when the process has grown.
 
 What a collection costs was measured (``python -m benchmarks.garbage``): about 0.1 µs for each
 object that is alive, 0.3 µs for each that is garbage. What exists when the daemon has started is

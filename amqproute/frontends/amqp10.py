@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, Final
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
@@ -56,14 +57,8 @@ class Frontend:
     Attributes:
         principal: who is there; anonymous until proved otherwise.
         contract: what it may ask of us, once it has opened; None if nobody has a contract.
-        turn: what happens on it in one go.
-        links: its links.
-        attaching: answers attaches.
-        endpoints: what its sessions and links take of memory.
         is_lost: it is gone.
-        complaints: what it has done wrong.
         is_held: nothing more is read from it now, because too much waits for the disk.
-        transactions: what it has declared and not discharged.
         probe: the id that it has given itself as a prober; empty for none.
     """
 
@@ -85,12 +80,8 @@ class Frontend:
         self.contract: Contract | None = None
         self.since_ms = shared.now_ms()
         self.is_paused = False
-        self.transactions = Transactions(
-            shared.transactions, self._timed_out, lambda: self.principal
-        )
         self._authenticator = authenticator
         self._pump: Any = None
-        self.turn = Turn(self)
         self._uncommitted_bytes = 0
         self._is_open = False
         self._is_refused = False
@@ -98,14 +89,47 @@ class Frontend:
         self._is_told = False
         self._verifying: Deferred[bool | None] | None = None
         self.probe = ""
-        self.complaints = Complaints(
-            self.log, shared.seconds, self._who, self._note_messages_refused
-        )
         self.is_lost = False
-        self.endpoints = Endpoints(self, shared.endpoints)
-        self.links = Links(self)
-        self.attaching = Attaching(self)
-        self._handlers: dict[type, Callable[[Any], None]] = {
+
+    def __repr__(self) -> str:
+        state = "lost" if self.is_lost else f"links={len(self.links)}"
+        return f"<Frontend {self.facts.remote} {self.principal} {state}>"
+
+    # -- its parts: they know it, so it lets go of them when it is lost -------------------------
+
+    @cached_property
+    def transactions(self) -> Transactions:
+        """What it has declared and not discharged."""
+        return Transactions(self.shared.transactions, self._timed_out, lambda: self.principal)
+
+    @cached_property
+    def turn(self) -> Turn:
+        """What happens on it in one go."""
+        return Turn(self)
+
+    @cached_property
+    def complaints(self) -> Complaints:
+        """What it has done wrong."""
+        return Complaints(self.log, self.shared.seconds, self._who, self._note_messages_refused)
+
+    @cached_property
+    def endpoints(self) -> Endpoints:
+        """What its sessions and links take of memory."""
+        return Endpoints(self, self.shared.endpoints)
+
+    @cached_property
+    def links(self) -> Links:
+        """Its links."""
+        return Links(self)
+
+    @cached_property
+    def attaching(self) -> Attaching:
+        """Answers attaches."""
+        return Attaching(self)
+
+    @cached_property
+    def _handlers(self) -> dict[type, Callable[[Any], None]]:
+        return {
             ev.CredentialsPresented: self._credentials_presented,
             ev.Authenticated: self._authenticated,
             ev.AuthenticationFailed: self._authentication_failed,
@@ -125,11 +149,20 @@ class Frontend:
             ev.TlsAgreed: _nothing,
         }
 
-    def __repr__(self) -> str:
-        return (
-            f"<Frontend {self.facts.remote} {self.principal} links={len(self.links)} "
-            f"uncommitted={self.turn.uncommitted}>"
-        )
+    def _let_go(self) -> None:
+        """Leave no circle of references behind, when nothing is under way any more.
+
+        What comes late all the same finds each part made anew, and empty.
+        """
+        if (
+            self.turn.is_over
+            and not self.turn.is_under_way
+            and not self._uncommitted_bytes
+            and not len(self.transactions)
+            and not self.endpoints.is_used
+        ):
+            for name in _PARTS:
+                self.__dict__.pop(name, None)
 
     @property
     def is_stopping(self) -> bool:
@@ -204,9 +237,10 @@ class Frontend:
             self.contract.disconnect(self)
         self.shared.suspended.connection_lost(self)
         self.complaints.tell_silence()
-        self._pump = None
+        self._pump = self._verifying = None
         self.is_lost = True
         self.endpoints.update()
+        self._let_go()
 
     # -- what waits for the disk -----------------------------------------------------------------
 
@@ -234,6 +268,8 @@ class Frontend:
             self.is_held = False
             if self._pump is not None:
                 self._pump.release_reading()
+        if self.is_lost:
+            self._let_go()
 
     def flush(self) -> None:
         """Have what the engine has to say written before the reactor turns."""
@@ -565,6 +601,11 @@ class Frontend:
             principal=str(self.principal),
             doing=doing,
         )
+
+
+_PARTS: Final = tuple(
+    name for name, value in vars(Frontend).items() if isinstance(value, cached_property)
+)
 
 
 def _nothing(_: object) -> None:

@@ -75,6 +75,11 @@ class Endpoints:
     def __repr__(self) -> str:
         return f"<Endpoints {self._taken}>"
 
+    @property
+    def is_used(self) -> bool:
+        """Something is counted."""
+        return bool(self._taken or self._waiting)
+
     def admit(self, octets: int) -> None:
         """Count in a session or link that has just been begun or attached.
 

@@ -205,6 +205,8 @@ class Links:
             del self._shared.links[key]
         self._frontend.complaints.link_gone(link)
         context, link.context = link.context, None
+        if _has_ended(link):
+            link.unsettled = {}  # they know their link: a circle
         if isinstance(context, Waiting):
             self._answer_gone(link, context)
         elif isinstance(context, Outbound):
@@ -240,6 +242,7 @@ class Links:
             )
         elif isinstance(held, Parked):
             held.is_waiting = False
+            held.consumer = None  # it has nothing to be settled, and knows what it had parked
 
     def _answer_gone(self, link: Link, waiting: Waiting) -> None:
         """Answer the attach of a link that does not wait for the DNS, and say what is so (E-01)."""
@@ -332,6 +335,16 @@ class Links:
             if is_sent_on and link.is_active and link.credit:
                 link.flow(0)
         self._frontend.flush()
+
+
+def _has_ended(link: Link) -> bool:
+    """Tell whether the engine needs what is unsettled on a link no more, to detach it."""
+    session = link.session
+    return not (
+        session.state is State.OPEN
+        and session.connection.state is State.OPEN
+        and link.state is not State.DONE
+    )
 
 
 def ends_with_session(node: Any) -> bool:

@@ -354,10 +354,14 @@ class SuspendedLinks:
     def expire(self, key: Key) -> None:
         """End a terminus: what it keeps is given up."""
         link = self.take(key)
-        if link is None or not len(link.held):
+        if link is None:
+            return
+        if not len(link.held):
+            _part(link.held)
             return
         batch = self._begin()
         link.held.expire(batch)
+        _part(link.held)
         batch.commit(patient=True).addErrback(self._failed)
         if isinstance(link.held, Parked):
             link.held.source.dispatch()
@@ -471,6 +475,12 @@ class SuspendedLinks:
 
     def _failed(self, failure: Failure) -> None:
         self.log.failure("what a suspended link had parked could not be given up", failure)
+
+
+def _part(held: Parked | Taken) -> None:
+    """Part what was kept from the consumer that had it, which knows it too."""
+    if isinstance(held, Parked):
+        held.consumer = None
 
 
 def _remove(index: dict[Any, dict[Key, Suspended]], name: Any, key: Key) -> None:

@@ -68,6 +68,11 @@ class Turn:
         """Nothing of this connection waits for the store."""
         return self.uncommitted == 0 and self._batch is None
 
+    @property
+    def is_under_way(self) -> bool:
+        """A turn has begun and not ended."""
+        return self._depth > 0 or bool(self._later)
+
     def batch(self) -> Any:
         """Return the batch of this turn."""
         if self._batch is None:

@@ -71,6 +71,7 @@ session for the peer's window, never beyond the link's credit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from operator import length_hint
 from typing import Any, Final
@@ -94,11 +95,13 @@ from amqproute.wire.amqp10.faults import (
     ConnectionFaultError,
     LinkFaultError,
     SessionFaultError,
+    let_go_of_frames,
 )
 from amqproute.wire.amqp10.frames import (
     EMPTY_FRAME,
     TYPE_AMQP,
     Frame,
+    FrameBuffer,
     UnfitAttach,
     UnfitBegin,
     encode_frame,
@@ -310,7 +313,26 @@ class Connection(Negotiation):
         self._batch_link = None
         if self._phase is not Phase.OVER or not self._told:
             self._lose(None, by_fault=False)
+        self._let_go()
         return events
+
+    def _let_go(self) -> None:
+        """The transport is gone: leave no circle of references behind, and nothing large.
+
+        What events name (sessions, links, deliveries) still knows its connection, and the
+        connection nothing of it.
+        """
+        self._part()
+        self._events = []
+        self._batch = []
+        self._batch_link = None
+        self._cut = None
+        self._sink = []
+        self._early = []
+        self._exchange = None
+        self.unfinished.clear()
+        self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
+        self.settings = replace(self.settings, sasl_server=None, sasl_client=None)
 
     def data_to_send(self) -> list[bytes]:
         """See `amqproute.wire.engine.Engine`. Answers that were due are made here."""
@@ -585,6 +607,7 @@ class Connection(Negotiation):
                 # The peer's open alone: with it comes the limit for what stands behind it.
                 frames = buffer.frames(at_once if self.remote_open is not None else 1)
             except AmqpError as fault:
+                let_go_of_frames(fault)
                 self._deaf = True
                 self._fail(spec.Error(condition=fault.condition, description=fault.description))
                 return
@@ -955,7 +978,7 @@ class Connection(Negotiation):
         if self._by_channel.pop(session.channel, None) is not None:
             self._channels.give_back(session.channel)
         self._sessions.pop(session, None)
-        session._count(0)
+        session._vanish()
 
     def _unregister(self, link: Link) -> None:
         key = (link.name, link.role)

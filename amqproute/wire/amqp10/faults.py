@@ -42,6 +42,16 @@ class ConnectionFaultError(Exception):
         self.error = spec.Error(condition=condition, description=description)
 
 
+def let_go_of_frames(error: BaseException | None) -> None:
+    """Let go of the stack frames that an error came through, where a buffer keeps the error.
+
+    The buffer raises it again at each call, and the frames know the buffer: a circle of references.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__cause__ or error.__context__
+
+
 def too_large(link: Link) -> LinkFaultError:
     """Return the fault of a message larger than its link takes."""
     return LinkFaultError(
@@ -62,6 +72,7 @@ __all__ = [
     "ConnectionFaultError",
     "LinkFaultError",
     "SessionFaultError",
+    "let_go_of_frames",
     "too_large",
     "unattached",
 ]

@@ -77,6 +77,11 @@ class Inbox:
         self.next_id = 0
         self.parts = IncomingParts(session, self)
 
+    def let_go(self) -> None:
+        """Forget the session, which is over. Nothing else may be called any more."""
+        self.parts.let_go()
+        del self._session, self._connection
+
     def open(self) -> None:
         """The session begins: the peer has all of the window."""
         self.window = self.full

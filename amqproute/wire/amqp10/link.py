@@ -428,7 +428,8 @@ class Link:
     def detach(self, closed: bool = True, error: spec.Error | None = None) -> None:
         """Detach, or close, the link. There are no events of this link after it.
 
-        ``unsettled`` keeps what was unsettled. Nothing happens when the link is gone already.
+        ``unsettled`` keeps what was unsettled; where the peer has detached before, `LinkDetached`
+        has told it. Nothing happens when the link is gone already.
 
         Args:
             closed: give the terminus up too.
@@ -454,6 +455,8 @@ class Link:
         session._unsettled.forget(self)
         if error is not None:
             self._errant_from = session._inbox.last_granted()
+        if self._state is State.LEAVING:
+            self.unsettled = {}  # `LinkDetached` has told of them
         self._advance(Step.SEND_CLOSING)
         session._locally_detached(self)
 

@@ -28,6 +28,7 @@ from amqproute.wire.amqp10.events import (
     Event,
     TlsAgreed,
 )
+from amqproute.wire.amqp10.faults import let_go_of_frames
 from amqproute.wire.amqp10.frames import TYPE_SASL, FrameBuffer, encode_sasl_frame
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
@@ -307,6 +308,7 @@ class Negotiation(ABC):
         try:
             frames = buffer.frames(1)
         except AmqpError as fault:
+            let_go_of_frames(fault)
             self._sasl_failed(None, fault.description)
             return True
         if not frames:

@@ -136,6 +136,10 @@ class Outbox:
         self._session = session
         self.queue: deque[_Waiting] = deque()
 
+    def let_go(self) -> None:
+        """Forget the session, which is over. Nothing else may be called any more."""
+        del self._session
+
     def add(self, delivery: Delivery, parts: Sequence[bytes], size: int, aborted: bool) -> None:
         """Take a whole delivery."""
         delivery.link._queued += 1

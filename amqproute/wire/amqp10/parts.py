@@ -49,6 +49,10 @@ class IncomingParts:
         self.open = 0
         self.untaken = 0
 
+    def let_go(self) -> None:
+        """Forget the session, which is over. Nothing else may be called any more."""
+        del self._session, self._inbox
+
     def begin(self, link: Link, delivery: Delivery) -> None:
         """Hand up what there is of an unfinished delivery; more follows as it comes."""
         parts, size = link._parts, link._part_bytes

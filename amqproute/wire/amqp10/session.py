@@ -281,10 +281,19 @@ class Session:
         self.remote_incoming_window = 0
 
     def _vanish(self) -> None:
+        if self._gone:
+            return
         self._dissolve()
         self._count(0)
         self._gone = True
         self._state = State.DONE
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """The session is over: leave no circle of references behind."""
+        self._inbox.let_go()
+        self._outbox.let_go()
+        self._unsettled.let_go()
 
     def _advance(self, step: Step) -> None:
         state = ENDPOINT.get((self._state, step))
@@ -490,7 +499,8 @@ class Session:
 
     def took(self, octets: int) -> None:
         """Tell that so many octets of `PartsReceived` are out of the way: more may come."""
-        self._inbox.parts.took(octets)
+        if not self._gone:
+            self._inbox.parts.took(octets)
 
     def settle(
         self, deliveries: Iterable[Delivery], state: Any = None, settled: bool = True

@@ -39,6 +39,10 @@ class Unsettled:
         self.incoming: dict[int, Delivery] = {}
         self.outgoing: dict[int, Delivery] = {}
 
+    def let_go(self) -> None:
+        """Forget the session, which is over. Nothing else may be called any more."""
+        del self._session
+
     def clear(self) -> None:
         """Forget all of them."""
         self.incoming.clear()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What connections with sessions and links leave in memory when they are gone: no cycles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from twisted.internet.defer import succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.auth.realm import Authenticator, Verifier
+from amqproute.config import Config
+from amqproute.config.access import Listen
+from amqproute.daemon.doors import accepting
+from amqproute.net.pump import EngineProtocol
+from amqproute.wire.amqp10 import spec
+from tests.conformance.house import AMQP_HEADER, World, attach, frame, message
+from tests.support.objects import left_by
+
+BEGIN = spec.Begin(next_outgoing_id=0, incoming_window=100, outgoing_window=100)
+FLOW = spec.Flow(
+    handle=1,
+    link_credit=10,
+    incoming_window=100,
+    outgoing_window=100,
+    next_outgoing_id=0,
+    next_incoming_id=0,
+)
+BIG = "x" * 10_000
+TIMES = 100
+
+
+class CycleTests(SynchronousTestCase):
+    """A hundred connections come and go while no garbage is collected; nothing is left of them."""
+
+    def setUp(self) -> None:
+        self.world = World()
+        house = self.world.house()
+        verifier = Verifier(self.world.clock, lambda check, *args: succeed(check(*args)))
+        authenticator = Authenticator(
+            ["ANONYMOUS"], users=None, verifier=verifier, login_key=b"k" * 32, random_bytes=bytes
+        )
+        listen = Listen(endpoint="tcp:0", mechanisms=("ANONYMOUS",))
+        self.make = accepting(Config(), "c", listen, authenticator, house.shared)
+        self.queue = house.broker.nodes["q"]
+
+    def come(self, *frames: bytes) -> None:
+        """Connect, write each of these in turn, and go."""
+        protocol = EngineProtocol(self.make, self.world.clock)
+        transport = StringTransport()
+        protocol.makeConnection(transport)
+        opening = spec.Open(container_id="m", properties={"p": "x" * 4000})
+        for octets in (AMQP_HEADER + frame(opening), *frames):
+            protocol.dataReceived(octets)
+            self.world.advance()
+        transport.producer = None  # as a socket does when it is lost
+        protocol.connectionLost(Failure(ConnectionDone()))
+        self.world.advance()
+
+    def left(self, times: int, frames: tuple[bytes, ...]) -> tuple[int, object]:
+        """Return the objects in cycles that such connections leave, and of what types they are."""
+        left = left_by(lambda: self.come(*frames), times, warm_up=5)
+        return left.cyclic, left.kinds
+
+    def check(self, *frames: bytes, times: int = 10) -> None:
+        self.assertEqual(self.left(times, frames), (0, ()))
+
+    def test_open_only(self) -> None:
+        self.check(times=TIMES)
+
+    def test_sessions(self) -> None:
+        self.check(frame(BEGIN) + frame(BEGIN, channel=1), frame(spec.End()))
+
+    def test_publishers(self) -> None:
+        """They publish, and go with large properties that nobody has kept."""
+        publisher = attach("sender", "s", 0, "q", properties={"p": BIG})
+        transfer = spec.Transfer(handle=0, delivery_id=0, delivery_tag=b"0", settled=False)
+        published = frame(publisher) + frame(transfer, message(b"x"))
+        self.check(frame(BEGIN), published, times=TIMES)
+        self.assertEqual(self.queue.depth, TIMES + 5)
+
+    def test_consumers(self) -> None:
+        """They go with messages in their hands, in every way there is."""
+        transfers = [
+            frame(spec.Transfer(handle=0, delivery_id=n, delivery_tag=b"%d" % n), message(b"x"))
+            for n in range(10)
+        ]
+        self.come(frame(BEGIN), frame(attach("sender", "s", 0, "q")), *transfers)
+        self.assertEqual(self.queue.depth, 10)
+        consumer = frame(attach("receiver", "r", 1, "q")) + frame(FLOW)
+        ways: list[tuple[bytes, ...]] = [
+            (),
+            (frame(spec.Detach(handle=1, closed=True)),),
+            (frame(spec.Detach(handle=1)), frame(spec.Close())),
+            (frame(spec.End()),),
+            (frame(spec.Close()),),
+            (frame(spec.End()) + frame(spec.Close()),),
+        ]
+        for way in ways:
+            self.check(frame(BEGIN), consumer, *way)
+        self.assertEqual(self.queue.depth, 10)
+
+    def test_refused(self) -> None:
+        """Refused links, faults of links, of sessions and of the connection."""
+        faults: list[Callable[[], bytes]] = [
+            lambda: frame(attach("receiver", "z", 2, "nowhere", properties={"p": BIG})),
+            lambda: frame(attach("sender", BIG, 2, "q")),
+            lambda: frame(spec.Detach(handle=77)),
+            lambda: frame(spec.Detach(handle=1), channel=9),
+            lambda: b"nonsense" * 20,
+        ]
+        for fault in faults:
+            with self.subTest(fault=fault()[:40]):
+                self.check(frame(BEGIN), frame(attach("receiver", "r", 1, "q")), fault())
