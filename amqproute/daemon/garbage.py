@@ -7,10 +7,11 @@ something of it is under way, and what libraries leave. CPython would walk over 
 every 700 allocations and over all of them after a quarter as many more; with messages that wait for
 their commit that is work for nothing. So the young generations are collected seldom, and the oldest
 one not by the interpreter but by `FullCollections`: when the process has little to do, and often
-enough that garbage never piles up to a pause that others notice. Memory that was freed stays with
-the C library until it is asked for: a burst of large messages would leave the process as large as
-it was at the peak. So a full collection ends with ``malloc_trim``, and one is also due in a quiet
-moment when the process has grown.
+enough that garbage never piles up to a pause that others notice.
+
+Memory that was freed stays with the C library until it is asked for: a burst of large messages
+would leave the process as large as it was at the peak. So a full collection ends with
+``malloc_trim``, and one is also due in a quiet moment when the process has grown.
 
 What a collection costs was measured (``python -m benchmarks.garbage``): about 0.1 µs for each
 object that is alive, 0.3 µs for each that is garbage. What exists when the daemon has started is

@@ -58,6 +58,7 @@ from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10.footprint import footprint
 from amqproute.wire.amqp10.types import Symbol
 
 NOTES: Final = "taken"
@@ -249,7 +250,8 @@ class Suspended:
         frontend: the connection it was on, while that is there.
         session: the session it was on, while that is there.
         due: when it expires, by the clock; None while its timer does not run.
-        counted: deliveries and octets as they were when it was added.
+        counted: deliveries and octets as they were when it was added; its names and its terminus,
+            with filters and capabilities, count too.
     """
 
     key: Key
@@ -299,7 +301,7 @@ class SuspendedLinks:
 
     @property
     def octets(self) -> int:
-        """Octets in memory of the messages among these."""
+        """Octets in memory of the messages among these, and of the links."""
         return self._octets
 
     def rows(self) -> list[dict[str, Any]]:
@@ -331,7 +333,8 @@ class SuspendedLinks:
         self._of.setdefault(key[0], {})[key] = link
         if link.frontend is not None:
             self._on.setdefault(link.frontend, {})[key] = link
-        link.counted = (len(link.held), link.held.octets)
+        named = footprint(link.key) + footprint(link.terminus)
+        link.counted = (len(link.held), link.held.octets + named)
         self._count(link, 1)
         if link.retention.policy == spec.EXPIRE_LINK_DETACH or link.session is None:
             self._start(link)

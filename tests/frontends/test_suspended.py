@@ -198,10 +198,19 @@ class BookTests(SynchronousTestCase):
 
     def test_octets(self) -> None:
         """Octets count as well."""
-        self.book(suspended_bytes=1000)
+        self.book(suspended_bytes=1500)  # names are some 300 for each
         self.add("old", count=2)
         self.add("new", count=3)
         self.assertEqual(self.names(), {"new"})
+
+    def test_names(self) -> None:
+        """So do the names, however little is kept under them."""
+        self.book(suspended_bytes=10_000)
+        self.add("short")
+        for number in range(5):
+            self.add(f"{number}" + 3000 * "n")
+        self.assertEqual({name[0] for name in self.names()}, {"3", "4"})
+        self.assertLess(self.links.octets, 10_000)
 
     def test_rows(self) -> None:
         """An operator sees who keeps what, and for how long."""
