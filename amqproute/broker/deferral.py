@@ -67,6 +67,12 @@ class Deferral:
         self._waiting = sorted(held)
         self._arm()
 
+    def bring_forward(self, entry: Entry) -> None:
+        """Have an entry that waits here come back at once."""
+        self._waiting = [pair for pair in self._waiting if pair[1] is not entry]
+        insort(self._waiting, (self._clock.seconds(), entry))
+        self._arm()
+
     def end(self, everything: bool = False, but: Container[int] = ()) -> None:
         """Give back the entries whose time has come, or all of them.
 

@@ -618,6 +618,10 @@ class Queue:
         """
         self._deferral.hold_back(entries, seconds, step)
 
+    def bring_forward(self, entry: Entry) -> None:
+        """Make a deferred entry available at once."""
+        self._deferral.bring_forward(entry)
+
     @property
     def deferred_entries(self) -> Iterator[Entry]:
         """The deferred entries, the next to be available first."""

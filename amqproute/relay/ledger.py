@@ -108,11 +108,15 @@ class Ledger:
             self._settle(entries, state)
             return
         action = verdict.action
+        was_aside = False
         if self.suspects.is_searching:
             ids = [entry.id for entry in entries]
+            was_aside = any(self.suspects.ends_of(each) for each in ids)
             self.suspects.answered(ids, taken=action is Action.SETTLE)
         if action is Action.SETTLE:
             self.relayed(entries, state)
+            if self._aside and (was_aside or not self._queue.available):
+                self._bring_back_one()
         elif action is Action.REJECT:
             self.refused(entries, reasons.rejection(self._key, verdict, state))
             self._complain(len(entries), verdict)
@@ -269,6 +273,13 @@ class Ledger:
             }
         return self._aside
 
+    def _bring_back_one(self) -> None:
+        """Have the next message that was set aside sent now: the peer takes what it is given."""
+        aside = self.aside()
+        following = next((each for each in self._queue.deferred_entries if each.id in aside), None)
+        if following is not None:
+            self._queue.bring_forward(following)
+
     @property
     def has_room(self) -> bool:
         """One more message may be set aside."""
@@ -278,7 +289,8 @@ class Ledger:
         """Have the next connection begin with a message that was not alone when one ended.
 
         Where the peer dies at a few of them each would come back at the head otherwise, one on each
-        connection, and the others would never have a turn. So they come back one by one.
+        connection, and the others would never have a turn. So they come back one by one: at once
+        behind one that was taken, or `TURN_SECONDS` apart.
 
         Args:
             wait: seconds until the next attempt.

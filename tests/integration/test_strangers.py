@@ -93,7 +93,18 @@ class DescriptorTests(DaemonTestCase):
             self.logged("connections could not be accepted .*raise LimitNOFILE=")
             self.assertLess(self.daemon.log()[self.begun_at :].count("\n"), 30)
         resource.prlimit(self.daemon.pid, resource.RLIMIT_NOFILE, limits)
+        # Those that the kernel had accepted meanwhile are still turned away.
+        until(self.lets_in, "a connection that is let in")
         self.still_serves()
+
+    def lets_in(self) -> bool:
+        """Tell whether a client can log in."""
+        try:
+            with Wire(self.daemon.plain) as wire:
+                wire.attach("sender", "test_none_left")
+        except OSError:
+            return False
+        return True
 
 
 class GuessingTests(DaemonTestCase):

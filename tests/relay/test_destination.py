@@ -458,6 +458,26 @@ class OutcomeTests(DestinationCase):
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (80, 0))
         self.assertLess(len(self.network.wires) - before, 100)
 
+    def test_many_aside_and_the_peer_is_well_again(self) -> None:
+        """They follow each other as soon as one of them is taken."""
+        beta = self.beta()
+        is_broken = True
+
+        def rule(given: bytes) -> Any:
+            if is_broken:
+                for wire in self.network.wires:
+                    wire.cut()
+                return KEEP
+            return None
+
+        self.decide(beta, rule)
+        self.put(*(b"%d" % number for number in range(40)))
+        self.run_for(900)
+        self.assertGreater(len(self.destination.ledger.aside()), 10)
+        is_broken = False
+        self.run_for(120)
+        self.assertEqual(len(set(beta.bodies("orders"))), 40)
+
     def overdue(self) -> None:
         """Have messages that were overdue at the start of the daemon, or after a sleep."""
         queue = self.alpha.relay.take_on_trust(HOP)

@@ -94,8 +94,11 @@ class Process:
 
     def _line(self, seconds: float | None) -> bytes:
         """Return the template's next line about it, empty if none comes in time."""
-        if seconds is not None and not select.select([self._status], [], [], seconds)[0]:
-            return b""
+        if seconds is not None:
+            waiting = select.poll()  # select takes no number past a thousand
+            waiting.register(self._status, select.POLLIN)
+            if not waiting.poll(1000 * seconds):
+                return b""
         # A line is written at once, and shorter than what a pipe passes in one piece.
         return self._status.readline() or self._gone()
 
