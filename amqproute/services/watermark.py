@@ -46,6 +46,7 @@ from amqproute.broker.floodgate import (
 from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
+from amqproute.store.records import Room
 
 __all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
 
@@ -385,7 +386,7 @@ def within(reusable: int) -> str:
     return f" and {octets(reusable)} within the database" if reusable else ""
 
 
-def shrinking(room: Any) -> str:
+def shrinking(room: Room) -> str:
     """Say when the database gives its room back."""
     if not room.plenty:
         return ""

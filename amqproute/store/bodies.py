@@ -36,7 +36,7 @@ from zope.interface import implementer
 from amqproute.errors import MessageDamaged, StoreError
 from amqproute.interfaces import IBody, IDraft
 from amqproute.store.checksums import CHUNK_BYTES
-from amqproute.store.files import Directory, in_words, not_read
+from amqproute.store.files import Directory, in_words, not_read, read_exactly
 from amqproute.store.lane import FromThread, Lane
 
 __all__ = ["Bodies", "Body", "Draft", "check_body", "read_sums"]
@@ -214,7 +214,7 @@ class Reader:
             if body.is_summed:
                 self._sums = read_sums(self._descriptor, body.path, body.size)
         if not self._sums:
-            return _pread(self._descriptor, body.path, size, start)
+            return read_exactly(self._descriptor, body.path, size, start)
         parts = []
         while size:
             octets = self._chunk_of(start)
@@ -233,7 +233,7 @@ class Reader:
             body = self._body
             at = number * CHUNK_BYTES
             size = min(CHUNK_BYTES, body.size - at)
-            octets = _pread(self._descriptor, body.path, size, at)
+            octets = read_exactly(self._descriptor, body.path, size, at)
             if crc32(octets) != self._sums[number]:
                 raise MessageDamaged(
                     f"{body.path}: octets {at} to {at + size} do not match their checksum"
@@ -246,16 +246,6 @@ class Reader:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-
-
-def _pread(descriptor: int, path: str, size: int, start: int) -> bytes:
-    try:
-        octets = os.pread(descriptor, size, start)
-    except OSError as error:
-        raise not_read(error, path) from error
-    if len(octets) < size:
-        raise MessageDamaged(f"{path} ends at {start + len(octets)} within a message")
-    return octets
 
 
 def read_sums(descriptor: int, path: str, size: int) -> Sequence[int]:
@@ -286,7 +276,7 @@ def check_body(path: str, size: int) -> str | None:
     try:
         for number, noted in enumerate(read_sums(descriptor, path, size)):
             at = number * CHUNK_BYTES
-            octets = _pread(descriptor, path, min(CHUNK_BYTES, size - at), at)
+            octets = read_exactly(descriptor, path, min(CHUNK_BYTES, size - at), at)
             if crc32(octets) != noted:
                 return f"{path}: octets {at} to {at + len(octets)} do not match their checksum"
     except StoreError as error:

@@ -64,7 +64,16 @@ from twisted.logger import Logger
 from amqproute.errors import MessageDamaged, StoreDamaged, StoreError, StoreUnavailable
 from amqproute.store.checksums import row_sum
 
-__all__ = ["ROW_WIDTH", "Directory", "Filed", "Files", "in_words", "named_files", "not_read"]
+__all__ = [
+    "ROW_WIDTH",
+    "Directory",
+    "Filed",
+    "Files",
+    "in_words",
+    "named_files",
+    "not_read",
+    "read_exactly",
+]
 
 log = Logger()
 
@@ -513,13 +522,7 @@ class Files:
             self._readers.move_to_end(number)
         if length < 0 or start < 0:
             raise MessageDamaged(f"no message of {length} octets stands at {start} of {name}")
-        try:
-            octets = os.pread(descriptor, length, start)
-        except OSError as error:
-            raise not_read(error, name) from error
-        if len(octets) < length:
-            raise MessageDamaged(f"{name} ends at {start + len(octets)} within a message")
-        return octets
+        return read_exactly(descriptor, name, length, start)
 
     def _forget_reader(self, number: int) -> None:
         descriptor = self._readers.pop(number, None)
@@ -554,6 +557,22 @@ def named_files(
         "SELECT number, max(wanted), sum(live), sum(messages)"  # noqa: S608 - of constants
         f" FROM ({rows}) GROUP BY number"
     )
+
+
+def read_exactly(descriptor: int, path: str, size: int, start: int) -> bytes:
+    """Read so many octets at a place.
+
+    Raises:
+        MessageDamaged: the file ends before.
+        StoreError: it cannot be read.
+    """
+    try:
+        octets = os.pread(descriptor, size, start)
+    except OSError as error:
+        raise not_read(error, path) from error
+    if len(octets) < size:
+        raise MessageDamaged(f"{path} ends at {start + len(octets)} within a message")
+    return octets
 
 
 def not_read(error: OSError, path: str) -> StoreError:

@@ -482,7 +482,7 @@ def decode_composite(
     return as_composite(value), after
 
 
-def as_composite(value: Any) -> Composite:
+def as_composite(value: object) -> Composite:
     """Make a decoded value into a composite.
 
     Raises:
