@@ -9,7 +9,7 @@ from unittest import TestCase as AnyTestCase
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.requirements import PROVED, table
+from tests.requirements import PROVED, Proof, Unproved, table
 
 COMPLETE = {
     "T": 39, "A": 22, "L": 52, "M": 30, "O": 33, "F": 13, "P": 21, "S": 23, "D": 17, "E": 17,
@@ -28,14 +28,15 @@ class RequirementTests(SynchronousTestCase):
             self.assertEqual(wanted - set(PROVED), set())
 
     def test_rows(self) -> None:
-        """A row has tests, or a reason of one line why it has none."""
+        """A row has tests and a clause about them, or a reason why it has none."""
         for row, proof in PROVED.items():
-            self.assertTrue(proof, row)
-            if isinstance(proof, str):
-                self.assertNotIn("\n", proof, row)
-                self.assertGreater(len(proof.split()), 3, row)
+            words = proof.reason if isinstance(proof, Unproved) else proof.shows
+            self.assertNotIn("\n", words, row)
+            if isinstance(proof, Unproved):
+                self.assertGreater(len(words.split()), 3, row)
             else:
-                self.assertEqual(len(proof), len(set(proof)), row)
+                self.assertTrue(proof.tests, row)
+                self.assertEqual(len(proof.tests), len(set(proof.tests)), row)
 
     def test_page(self) -> None:
         """``tests/REQUIREMENTS.md`` is what `python -m tests.requirements` prints."""
@@ -44,7 +45,8 @@ class RequirementTests(SynchronousTestCase):
 
     def test_tests_exist(self) -> None:
         """Every test that is named can be imported, and is one."""
-        names = {name for proof in PROVED.values() if isinstance(proof, tuple) for name in proof}
+        proofs = [proof for proof in PROVED.values() if isinstance(proof, Proof)]
+        names = {name for proof in proofs for name in proof.tests}
         for name in sorted(names):
             module, cls, method = name.rsplit(".", 2)
             case = getattr(importlib.import_module(module), cls, None)
