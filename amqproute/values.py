@@ -29,6 +29,8 @@ PROBE_CAPABILITY: Final = "AMQPROUTE:PROBE"
 """In an open's offered-capabilities: there is a node ``amqp$probe``."""
 PROBE: Final = Symbol("amqproute:probe")
 """In an open's properties: the id of a probe."""
+NO_CREDIT: Final = "peer.no-credit"
+"""The code of a peer that takes no messages at present; they wait at their sender."""
 SEEN_AS: Final = Symbol("amqproute:seen-as")
 """In the answer to a prober's attach: who the other side takes it for."""
 PATH_CAPABILITY: Final = "AMQPROUTE:SECURE-PATH"

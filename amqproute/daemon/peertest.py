@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from cryptography import x509
 from twisted.internet.defer import CancelledError, Deferred, TimeoutError
+from twisted.internet.interfaces import IDelayedCall
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -42,6 +43,7 @@ from amqproute.net.pump import Limits
 from amqproute.net.tls import TlsContexts
 from amqproute.relay.agent import static_candidate
 from amqproute.values import (
+    NO_CREDIT,
     PROBE,
     PROBE_CAPABILITY,
     SEEN_AS,
@@ -60,6 +62,8 @@ ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 OK: Final = "ok"
 SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
+CREDIT_SECONDS: Final = 5.0
+"""How long a peer may take to give credit on the link that messages would use."""
 
 
 @dataclass(slots=True)
@@ -68,7 +72,7 @@ class Step:
 
     Attributes:
         step: ``configuration``, ``dns``, ``tcp``, ``tls``, ``sasl``, ``open``, ``attach``,
-            ``capability`` or ``probe``.
+            ``capability`` or ``probe``; ``credit`` where the peer gives none.
         place: host and port, where it was at one.
         state: ``ok``, ``failed`` or ``skipped``.
         ms: how long it took.
@@ -293,6 +297,8 @@ class ProbeSession:
         self._pump: Any = None
         self._step = "tls"
         self._link: Link | None = None
+        self._messages: Link | None = None
+        self._patience: IDelayedCall | None = None
         self._target: str | None = hop.target
         self._refused = False
         self._gone: Deferred[None] = Deferred()
@@ -310,6 +316,8 @@ class ProbeSession:
 
     def _end(self) -> None:
         self.is_over = True
+        if self._patience is not None and self._patience.active():
+            self._patience.cancel()
         if not self.done.called:
             self.done.callback(None)
 
@@ -376,7 +384,10 @@ class ProbeSession:
             elif kind is ev.DeliveriesUpdated:
                 self._decided(event.state)
             elif kind is ev.LinkFlowed:
-                self._send()
+                if self._step == "credit":
+                    self._look_at_credit()
+                else:
+                    self._send()
             elif kind is ev.SessionEnded and event.error is not None:
                 self.fail(str(event.error.condition), event.error.description or "session ended")
             elif kind is ev.ConnectionClosed:
@@ -449,6 +460,7 @@ class ProbeSession:
         if self._step == "attach":
             takes = f"takes messages up to {most} octets" if most else "takes messages of any size"
             self._ok("attach", f"{self._target or 'the anonymous terminus'}: {takes}")
+            self._messages = self._link
             if 0 < most < self._test.size:
                 self._step = "probe"
                 words = f"a message of {self._test.size} octets is larger than {most}"
@@ -475,7 +487,21 @@ class ProbeSession:
         if TRANSFER_CAPABILITY not in self._offers:
             words += "; messages in doubt after a lost connection may arrive twice there"
         self._test.note("capability", self._place, SKIPPED, "peer.no-probe", words)
-        self._end()
+        self._await_credit()
+
+    def _await_credit(self) -> None:
+        """Finish when the peer has given credit for messages; fail if it gives none."""
+        self._step = "credit"
+        self._patience = self._test.reactor.callLater(CREDIT_SECONDS, self._without_credit)
+        self._look_at_credit()
+
+    def _look_at_credit(self) -> None:
+        if self._messages is not None and self._messages.credit > 0:
+            self._end()
+
+    def _without_credit(self) -> None:
+        words = f"the peer gave no credit within {CREDIT_SECONDS:.0f} s: messages would wait here"
+        self.fail(NO_CREDIT, words)
 
     def _detached(self, error: spec.Error | None) -> None:
         falls_back = self._refused and self._step == "attach" and self._target == TRANSFER_NODE
@@ -515,7 +541,7 @@ class ProbeSession:
             node = self._test.address.node
             words = f"a message for {self._test.address} would be taken" if node else "answered"
             self._ok("probe", f"{words}; nothing was queued")
-            self._end()
+            self._await_credit()
             return
         error = getattr(state, "error", None)
         info: Any = (error.info if error is not None else None) or {}

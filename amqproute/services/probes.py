@@ -6,8 +6,10 @@ its name, opens, attaches to ``amqp$transfer``. A broker whose open offers the c
 ``AMQPROUTE:PROBE`` has a node ``amqp$probe`` besides, for the peers who may come at all. A message
 sent there is never queued: what would become of it is rehearsed - rights, trail, origin, limits,
 room - and the outcome is the answer: `accepted`, or `rejected` with the condition and the code with
-which the message itself would be refused. A probe without ``to`` is always accepted. The link's
-answer says under ``amqproute:seen-as`` who the prober has proved to be.
+which the message itself would be refused. A probe without ``to`` asks about the broker as a whole.
+While publishers get no credit (`broker.floodgate`), every probe is rejected with the code
+`NO_CREDIT` and the names of what is full; a message would wait at its sender. The link's answer
+says under ``amqproute:seen-as`` who the prober has proved to be.
 
 The open of a prober has the property ``amqproute:probe``, an id that both sides show. What is
 refused before there is an open - by TLS, by SASL - has no id yet: it is found by address, port and
@@ -32,11 +34,11 @@ from zope.interface import implementer
 from amqproute.address import PROBE_NODE
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
-from amqproute.errors import AmqpError, Unresolved
+from amqproute.errors import AmqpError, ResourceLimitExceeded, Unresolved
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.sparing import source_of
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.values import ANONYMOUS_PRINCIPAL, NO_CREDIT, Origin
 
 __all__ = ["MOST_KEPT", "ProbeService", "Probes"]
 
@@ -166,6 +168,7 @@ class ProbeService:
         probe = str(message.application_properties.get("probe", ""))
         to = message.to
         try:
+            self._check_gate()
             if to:
                 self._rehearse(message, origin)
         except AmqpError as error:
@@ -176,6 +179,20 @@ class ProbeService:
 
     def _note(self, origin: Origin, code: str, words: str, probe: str) -> None:
         self._probes.note("probe", origin.container_id, str(origin.principal), code, words, probe)
+
+    def _check_gate(self) -> None:
+        """Refuse while publishers get no credit.
+
+        Raises:
+            ResourceLimitExceeded: with the names of what is full, and no figures: those are ours.
+        """
+        gate = self._broker.gate
+        if not gate.is_open:
+            full = ", ".join(sorted(gate.reasons))
+            raise ResourceLimitExceeded(
+                "this broker gives no credit at present; messages wait at their senders",
+                info={"code": NO_CREDIT, "limiter": full},
+            )
 
     def _rehearse(self, message: Message, origin: Origin) -> None:
         rehearsal = self._broker.begin()

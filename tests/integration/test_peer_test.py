@@ -33,6 +33,7 @@ from tests.integration.support import (
     free_ports,
     message,
     new_directory,
+    until,
 )
 from tests.integration.test_federation import Impostor
 from tests.integration.test_operator import command
@@ -47,13 +48,17 @@ class Foreign:
     Args:
         issued: its certificate.
         takes: it accepts links; else it refuses them.
+        credit: what it gives on each.
         frame_size: the max-frame-size that it claims.
     """
 
     mechanisms = ("EXTERNAL",)
 
-    def __init__(self, issued: Issued, *, takes: bool = True, frame_size: int = 0) -> None:
+    def __init__(
+        self, issued: Issued, *, takes: bool = True, credit: int = 10, frame_size: int = 0
+    ) -> None:
         self._takes = takes
+        self._credit = credit
         self._frame_size = frame_size
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.load_cert_chain(issued.chain, issued.private_key)
@@ -102,6 +107,7 @@ class Foreign:
                 elif type(event) is ev.LinkAttached:
                     if self._takes:
                         event.link.accept(target=event.attach.target)
+                        event.link.flow(self._credit)
                     else:
                         event.link.refuse("amqp:not-found", "no such address", None)
         secured.sendall(b"".join(engine.data_to_send()))
@@ -309,6 +315,30 @@ class MistakeTests(PeerTestCase):
                 (last["step"], last["code"]),
                 ("capability", "peer.no-probe") if takes else ("attach", "amqp:not-found"),
             )
+
+    def test_closed(self) -> None:
+        """The partner's disk is full: it gives no credit, and nothing can go there."""
+        beta = self.beta(store={"min-free": "99%"})
+        for to in (BETA, "orders@beta.example"):
+            facts = self.fails("probe", "peer.no-credit", "disk", "status", to=to)
+        (row,) = [row for row in self.seen(beta, facts["probe"]) if row["step"] == "probe"]
+        self.assertEqual(row["code"], "peer.no-credit")
+        done = command(self.alpha, "peer", "test", BETA)
+        self.assertEqual(done.returncode, 1)
+        self.assertNotIn("messages can go there", done.stdout)
+        beta.reload(store={"min-free": 0})
+        until(lambda: self.outcome_code() == 0, "the gate is open")
+
+    def outcome_code(self) -> int:
+        """Test, and return the exit code."""
+        return command(self.alpha, "peer", "test", BETA).returncode
+
+    def test_without_credit(self) -> None:
+        """A broker that cannot be asked gives no credit for messages."""
+        foreign = Foreign(certificates().issue(BETA), credit=0)
+        self.addCleanup(foreign.close)
+        self.zone.point(BETA, foreign.port)
+        self.fails("credit", "peer.no-credit", "within 5 s")
 
     def test_frame_size(self) -> None:
         """A max-frame-size below what the standard allows."""

@@ -8,6 +8,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from amqproute.broker.floodgate import DISK, JOURNAL, Floodgate
 from amqproute.errors import NotFound, ResourceLimitExceeded, Unresolved
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
@@ -34,6 +35,7 @@ class _Broker:
 
     def __init__(self) -> None:
         self.batches: list[_Batch] = []
+        self.gate = Floodgate()
 
     def begin(self) -> Any:
         self.batches.append(_Batch())
@@ -90,6 +92,22 @@ class ProbeTests(SynchronousTestCase):
             self.assertRaises(type(error), self.put, "orders")
             self.assertEqual(next(iter(self.probes.rows()))["code"], code)
         self.assertTrue(all(each.is_abandoned for each in self.broker.batches))
+
+    def test_without_credit(self) -> None:
+        """Publishers get no credit: so for every probe, in words that tell no figures of ours."""
+        self.broker.gate.close(JOURNAL, "the journal in /var/lib/here is full")
+        self.broker.gate.close(DISK, "/var/lib/here has 3 MiB free")
+        for to in ("orders", None):
+            error = self.assertRaises(ResourceLimitExceeded, self.put, to)
+            self.assertEqual(
+                (error.info["code"], error.info["limiter"]), ("peer.no-credit", "disk, journal")
+            )
+            self.assertNotIn("/var", f"{error.description}{error.info}")
+        self.assertEqual(self.broker.batches, [])
+        self.assertEqual({row["code"] for row in self.probes.rows()}, {"peer.no-credit"})
+        self.broker.gate.open(DISK)
+        self.broker.gate.open(JOURNAL)
+        self.put(None)
 
     def test_without_address_and_unresolved(self) -> None:
         """Nothing to rehearse; a next hop that would be looked up first."""

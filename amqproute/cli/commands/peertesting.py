@@ -19,6 +19,7 @@ from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config.load import find, load
 from amqproute.daemon.peertest import FAILED, OK, PeerTest, Step
 from amqproute.errors import InvalidField
+from amqproute.values import NO_CREDIT
 
 __all__ = ["CURES", "go"]
 
@@ -49,6 +50,8 @@ CURES: Final = {
     '{allow: [transfer], who: "WHO", node: "NODE"}',
     "amqp:resource-limit-exceeded": "a limit of the partner is reached; it consumes from that "
     "queue, or raises the limit",
+    NO_CREDIT: "the partner takes no messages at present; there: amqproute status. What waits here "
+    "goes by itself when it gives credit",
     "amqp:not-found": "there is no such node at the partner, or it takes no transfers",
     "amqp:link:message-size-exceeded": "send smaller messages, or the partner raises "
     "limits.max-message-size",
