@@ -6,12 +6,15 @@ that needs Spark, and starts a JVM of its own, which takes seconds and is slow a
 for the first time. Here one process gets the tests that say so (``shares_process``), and goes on as
 the others do behind them. A second one lends a hand as soon as nothing else is left to do, while
 there are enough of them to be worth a JVM. All options are trial's, and so is everything else.
+
+A run ends with the tests, and the modules of tests, that took longest (`slowest`).
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from twisted.scripts import trial
@@ -20,14 +23,42 @@ from twisted.trial._dist.disttrial import DistTrialRunner
 WORTH_A_JVM = 8
 """So many tests take longer than a JVM that starts."""
 
+TESTS_LISTED = 20
+MODULES_LISTED = 10
+LISTED_FROM = 0.1
+"""What took fewer seconds is not worth a line."""
+
+
+def slowest(seconds: Mapping[str, float]) -> list[str]:
+    """Return lines that name the slowest tests, and the modules whose tests took longest together.
+
+    Args:
+        seconds: how long each test took, by its id (``package.module.Case.test``).
+    """
+    modules: defaultdict[str, float] = defaultdict(float)
+    for test, taken in seconds.items():
+        modules[test.rsplit(".", 2)[0]] += taken
+    return [
+        *_longest("tests", seconds, TESTS_LISTED),
+        *_longest("modules", modules, MODULES_LISTED),
+    ]
+
+
+def _longest(what: str, seconds: Mapping[str, float], most: int) -> list[str]:
+    names = sorted(seconds, key=lambda name: (-seconds[name], name))[:most]
+    lines = [f"{seconds[name]:9.1f} s  {name}" for name in names if seconds[name] >= LISTED_FROM]
+    return [f"Slowest {what}:", *lines] if lines else []
+
 
 class Runner(DistTrialRunner):
-    """Trial's runner of several processes, but for who gets which tests."""
+    """Trial's runner of several processes, but for who gets which tests, and the end of a run."""
 
     _source: Iterable[Any] | None = None
     _shared: deque[Any]
     _rest: deque[Any]
     _has_second = False
+    _seconds: dict[str, float] = {}
+    _clock: Callable[[], float] = staticmethod(time.monotonic)
 
     async def _driveWorker(self, result: Any, testCases: Iterable[Any], worker: Any) -> None:
         """Give tests to a process until there are none. All are given the same iterable."""
@@ -37,6 +68,7 @@ class Runner(DistTrialRunner):
             self._shared = deque(case for case in cases if _shares(case))
             self._rest = deque(case for case in cases if not _shares(case))
             self._has_second = False
+            self._seconds = {}
             await super()._driveWorker(result, self._each(self._shared, result), worker)
         await super()._driveWorker(result, self._each(self._rest, result), worker)
         if len(self._shared) >= WORTH_A_JVM and not self._has_second:
@@ -45,7 +77,16 @@ class Runner(DistTrialRunner):
 
     def _each(self, queue: deque[Any], result: Any) -> Iterator[Any]:
         while queue and not (self._exitFirst and not result.original.wasSuccessful()):
-            yield queue.popleft()
+            case = queue.popleft()
+            began = self._clock()
+            yield case
+            # The process asks for its next test when it is done with this one.
+            self._seconds[case.id()] = self._clock() - began
+
+    def writeResults(self, result: Any) -> None:
+        """Write the outcome, then what took longest."""
+        super().writeResults(result)
+        self.stream.write("".join(f"{line}\n" for line in slowest(self._seconds)))
 
 
 def _shares(case: Any) -> bool:
