@@ -62,7 +62,7 @@ from amqproute.daemon.federation import (
 )
 from amqproute.daemon.identity import identify
 from amqproute.daemon.journaling import DIRECTORY, Journaling
-from amqproute.daemon.losses import Losses, look_for_losses, report_losses
+from amqproute.daemon.losses import Losses, look_for_losses, report_losses, testimony
 from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
 from amqproute.daemon.resting import come_to_rest, flush, wait_until
@@ -105,7 +105,7 @@ from amqproute.services.report import Reporter
 from amqproute.services.transfer import TransferRules, TransferService
 from amqproute.services.watermark import Watermarks
 from amqproute.store.ballast import sizes_for
-from amqproute.store.evidence import ids_of
+from amqproute.store.evidence import holdings_of, ranges
 from amqproute.store.names import STORE_FILE
 from amqproute.store.records import Recovery
 from amqproute.store.sqlite import SqliteStore
@@ -121,6 +121,8 @@ log = Logger()
 SWEEP_SECONDS = 6 * 3600.0
 """How often receipts that nobody will ask for are looked for."""
 CLOSE_SECONDS = 2.0
+MOST_NAMED = 4000
+"""Characters of one line of the log that names messages."""
 """How long a stopping daemon waits for the other sides to answer its close."""
 
 
@@ -177,6 +179,7 @@ class House:
             on_death=self._store_died,
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
             outbox=self.journaling.outbox,
+            witness=partial(testimony, state / DIRECTORY) if config.journal.enabled else None,
             on_damage=lambda key, damages: self.broker.damaged(key, damages),
         )
         self.contexts = make_contexts(config, checks_dates=False)
@@ -320,7 +323,9 @@ class House:
         grammar.prepare()  # not while the first client with a selector waits
         recovery = await self.store.open()
         self._is_open = True
-        losses = await self._look_for_losses() if recovery.accepted else None  # before new records
+        losses = None
+        if recovery.accepted or (recovery.is_restored and self.journaling.kept is not None):
+            losses = await self._look_for_losses()  # before new records
         identity = await identify(self.store, recovery, self.config.container_id)
         self.container_id, self._stream = identity.container_id, identity.stream
         await self.journaling.begin(
@@ -421,23 +426,32 @@ class House:
     async def _look_for_losses(self) -> Losses:
         """Ask the journal what the store has lost."""
         journal = self.config.state_directory / DIRECTORY
-        there = partial(ids_of, self.store.path)
+        there = partial(holdings_of, self.store.path)
         pool = self._reactor.getThreadPool()
         return await deferToThreadPool(self._reactor, pool, look_for_losses, journal, there)
 
     async def _settle_losses(self, losses: Losses, recovery: Recovery) -> None:
-        """Say what an operator has accepted, to the senders too if that is wanted."""
+        """Say what is missing, which an operator has accepted or a restore has brought with it."""
         assert self.reporter is not None
+        count = len(losses.ids)
+        if count:
+            log.warn(
+                "messages that the journal says are in the store are not there: entries {ids}; "
+                "amqproute journal find --entry NUMBER says what each of them was",
+                ids=ranges(losses.ids, MOST_NAMED),
+            )
+        if not recovery.accepted:
+            return
         reports = 0
         if recovery.tells_senders:
             reports = await report_losses(losses, self.reporter, self.broker)
         log.warn(
             "{count} messages are missing by the journal ({finding}), {reports} reports to senders",
-            count=losses.count,
+            count=count,
             finding=recovery.accepted,
             reports=reports,
         )
-        self.journaling.loss_accepted(recovery.accepted, losses.count)
+        self.journaling.loss_accepted(recovery.accepted, count)
         self.store.settle_loss()
 
     def _recover_accounts(

@@ -8,6 +8,7 @@ can be told of.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,15 +17,18 @@ from uuid import UUID
 
 from amqproute.broker.broker import Broker
 from amqproute.entry import Entry
-from amqproute.journal.living import living, named_by
-from amqproute.journal.record import Record
+from amqproute.errors import StoreError
+from amqproute.journal.living import Living, living, named_by
+from amqproute.journal.outbox import read_rows
+from amqproute.journal.record import ENDS, Record
 from amqproute.message import Message, encode_annotations
 from amqproute.services.report import Reporter
+from amqproute.store.evidence import Outbox, Testimony
 from amqproute.values import RETURN_TO
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import ULong
 
-__all__ = ["Losses", "look_for_losses", "report_losses"]
+__all__ = ["Losses", "look_for_losses", "report_losses", "testimony"]
 
 AT_ONCE: Final = 200
 """Reports in one commit."""
@@ -35,34 +39,71 @@ class Losses:
     """What the journal says of the messages that are missing.
 
     Attributes:
-        count: how many there are.
-        records: by which they have begun, of those that are known and were durable.
+        ids: of their entries, ascending; messages that were durable, or of which nobody knows.
+        records: by which they have begun, of those that are known.
+        is_whole: the journal is: without, some of them may have ended.
     """
 
-    count: int
-    records: Sequence[Record]
+    ids: Sequence[int] = ()
+    records: Sequence[Record] = ()
+    is_whole: bool = True
 
 
-def look_for_losses(journal: Path, there: Callable[[], set[int]]) -> Losses:
+def look_for_losses(journal: Path, holdings: Callable[[], tuple[set[int], Outbox]]) -> Losses:
     """Read which messages are missing. Takes seconds for a large journal: not for the reactor.
 
     Args:
         journal: its directory.
-        there: returns the ids of the entries in the store.
+        holdings: returns the ids of the entries in the store, and the rows of its outbox.
 
     Raises:
         OSError: as it comes.
     """
     if not journal.is_dir():
-        return Losses(0, ())
+        return Losses()
     known = living(journal)
-    gone = known.ids - there()
-    records = [
-        record
-        for _, record in sorted(named_by(journal, known.stream, gone).items())
-        if record.durable is not False
-    ]
-    return Losses(len(gone), records)
+    there, outbox = holdings()
+    return _missing(journal, known, known.ids - there - _ended_in(outbox))
+
+
+def testimony(journal: Path, there: set[int], outbox: Outbox) -> Testimony:
+    """Ask the journal which messages a store should have and has not.
+
+    Args:
+        journal: its directory.
+        there: the ids of the entries in the store.
+        outbox: the rows of its outbox.
+
+    Raises:
+        StoreError: the journal cannot be read.
+    """
+    try:
+        found = look_for_losses(journal, lambda: (there, outbox))
+    except OSError as error:
+        raise StoreError(
+            f"the journal cannot be asked what the store should have: {error.filename or journal}: "
+            f"{error.strerror or error}"
+        ) from error
+    return Testimony(str(journal), tuple(found.ids), found.is_whole)
+
+
+def _missing(journal: Path, known: Living, gone: set[int]) -> Losses:
+    """Leave out what was not durable: it ends with the process, and nobody has to say so."""
+    named = named_by(journal, known.stream, gone)
+    records = {entry: each for entry, each in sorted(named.items()) if each.durable is not False}
+    ids = sorted(entry for entry in gone if entry in records or entry not in named)
+    return Losses(ids, list(records.values()), known.is_whole)
+
+
+def _ended_in(outbox: Outbox) -> set[int]:
+    """Return the entries that have ended, by what the journal is yet to be told."""
+    ended: set[int] = set()
+    for _, run in read_rows(outbox):
+        if run.kind in ENDS:
+            alone = json.loads(run.shared).get("entry")
+            several = json.loads(run.columns).get("entry", [])
+            ended.update(each for each in (alone, *several) if isinstance(each, int))
+    return ended
 
 
 async def report_losses(losses: Losses, reporter: Reporter, broker: Broker) -> int:

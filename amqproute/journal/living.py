@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which entries a store should have, by its journal: the last stock, and what happened since.
 
-The journal may be a second behind the store, and lack records that a full disk did not take. So it
-is no proof that something is missing; where that is proven, it gives the missing messages names.
+The journal is never ahead of the store: a record is written once the commit is done. It may be a
+second behind, and the store's outbox then has the endings that it lacks. What a full disk did not
+take, or damage took away, is gone: a journal that is not whole proves nothing about single entries.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from amqproute.journal.reader import segments
 from amqproute.journal.record import BEGINS, ENDS, Kind, Line, Record
-from amqproute.journal.recovery import whole_lines
+from amqproute.journal.recovery import first_damage, whole_lines
 
 __all__ = ["Living", "living", "named_by"]
 
@@ -30,11 +31,14 @@ class Living:
         ids: of entries that have begun and not ended.
         stream: names the store that numbers them.
         is_all: there was a stock to begin with, or the journal's beginning.
+        is_whole: no record that was read for this is missing: no line is damaged, and none says
+            that others could not be written. Without, some of the entries may have ended.
     """
 
     ids: set[int] = field(default_factory=set)
     stream: str = ""
     is_all: bool = True
+    is_whole: bool = True
 
 
 def living(directory: Path, budget: int = MOST_READ_BYTES) -> Living:
@@ -66,7 +70,10 @@ def living(directory: Path, budget: int = MOST_READ_BYTES) -> Living:
     ended: set[int] = set()
     stock: set[int] = set()
     for path in reversed(chosen):
+        found.is_whole &= first_damage(path) is None
         for line in whole_lines(path):
+            if line.kind == Kind.GAP:
+                found.is_whole = False
             if line.body["stream"] != found.stream:
                 continue
             if line.kind == Kind.START:

@@ -29,6 +29,7 @@ from twisted.logger import Logger
 from amqproute.journal.events import Run
 from amqproute.journal.record import BEGINS, GENESIS, InvalidLine, Kind, Line, read_line
 from amqproute.journal.segments import (
+    OPEN,
     Head,
     Place,
     closed,
@@ -93,6 +94,36 @@ def whole_lines(path: Path) -> Iterator[Line]:
             if line is None:
                 return
             yield line
+
+
+def first_damage(path: Path) -> int | None:
+    """Return at which octet a segment is not what was written; None if all of it is.
+
+    Each line is compared with the hash of the line before. A torn end, which a crash leaves in the
+    folder ``open``, is no damage.
+    """
+    at = 0
+    previous: str | None = None
+    with path.open("rb") as file:
+        for octets in file:
+            line = _line(octets)
+            if line is not None and previous is None and line.kind == Kind.SEGMENT:
+                previous = str(line.body["all"].get("previous", GENESIS))
+            if line is None or (previous is not None and not _follows(octets, previous)):
+                if path.parent.name == OPEN and not any(map(_line, file)):
+                    return None
+                return at
+            previous = line.hash
+            at += len(octets)
+    return None
+
+
+def _follows(octets: bytes, previous: str) -> bool:
+    try:
+        read_line(octets, previous)
+    except InvalidLine:
+        return False
+    return True
 
 
 def recover(

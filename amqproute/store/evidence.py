@@ -14,14 +14,16 @@ changed or deleted, until an operator has decided.
 =================  =================================================================================
 finding            what stands behind it
 =================  =================================================================================
-database-missing   there is no database, or an empty file, and seal, mark, log or bodies say there
-                   was one
+database-missing   there is no database, or an empty file, or a new one, and seal, mark, log,
+                   bodies or the journal say there was one
 log-missing        the log is gone, or its header is damaged, and the database does not have what
                    stood in it
 log-short          the log ends, or cannot be read, before its last frame that was on the disk
 log-other          the log is an older one, or belongs to another store
 database-older     the database, or its file beneath the log, is older than the seal
 database-other     seal and database have the same age and different names
+rows-missing       the seal is gone or damaged, and the journal says of messages that the database
+                   does not have that they are there
 =================  =================================================================================
 
 **What explains what.** A power failure may take back what was not synced: the seal is stale then,
@@ -32,6 +34,13 @@ away, as documented, or brings a copy of it: then an older database without a lo
 be, and the store is numbered anew. A seal that is older than the database and its mark is stale,
 and says nothing; so do a missing and a damaged one. Files of bodies that no row names are then put
 into quarantine instead of being removed, since nothing proves that no row is missing.
+
+**The journal as a witness.** Where the seal cannot say anything, a `Witness` is asked which
+messages there should be. The journal is never ahead of the store, and the store's outbox has the
+endings that it lacks, so a durable message that it names and the store has not is gone. It is not
+asked where an honest start may have no seal: the store of an earlier release, a restore, a seal
+that a power failure has left behind a log. A journal that is switched off says nothing; one that is
+damaged proves only that a store was here.
 
 **Acceptance.** `accept` writes a file that names one finding by its digest. The next start that
 comes to this very finding moves what contradicts into quarantine and goes on with what there is, as
@@ -44,7 +53,7 @@ import hashlib
 import json
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
@@ -60,10 +69,12 @@ __all__ = [
     "Acceptance",
     "Evidence",
     "Finding",
+    "Testimony",
+    "Witness",
     "accept",
     "census_of",
     "examine",
-    "ids_of",
+    "holdings_of",
     "read_only",
     "refusal",
 ]
@@ -141,6 +152,32 @@ class _Found:
     census: tuple[int, int] | None
 
 
+@dataclass(frozen=True, slots=True)
+class Testimony:
+    """Which messages the journal says are in the store, and are not.
+
+    Attributes:
+        source: where it is from, in words.
+        missing: the ids of their entries, ascending.
+        is_whole: nothing is missing in the journal itself; without, some may have ended.
+    """
+
+    source: str
+    missing: tuple[int, ...] = ()
+    is_whole: bool = True
+
+    @property
+    def facts(self) -> tuple[int | str, ...]:
+        """Of a finding."""
+        ids = ",".join(map(str, self.missing)).encode()
+        return len(self.missing), hashlib.sha256(ids).hexdigest()
+
+
+Outbox = Sequence[tuple[int, bytes]]
+Witness = Callable[[set[int], Outbox], Testimony]
+"""Told the ids of all entries in the store, and the rows of its outbox."""
+
+
 @contextmanager
 def read_only(path: str) -> Iterator[sqlite3.Connection]:
     """Open a database so that neither it nor its log is changed, also when it is closed."""
@@ -155,15 +192,22 @@ def read_only(path: str) -> Iterator[sqlite3.Connection]:
             os.unlink(f"{path}-wal")  # SQLite makes one where there is none
 
 
-def ids_of(path: str) -> set[int]:
-    """Return the ids of all entries that a start would find; none where it can read none."""
+def holdings_of(path: str) -> tuple[set[int], Outbox]:
+    """Return the ids of all entries that a start would find, and what is in the outbox.
+
+    Both are empty where nothing can be read.
+    """
     if not _size(path):
-        return set()
+        return set(), ()
+    ids: set[int] = set()
+    rows: Outbox = ()
     try:
         with read_only(path) as connection:
-            return {row[0] for row in connection.execute("SELECT id FROM entry")}
+            ids = {row[0] for row in connection.execute("SELECT id FROM entry")}
+            rows = list(connection.execute("SELECT number, octets FROM outbox ORDER BY number"))
     except sqlite3.Error:
-        return set()
+        pass  # a database of an earlier release, or a damaged one: whoever opens it says so
+    return ids, rows
 
 
 def census_of(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -172,20 +216,25 @@ def census_of(connection: sqlite3.Connection) -> tuple[int, int]:
     return count, total & 0xFFFFFFFF
 
 
-def examine(path: str) -> Evidence:
+def examine(path: str, witness: Witness | None = None) -> Evidence:
     """Compare a store with what is known of it. No other process may have it open.
 
     Args:
         path: the database file.
+        witness: asks the journal, where nothing else can say anything; None without a journal.
+
+    Raises:
+        OSError: the journal cannot be read.
     """
     seal, mark = Seal(f"{path}.seal"), Mark(f"{path}.mark")
     sealed = seal.read()
     if not _size(path):
-        return _without_database(path, sealed, mark)
+        return _without_database(path, sealed, mark, witness)
     evidence = Evidence(sealed=sealed)
     if sealed is None:
         if seal.exists():
             evidence.notes.append(f"{seal.path} is damaged: it is written anew")
+        _ask(path, witness, mark, evidence)
         return evidence
     try:
         found = _look(path, sealed)
@@ -200,6 +249,8 @@ def examine(path: str) -> Evidence:
     ):
         evidence.notes.append(f"{seal.path} is older than {path}: it is written anew")
         evidence.sealed = None
+        if not evidence.has_log:  # a crash that leaves an older seal leaves a log
+            _ask(path, witness, mark, evidence)
         return evidence
     evidence.finding = _compare(path, sealed, found, evidence)
     if evidence.finding is None:
@@ -209,7 +260,74 @@ def examine(path: str) -> Evidence:
     return evidence
 
 
-def _without_database(path: str, sealed: Sealed | None, mark: Mark) -> Evidence:
+def _ask(path: str, witness: Witness | None, mark: Mark, evidence: Evidence) -> None:
+    """Ask the journal about a database whose seal says nothing."""
+    if witness is None:
+        return
+    try:
+        with read_only(path) as connection:
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+            meta = dict(connection.execute("SELECT key, value FROM meta")) if tables else {}
+    except sqlite3.Error:
+        return  # whoever opens the store for writing says it better
+    is_new = "mark" not in meta
+    if is_new and meta.get("next_id"):
+        return  # of a release that had no mark
+    if not is_new and not meta.get("turn"):
+        return  # of a release that had no seal
+    if not is_new and mark.is_withdrawn() and not _size(f"{path}-wal"):
+        return  # a restore
+    heard = witness(*holdings_of(path))
+    if is_new:
+        if heard.missing:
+            evidence.finding = _never_here(path, "is new, and has no messages", heard)
+        return
+    if not heard.missing:
+        return
+    words = (
+        f"{path} does not have {len(heard.missing)} messages that {heard.source} says are there "
+        f"({ranges(heard.missing)}), and {path}.seal, which would know, is missing or damaged"
+    )
+    if heard.is_whole:
+        evidence.finding = Finding("rows-missing", words, heard.facts)
+    else:
+        evidence.notes.append(f"{words}. {heard.source} is damaged itself, so they may have ended")
+
+
+def _never_here(path: str, how: str, heard: Testimony) -> Finding:
+    """Return the finding of a store of which the journal alone is left."""
+    words = (
+        f"{path} {how}, and a store was here: {heard.source} says that "
+        f"{len(heard.missing)} messages are in it ({ranges(heard.missing)})"
+    )
+    return Finding("database-missing", words, heard.facts, drops_log=True)
+
+
+def ranges(ids: Sequence[int], most: int = 200) -> str:
+    """Return ascending ids in words: ``1-5, 9, 12-20``.
+
+    Args:
+        ids: one at least.
+        most: characters, about.
+    """
+    parts: list[str] = []
+    start = last = ids[0]
+    size = 0
+    for each in (*ids[1:], -1):
+        if each == last + 1:
+            last = each
+            continue
+        parts.append(str(start) if start == last else f"{start}-{last}")
+        size += len(parts[-1]) + 2
+        if size > most and each >= 0:
+            return ", ".join(parts) + ", ..."
+        start = last = each
+    return ", ".join(parts)
+
+
+def _without_database(
+    path: str, sealed: Sealed | None, mark: Mark, witness: Witness | None
+) -> Evidence:
     log = f"{path}-wal"
     bodies = Directory.of(path).look()
     tells = []
@@ -222,9 +340,11 @@ def _without_database(path: str, sealed: Sealed | None, mark: Mark) -> Evidence:
         tells.append(log)
     if bodies:
         tells.append(f"{len(bodies)} files in {Directory.of(path).path}")
-    if not tells:
-        return Evidence()
     how = "is missing" if _size(path) is None else "is empty"
+    if not tells:
+        heard = None if witness is None else witness(set(), ())
+        found = _never_here(path, how, heard) if heard is not None and heard.missing else None
+        return Evidence(found)
     words = f"{path} {how}, and a store was here: {', '.join(tells)}"
     facts: tuple[int | str, ...] = (
         how,
@@ -460,13 +580,16 @@ class Acceptance:
             sync_folder(os.path.dirname(self.path))
 
 
-def accept(path: str, name: str, tells_senders: bool = False) -> Finding:
+def accept(
+    path: str, name: str, tells_senders: bool = False, witness: Witness | None = None
+) -> Finding:
     """Have the next start go on in spite of a finding.
 
     Args:
         path: the database file.
         name: of the finding.
         tells_senders: report the messages that are missing to their senders.
+        witness: see `examine`.
 
     Returns:
         The finding.
@@ -475,7 +598,7 @@ def accept(path: str, name: str, tells_senders: bool = False) -> Finding:
         StoreError: there is no such finding.
         OSError: it could not be written down.
     """
-    finding = examine(path).finding
+    finding = examine(path, witness).finding
     if finding is None:
         raise StoreError(f"nothing contradicts {path}: there is nothing to accept")
     if finding.name != name:

@@ -29,6 +29,7 @@ from amqproute.store.evidence import (
     Acceptance,
     Evidence,
     Finding,
+    Witness,
     census_of,
     examine,
     refusal,
@@ -86,6 +87,8 @@ class SqliteStore:
         ballast_bytes: room set aside for a full disk, see `amqproute.store.ballast`; 0 for none.
         connect: makes a connection; tests put a faulty one here.
         outbox: told of what is committed, an `IOutbox`; None for nobody.
+        witness: says which messages there should be, where the seal cannot; called on the writer's
+            thread. None without a journal.
         on_full: told, in the reactor's thread, when the disk is so full that the database may not
             grow any more, until `room` finds plenty.
         on_death: told, in the reactor's thread, when the writer's thread died.
@@ -116,6 +119,7 @@ class SqliteStore:
         on_full: Callable[[StoreError], object] | None = None,
         on_damage: Callable[[str, Sequence[Damage]], None] | None = None,
         outbox: Any = None,
+        witness: Witness | None = None,
     ) -> None:
         self.path = os.path.abspath(path)
         self._page_size = page_size
@@ -132,6 +136,7 @@ class SqliteStore:
         self._seal = Seal(f"{self.path}.seal")
         self._acceptance = Acceptance(self.path)
         self._evidence = Evidence()
+        self._witness = witness
         self._quarantine = Quarantine(self.path)
         self._why = ""
         self._accepted = ("", False)
@@ -703,7 +708,7 @@ class SqliteStore:
         Raises:
             StoreContradiction: something is gone that was on the disk.
         """
-        evidence = self._evidence = examine(self.path)
+        evidence = self._evidence = examine(self.path, self._witness)
         self._accepted = self._acceptance.read()
         for words in evidence.notes:
             log.warn("{words}", words=words)

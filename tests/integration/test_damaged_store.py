@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from amqproute.wire.amqp10 import codec, sections, spec
 from tests.integration.support import Daemon, Wire, body_of, message, until
 
 MESSAGES = 41
+FINDING = re.compile(r"(?:log|rows|database)-[a-z]+-[0-9a-f]{8};")
 HEAD = codec.encode(spec.Header(durable=True)) + encode_annotations(
     {RETURN_TO: "reports@alpha.example"}
 )
@@ -60,19 +64,19 @@ class DamagedStoreTests(SynchronousTestCase):
 
     def refused(self) -> str:
         """Start in vain; return the name of the finding."""
-        before = sorted(str(each) for each in (self.state / "store.bodies").iterdir())
+        before = sorted(map(str, self.state.glob("store.bodies/*")))
         mark = self.daemon.mark()
         self.daemon.spawn()
         self.assertEqual(self.daemon.wait(), 2)
         words = self.daemon.log()[mark:].split()
-        (name,) = {word.rstrip(";") for word in words if word.startswith("log-")}
-        after = sorted(str(each) for each in (self.state / "store.bodies").iterdir())
+        (name,) = {word.rstrip(";") for word in words if FINDING.fullmatch(word)}
+        after = sorted(map(str, self.state.glob("store.bodies/*")))
         self.assertEqual(after, before)
         return name
 
     def facts(self) -> dict[str, Any]:
-        code, said, _ = self.cli("check", "--json")
-        self.assertEqual(code, 1)
+        code, said, complained = self.cli("check", "--json")
+        self.assertEqual((code, complained), (1, ""))
         found: dict[str, Any] = json.loads(said)
         return found
 
@@ -110,6 +114,73 @@ class DamagedStoreTests(SynchronousTestCase):
     def after_stop(self) -> str:
         self.daemon.stop()
         return self.journal()
+
+    def test_journal_is_left(self) -> None:
+        """The journal alone says that messages were here; accepted, their senders are told."""
+        for path in self.state.glob("store.*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        name = self.refused()
+        self.assertEqual(name, self.refused())
+        found = self.facts()
+        self.assertEqual(found["finding"]["name"], name)
+        self.assertEqual(len(found["missing"]), MESSAGES)
+        self.assertEqual({one["node"] for one in found["missing"]}, {"q"})
+        self.daemon.write(journal={"enabled": False})
+        self.assertEqual(self.cli("accept-loss", name)[0], 1)
+        self.daemon.write(journal={"enabled": True})
+        code, said, complained = self.cli("accept-loss", name, "--report-senders")
+        self.assertEqual((code, complained), (0, ""), said)
+        self.daemon.start()
+        with Wire(self.daemon.plain) as wire:
+            reports = wire.consume("reports", MESSAGES)
+        self.assertTrue(all(b"store.lost" in each for each in reports))
+        self.assertFalse((self.state / "store.db.accepted").exists())
+        self.daemon.kill()
+        self.daemon.start()
+        self.daemon.stop()
+
+    def test_journal_is_off(self) -> None:
+        """It says nothing then: an empty folder is a new installation."""
+        for path in self.state.glob("store.*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.daemon.write(journal={"enabled": False})
+        self.daemon.start()
+        self.daemon.stop()
+
+    def test_nothing_was_held(self) -> None:
+        """A journal that says that all have ended is no reason to refuse."""
+        self.daemon.start()
+        self.assertEqual(len(self.taken(MESSAGES)), MESSAGES)
+        self.daemon.stop()
+        for path in self.state.glob("store.*"):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        self.daemon.start()
+        self.daemon.stop()
+
+    def test_restore(self) -> None:
+        """As the README says; what came since the backup is named in the log."""
+        self.daemon.start()
+        self.daemon.stop()
+        backup = self.daemon.directory / "backup"
+        shutil.copytree(self.state, backup)
+        self.daemon.start()
+        with Wire(self.daemon.plain) as wire:
+            wire.publish("q", [message(b"since")])
+        self.daemon.stop()
+        (since,) = set(self.entries()) - set(self.entries(backup))
+        for end in ("-wal", "-shm", ".mark", ".seal"):
+            Path(self.state / f"store.db{end}").unlink(missing_ok=True)
+        shutil.rmtree(self.state / "store.bodies")
+        shutil.copy(backup / "store.db", self.state / "store.db")
+        shutil.copytree(backup / "store.bodies", self.state / "store.bodies")
+        self.daemon.start()
+        self.daemon.wait_log(f"are not there: entries {since};")
+        self.assertEqual(len(self.taken(MESSAGES)), MESSAGES)
+        self.daemon.stop()
+
+    def entries(self, state: Path | None = None) -> list[int]:
+        with closing(sqlite3.connect((state or self.state) / "store.db")) as connection:
+            return [row[0] for row in connection.execute("SELECT id FROM entry")]
 
     def test_header_is_gone(self) -> None:
         """Salvaged, with every message."""

@@ -69,10 +69,12 @@ class Rig(SynchronousTestCase):
         finally:
             house.close()
 
-    def refused(self, path: Path, code: str) -> StoreContradiction:
+    def refused(
+        self, path: Path, code: str, witness: evidence.Witness | None = None
+    ) -> StoreContradiction:
         """Have the store refused, by this code, and everything left as it was."""
         before = self.files(path)
-        house = House(str(path), checkpoint_bytes=8 << 20, file_bytes=2000)
+        house = House(str(path), checkpoint_bytes=8 << 20, file_bytes=2000, witness=witness)
         error = self.assertRaises(StoreContradiction, house.open)
         self.assertEqual(error.finding.rpartition("-")[0], code)
         for words in ("store check", "store salvage", f"store accept-loss {error.finding}"):
@@ -245,6 +247,113 @@ class KilledTests(Rig):
         shutil.copy(f"{self.killed}.accepted", f"{other}.accepted")
         os.truncate(f"{other}-wal", 32 + 60 * FRAME)
         self.refused(other, "log-short")
+
+
+class WitnessTests(Rig):
+    """Where the seal is gone, the journal is asked; it cannot refuse an honest start."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.expected = set(self.ids)
+        self.is_whole = True
+        self.asked = 0
+
+    def witness(self, there: set[int], outbox: evidence.Outbox) -> evidence.Testimony:
+        self.asked += 1
+        return evidence.Testimony(
+            "the journal", tuple(sorted(self.expected - there)), self.is_whole
+        )
+
+    def begin(self, path: Path) -> House:
+        witness = self.witness if hasattr(self, "asked") else None
+        house = House(str(path), checkpoint_bytes=8 << 20, file_bytes=2000, witness=witness)
+        house.open()
+        return house
+
+    def empty(self, name: str, *files: str) -> Path:
+        """Return a store of which some files are there and have no octets."""
+        path = self.base / name / "store.db"
+        path.parent.mkdir()
+        for file in files:
+            (path.parent / file).touch()
+        return path
+
+    def test_nothing_is_left(self) -> None:
+        """No file, and only empty ones: refused, once accepted it starts, and starts again."""
+        for name, files in {
+            "nothing": (),
+            "database": ("store.db",),
+            "all": ("store.db", "store.db-wal", "store.db.seal"),
+        }.items():
+            path = self.empty(name, *files)
+            (path.parent / "store.bodies").mkdir()
+            error = self.refused(path, "database-missing", self.witness)
+            self.assertIn("the journal says that 141 messages", str(error))
+            self.assertRaises(StoreError, evidence.accept, str(path), error.finding)
+            evidence.accept(str(path), error.finding, witness=self.witness)
+            house = self.begin(path)
+            house.store.settle_loss()
+            house.close()
+            self.assertEqual(self.held(path), [])
+
+    def test_young_store_without_log(self) -> None:
+        """Log and seal are gone: the file has no tables, as a new one."""
+        for end in ("-wal", ".seal"):
+            os.unlink(f"{self.killed}{end}")
+        error = self.refused(self.killed, "database-missing", self.witness)
+        evidence.accept(str(self.killed), error.finding, witness=self.witness)
+        house = self.begin(self.killed)
+        self.assertEqual(house.load("q"), [])
+        house.close()
+        # Accepted, and killed before that start was through: it goes on.
+        self.begin(self.killed).close()
+
+    def test_new(self) -> None:
+        """No journal, or one that says that nothing is held."""
+        house = House(str(self.empty("first")))
+        house.open()
+        house.close()
+        self.expected = set()
+        self.assertEqual(self.held(self.empty("second")), [])
+        self.assertEqual(self.asked, 1)
+
+    def test_seal_is_not_asked_twice(self) -> None:
+        """A seal that holds needs no witness."""
+        self.expected.add(1 << 40)
+        self.assertEqual(self.held(self.killed), self.ids)
+        self.assertEqual(self.asked, 0)
+
+    def test_rows(self) -> None:
+        """Without a seal an older database is noticed; not if the journal is damaged as well."""
+        path = self.stopped()
+        shutil.copy(self.older, path)
+        shutil.copy(f"{self.older}-wal", f"{path}-wal")
+        os.unlink(f"{path}.seal")
+        again = self.copy("again", path)
+        error = self.refused(path, "rows-missing", self.witness)
+        self.assertIn("20 messages", str(error))
+        evidence.accept(str(path), error.finding, witness=self.witness)
+        self.assertEqual(len(self.held(path)), MESSAGES - 20)
+        self.is_whole = False
+        self.assertEqual(len(self.held(again)), MESSAGES - 20)
+
+    def test_restore(self) -> None:
+        """Without mark and log it is meant."""
+        path = self.stopped()
+        backup = self.base / "backup.db"
+        source, target = sqlite3.connect(self.older), sqlite3.connect(backup)
+        source.backup(target)
+        target.close()
+        source.close()
+        shutil.copy(backup, path)
+        for end in (".mark", ".seal"):
+            os.unlink(f"{path}{end}")
+        self.assertEqual(len(self.held(path)), MESSAGES - 20)
+
+    def test_ranges(self) -> None:
+        self.assertEqual(evidence.ranges([1, 2, 3, 7, 9, 10]), "1-3, 7, 9-10")
+        self.assertEqual(evidence.ranges([4]), "4")
+        self.assertEqual(evidence.ranges(range(0, 900, 2), 10), "0, 2, 4, 6, ...")
 
 
 class StoppedTests(Rig):

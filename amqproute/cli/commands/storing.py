@@ -7,6 +7,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,8 +18,8 @@ from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, Refusal
 from amqproute.config import load
 from amqproute.config.load import find
+from amqproute.daemon.losses import look_for_losses, testimony
 from amqproute.errors import StoreError
-from amqproute.journal.living import living, named_by
 from amqproute.store import evidence, fsck
 from amqproute.store import salvage as salvaging
 from amqproute.store.quarantine import quarantined
@@ -60,9 +61,9 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
     that are missing are named by the journal, as far as that knows. Exit code 1 if anything is
     wrong.
     """
-    path = _database(state, config)
+    path, witness = _database(state, config)
     with _held(path):
-        found = evidence.examine(str(path))
+        found = evidence.examine(str(path), witness)
         problems = _problems(path)
         missing = _missing(path) if found.finding is not None else []
     count, size = quarantined(str(path))
@@ -133,9 +134,9 @@ def accept_loss(
     That start moves what contradicts into store.quarantine, numbers its messages anew as after a
     restore, and uses the acceptance up.
     """
-    path = _database(state, config)
+    path, witness = _database(state, config)
     with _held(path):
-        accepted = evidence.accept(str(path), finding, report_senders)
+        accepted = evidence.accept(str(path), finding, report_senders, witness)
     if as_json:
         render.json_text({"accepted": accepted.name, "words": accepted.words})
         return DONE
@@ -162,7 +163,7 @@ def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) 
     messages/ those of bodies that no row of it names, each in a file. Exit code 1 if not all of it
     is there.
     """
-    path = _database(state, config)
+    path, _ = _database(state, config)
     with _held(path):
         found = salvaging.salvage(str(path), os.path.abspath(into))
     if as_json:
@@ -198,30 +199,30 @@ def _problems(path: Path) -> list[str]:
 
 def _missing(path: Path) -> list[dict[str, Any]]:
     """Return what the journal says of the messages that it has and the store has not."""
-    journal = path.parent / JOURNAL
-    if not journal.is_dir():
-        return []
-    known = living(journal)
-    gone = sorted(known.ids - evidence.ids_of(str(path)))
-    records = named_by(journal, known.stream, gone)
-    told = []
-    for entry in gone:
+    losses = look_for_losses(path.parent / JOURNAL, partial(evidence.holdings_of, str(path)))
+    records = {record.entry: record for record in losses.records}
+    told: list[dict[str, Any]] = []
+    for entry in losses.ids:
         record = records.get(entry)
-        if record is None:
-            told.append({"entry": entry})
-        elif record.durable is not False:
-            facts = {name: getattr(record, name.replace("-", "_")) for name in _TOLD}
-            told.append({name: value for name, value in facts.items() if value is not None})
+        facts = {name: getattr(record, name.replace("-", "_"), None) for name in _TOLD}
+        told.append(
+            {name: value for name, value in facts.items() if value is not None} | {"entry": entry}
+        )
     return told
 
 
-def _database(state: Path | None, config: Path | None) -> Path:
-    folder = load(find(config)).state_directory if state is None else state
-    if not folder.is_dir():
+def _database(state: Path | None, config: Path | None) -> tuple[Path, evidence.Witness | None]:
+    """Return the database file, and whom to ask about it; nobody where the journal is off."""
+    is_kept = True
+    if state is None:
+        settings = load(find(config))
+        state, is_kept = settings.state_directory, settings.journal.enabled
+    if not state.is_dir():
         raise Refusal(
-            NEGATIVE, "store.none", f"there is no folder {folder}", "give --state DIRECTORY"
+            NEGATIVE, "store.none", f"there is no folder {state}", "give --state DIRECTORY"
         )
-    return Path(os.path.abspath(folder / STORE_FILE))
+    folder = Path(os.path.abspath(state))
+    return folder / STORE_FILE, partial(testimony, folder / JOURNAL) if is_kept else None
 
 
 @contextmanager
