@@ -16,11 +16,16 @@ latency
     the first broker to its arrival at a consumer of the second one.
 
 What is set up for RabbitMQ: two nodes of their own (names, ports, directories, epmd), each as
-the package configures it; durable classic queues, persistent messages; a dynamic shovel at the
-first node, as its documentation recommends: source by a direct connection inside the node,
-destination over TLS with certificates verified on both sides, ack-mode on-confirm, prefetch 1000.
-So the link gives what ours gives, but for one thing: a shovel that is interrupted sends messages
-twice, a relay does not.
+the package configures it; durable queues, persistent messages; a dynamic shovel at the first node,
+as its documentation recommends: source by a direct connection inside the node, destination over TLS
+with certificates verified on both sides, ack-mode on-confirm, prefetch 1000.
+
+Both queues are of one kind, and each kind is a system of its own. Classic queues of version 1 and
+quorum queues sync a message to the disk before they confirm it, as a queue node here does before it
+accepts one. Classic queues of version 2 confirm without that: they are shown beside, and promise
+less. `--syncs` counts the calls with strace. In all phases, latency too, publishers of both sides
+ask for a confirm or an outcome of each message. One difference remains: a shovel that is
+interrupted sends messages twice, a relay does not.
 
 The load is published by a small AMQP 0-9-1 client below, whose frames are encoded once. CPU time
 is that of all processes of a node.
@@ -35,7 +40,10 @@ import argparse
 import contextlib
 import json
 import os
+import re
+import select
 import shutil
+import signal
 import socket
 import statistics
 import struct
@@ -45,6 +53,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -97,6 +106,24 @@ def short(text: str) -> bytes:
     return bytes((len(text),)) + text.encode()
 
 
+def arguments(version: int = 0, kind: str = "") -> bytes:
+    """Encode arguments of a declaration: the version of a classic queue, or another type."""
+    found = b""
+    if version:
+        found += short("x-queue-version") + b"I" + struct.pack(">i", version)
+    if kind:
+        found += short("x-queue-type") + b"S" + struct.pack(">I", len(kind)) + kind.encode()
+    return struct.pack(">I", len(found)) + found
+
+
+KINDS: Final[Mapping[str, bytes]] = {
+    "classic-1": arguments(version=1),
+    "quorum": arguments(kind="quorum"),
+    "classic-2": arguments(version=2),
+}
+"""Arguments of a declaration by the kind of queue."""
+
+
 def persistent(queue: str, body: bytes) -> bytes:
     """Encode the publishing of one persistent message to a queue."""
     # Property flag 12 is delivery-mode; 2 is persistent.
@@ -138,11 +165,13 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self._socket.close()
 
-    def declare(self, queue: str, *, passive: bool = False) -> int:
-        """Declare a durable queue, and return how many messages are ready in it."""
-        flags = 0b11 if passive else 0b10
-        arguments = b"\0\0" + short(queue) + bytes((flags,)) + struct.pack(">I", 0)
-        answer = self._ask(DECLARE, arguments, DECLARE_OK)
+    def declare(self, queue: str, kind: str) -> None:
+        """Declare a durable queue of a kind."""
+        self._ask(DECLARE, b"\0\0" + short(queue) + b"\2" + KINDS[kind], DECLARE_OK)
+
+    def depth(self, queue: str) -> int:
+        """Return how many messages are ready in a queue."""
+        answer = self._ask(DECLARE, b"\0\0" + short(queue) + b"\3\0\0\0\0", DECLARE_OK)
         count: int = struct.unpack_from(">I", answer, 1 + answer[0])[0]
         return count
 
@@ -160,23 +189,37 @@ class Client:
                 batch = min(BATCH, count - sent)
                 self._socket.sendall(one * batch)
                 sent += batch
-            number, arguments = self._next_method()
-            if number == NACK:
-                raise BenchmarkError("RabbitMQ refuses a message")
-            if number == ACK:
-                tag, multiple = struct.unpack(">QB", arguments)
-                # Single acknowledgments may come out of order: then only their number counts.
-                confirmed = max(confirmed, tag) if multiple else confirmed + 1
+            confirmed = self._confirmed(confirmed)
 
     def publish_at(self, queue: str, size: int, count: int, rate: float) -> None:
-        """Publish so many messages a second, each with the time of its publishing in the body."""
-        begin = time.monotonic()
+        """Publish so many messages a second, each with the time of its publishing in the body.
+
+        Confirms are read as they come, and each message has one in the end.
+        """
+        self._ask(CONFIRM_SELECT, b"\0", CONFIRM_SELECT_OK)
+        begin, confirmed = time.monotonic(), 0
         for number in range(count):
-            wait = begin + number / rate - time.monotonic()
-            if wait > 0:
-                time.sleep(wait)
+            while (wait := begin + number / rate - time.monotonic()) > 0:
+                if self._is_readable(wait):
+                    confirmed = self._confirmed(confirmed)
             body = struct.pack(">Q", time.monotonic_ns()).ljust(size, b"\0")
             self._socket.sendall(persistent(queue, body))
+        while confirmed < count:
+            confirmed = self._confirmed(confirmed)
+
+    def _confirmed(self, before: int) -> int:
+        """Read one method, and return how many messages are confirmed with it."""
+        number, rest = self._next_method()
+        if number == NACK:
+            raise BenchmarkError("RabbitMQ refuses a message")
+        if number != ACK:
+            return before
+        tag, multiple = struct.unpack(">QB", rest)
+        # Single acknowledgments may come out of order: then only their number counts.
+        return max(before, tag) if multiple else before + 1
+
+    def _is_readable(self, seconds: float) -> bool:
+        return bool(self._input) or bool(select.select([self._socket], [], [], seconds)[0])
 
     def consume_timed(self, queue: str, count: int) -> list[float]:
         """Consume and acknowledge so many messages; return the seconds each was under way."""
@@ -302,12 +345,12 @@ class Node:
                 preexec_fn=dies_with(os.getpid()),
             )
 
-    def wait_ready(self) -> None:
-        """Wait until clients can connect, and declare the queue."""
+    def wait_ready(self, kind: str = "classic-1") -> None:
+        """Wait until clients can connect, and declare the queue, of this kind."""
         until = time.monotonic() + READY_SECONDS
         while True:
             with contextlib.suppress(OSError), Client(self.port) as client:
-                client.declare(QUEUE)
+                client.declare(QUEUE, kind)
                 return
             if self._process.poll() is not None or time.monotonic() > until:
                 lines = (self._home / "output").read_text(errors="replace").splitlines()[-20:]
@@ -350,13 +393,15 @@ class Node:
     def cpu_seconds(self) -> float:
         """CPU time of the node's processes: all of its session."""
         ticks = 0
-        for pid in self._members():
+        for pid in self.pids:
             with contextlib.suppress(OSError):
                 fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
                 ticks += int(fields[11]) + int(fields[12])
         return ticks / TICKS
 
-    def _members(self) -> list[int]:
+    @property
+    def pids(self) -> list[int]:
+        """The node's processes: all of its session."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError, ProcessLookupError):
@@ -366,7 +411,7 @@ class Node:
 
     def stop(self) -> None:
         """Kill the node: what it holds goes with the directory."""
-        members = self._members()
+        members = self.pids
         for pid in members:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, 9)
@@ -374,8 +419,8 @@ class Node:
 
 
 @contextlib.contextmanager
-def two_nodes() -> Iterator[tuple[Node, Node, Path]]:
-    """Run two nodes, with an epmd of their own."""
+def two_nodes(kind: str) -> Iterator[tuple[Node, Node, Path]]:
+    """Run two nodes with a queue of this kind each, and with an epmd of their own."""
     with contextlib.ExitStack() as stack:
         directory = Path(tempfile.mkdtemp(prefix="shovel-"))
         stack.callback(shutil.rmtree, directory, ignore_errors=True)
@@ -395,7 +440,9 @@ def two_nodes() -> Iterator[tuple[Node, Node, Path]]:
         for name, chosen in (("alpha", ports[0:3]), ("beta", ports[3:6])):
             node = Node(name, directory, ports[6], chosen)
             stack.callback(node.stop)
-            node.wait_ready()  # one after the other: they share the cookie that the first one makes
+            node.wait_ready(
+                kind
+            )  # one after the other: they share the cookie that the first one makes
             nodes.append(node)
         yield nodes[0], nodes[1], directory / "tls"
 
@@ -409,7 +456,7 @@ def wait_for_depth(client: Client, depth: int) -> int:
     """Wait until the queue is this deep, and return how deep it is."""
     moved, before = time.monotonic(), -1
     while True:
-        found = client.declare(QUEUE, passive=True)
+        found = client.depth(QUEUE)
         if found >= depth:
             return found
         if found != before:
@@ -433,9 +480,9 @@ def cpu(nodes: Sequence[Node]) -> Figures:
     return {node.name.partition("@")[0]: node.cpu_seconds for node in nodes}
 
 
-def shovel_backlog(messages: int, size: int) -> Figures:
+def shovel_backlog(kind: str, messages: int, size: int) -> Figures:
     """Measure RabbitMQ with a backlog."""
-    with two_nodes() as (alpha, beta, tls):
+    with two_nodes(kind) as (alpha, beta, tls):
         with Client(alpha.port) as client:
             client.publish(QUEUE, bytes(size), messages)
         with Client(beta.port) as client:
@@ -449,9 +496,9 @@ def shovel_backlog(messages: int, size: int) -> Figures:
             return figures(messages - first, seconds, before, (alpha, beta))
 
 
-def shovel_live(messages: int, size: int) -> Figures:
+def shovel_live(kind: str, messages: int, size: int) -> Figures:
     """Measure RabbitMQ while messages are published."""
-    with two_nodes() as (alpha, beta, tls):
+    with two_nodes(kind) as (alpha, beta, tls):
         alpha.set_shovel(beta, tls)
         with Client(alpha.port) as publisher, Client(beta.port) as client:
             publisher.publish(QUEUE, bytes(size), 1)  # the shovel runs when this one has come
@@ -462,9 +509,9 @@ def shovel_live(messages: int, size: int) -> Figures:
             return figures(messages, time.monotonic() - began, before, (alpha, beta))
 
 
-def shovel_latency(messages: int, size: int) -> Figures:
+def shovel_latency(kind: str, messages: int, size: int) -> Figures:
     """Measure how long single messages take through RabbitMQ; always the same number of them."""
-    with two_nodes() as (alpha, beta, tls):
+    with two_nodes(kind) as (alpha, beta, tls):
         alpha.set_shovel(beta, tls)
         with Client(alpha.port) as publisher, Client(beta.port) as consumer:
             publisher.publish(QUEUE, bytes(size), 1)  # the shovel runs when this one has come
@@ -511,31 +558,36 @@ def relay(phase: str) -> Callable[[int, int], Figures]:
 
 Measure = Callable[[int, int], Figures]
 
-SYSTEMS: Final[Mapping[str, tuple[Measure, Measure]]] = {
-    "backlog": (shovel_backlog, relay("backlog")),
-    "live": (shovel_live, relay("live")),
-    "latency": (shovel_latency, relay("latency")),
+SHOVEL: Final[Mapping[str, Callable[[str, int, int], Figures]]] = {
+    "backlog": shovel_backlog,
+    "live": shovel_live,
+    "latency": shovel_latency,
 }
+OURS: Final = "amqproute"
 
 
-def compare(phase: str, messages: int, size: int, rounds: int) -> tuple[Figures, Figures]:
-    """Measure both systems alternately; return the medians."""
-    shovel, ours = SYSTEMS[phase]
-    found: tuple[list[Figures], list[Figures]] = ([], [])
+def compare(
+    phase: str, kinds: Sequence[str], messages: int, size: int, rounds: int
+) -> Mapping[str, Figures]:
+    """Measure all systems in turn, round by round; return the medians by system."""
+    systems: dict[str, Measure] = {kind: partial(SHOVEL[phase], kind) for kind in kinds}
+    systems[OURS] = relay(phase)
+    found: dict[str, list[Figures]] = {name: [] for name in systems}
     for number in range(rounds):
-        print(f"{phase}, round {number + 1} of {rounds} ...", file=sys.stderr)
-        found[0].append(shovel(messages, size))
-        found[1].append(ours(messages, size))
-
-    def median(all_figures: Sequence[Figures]) -> Figures:
-        names = all_figures[0]
-        return {name: statistics.median(each[name] for each in all_figures) for name in names}
-
-    return median(found[0]), median(found[1])
+        for name, measure in systems.items():
+            print(f"{phase}, {name}, round {number + 1} of {rounds} ...", file=sys.stderr)
+            found[name].append(measure(messages, size))
+    return {name: medians(each) for name, each in found.items()}
 
 
-def rows(phase: str, theirs: Figures, ours: Figures) -> Iterator[dict[str, Any]]:
-    """Put the figures of both side by side."""
+def medians(rounds: Sequence[Figures]) -> Figures:
+    """Return the median of each figure."""
+    return {name: statistics.median(each[name] for each in rounds) for name in rounds[0]}
+
+
+def rows(phase: str, found: Mapping[str, Figures]) -> Iterator[dict[str, Any]]:
+    """Put the figures of all systems side by side, with our ratio to each."""
+    ours = found[OURS]
     for name, label in (
         ("rate", "messages/s"),
         ("alpha", "CPU s per 100,000, alpha"),
@@ -545,9 +597,38 @@ def rows(phase: str, theirs: Figures, ours: Figures) -> Iterator[dict[str, Any]]
     ):
         if name not in ours:
             continue
-        better, worse = (ours, theirs) if name == "rate" else (theirs, ours)
-        row = {"phase": phase, "figure": label, "shovel": theirs[name], "amqproute": ours[name]}
-        yield {**row, "ratio": better[name] / worse[name]}
+        ratios = {
+            system: (ours[name] / each[name] if name == "rate" else each[name] / ours[name])
+            for system, each in found.items()
+            if system != OURS
+        }
+        values = {system: each[name] for system, each in found.items()}
+        yield {"phase": phase, "figure": label, "values": values, "ratios": ratios}
+
+
+# -- promises ----------------------------------------------------------------------------------
+
+
+def count_syncs(kind: str, messages: int, size: int) -> int:
+    """Count the calls that sync files while messages are published one by one, each confirmed.
+
+    Raises:
+        BenchmarkError: strace cannot be attached.
+    """
+    with two_nodes(kind) as (alpha, _, directory), Client(alpha.port) as client:
+        log = directory.parent / "syncs"
+        command = ["strace", "-f", "-o", str(log), "-e", "trace=fsync,fdatasync,sync_file_range"]
+        command += [part for pid in alpha.pids for part in ("-p", str(pid))]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stderr is not None
+            if "attached" not in tracer.stderr.readline():
+                raise BenchmarkError("strace cannot be attached to RabbitMQ")
+            for _ in range(messages):
+                client.publish(QUEUE, bytes(size), 1)
+            tracer.send_signal(signal.SIGINT)
+            tracer.communicate(timeout=60)
+        calls = re.findall(r"\b(?:fsync|fdatasync|sync_file_range)\(", log.read_text())
+        return len(calls)
 
 
 def version() -> str:
@@ -563,17 +644,25 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--phase", choices=tuple(SYSTEMS), action="append")
+    parser.add_argument("--phase", choices=tuple(SHOVEL), action="append")
+    parser.add_argument("--queue", choices=tuple(KINDS), action="append", help="default: each")
+    parser.add_argument("--syncs", action="store_true", help="count syncs of 1,000 confirms only")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     if not (HOME / "rabbitmq-server").exists() or shutil.which("epmd") is None:
         print(f"RabbitMQ is not installed ({HOME}); see the top of this file", file=sys.stderr)
         return 2
+    kinds = given.queue or list(KINDS)
     table: list[dict[str, Any]] = []
     try:
         with ended_by_signals():
-            for phase in given.phase or SYSTEMS:
-                table += rows(phase, *compare(phase, given.messages, given.size, given.rounds))
+            if given.syncs:
+                for kind in kinds:
+                    print(f"{kind}: {count_syncs(kind, 1000, given.size)} syncs, 1000 confirms")
+                return 0
+            for phase in given.phase or SHOVEL:
+                found = compare(phase, kinds, given.messages, given.size, given.rounds)
+                table += rows(phase, found)
     except BenchmarkError as error:
         print(error, file=sys.stderr)
         return 1
@@ -583,12 +672,17 @@ def main() -> int:
         print(json.dumps({"rabbitmq": version(), "size": given.size, "table": table}, indent=2))
         return 0
     print(f"RabbitMQ {version()}, {given.messages} persistent messages of {given.size} octets,")
-    print(f"mutual TLS on loopback, {os.cpu_count()} cores, median of {given.rounds}\n")
-    print(f"{'phase':10}{'':28}{'shovel':>12}{'amqproute':>12}{'ratio':>8}")
+    print(
+        f"mutual TLS on loopback, {os.cpu_count()} cores, median of {given.rounds}; ratios behind\n"
+    )
+    heads = "".join(f"{kind:>18}" for kind in kinds)
+    print(f"{'phase':9}{'':26}{OURS:>11}{heads}")
     for row in table:
         digits = 0 if row["figure"] == "messages/s" else 2
-        numbers = "".join(f"{row[name]:12.{digits}f}" for name in ("shovel", "amqproute"))
-        print(f"{row['phase']:10}{row['figure']:28}{numbers}{row['ratio']:8.2f}")
+        line = f"{row['phase']:9}{row['figure']:26}{row['values'][OURS]:11.{digits}f}"
+        for kind in kinds:
+            line += f"{row['values'][kind]:11.{digits}f} {row['ratios'][kind]:6.2f}"
+        print(line)
     return 0
 
 

@@ -221,12 +221,12 @@ class RabbitTests(SynchronousTestCase):
                 time.sleep(0.2)
                 if not management.row("relay-queue", f"amqp$out/{self.hop}/full")["depth"]:
                     return True
-                purged += rabbit.declare("full", passive=True)
+                purged += rabbit.depth("full")
                 rabbit.purge("full")
                 return False
 
             until(is_empty, "nothing left for the full queue", 30, alpha.log)
-        purged += rabbit.declare("full", passive=True)
+        purged += rabbit.depth("full")
         self.assertGreaterEqual(purged, 5)
         print(f"\n5 messages for a queue of 3: {purged} arrived, over its emptying")
 
@@ -255,10 +255,10 @@ class RabbitTests(SynchronousTestCase):
             line.cut(0.02)
             time.sleep(0.2)
         publisher.join(30)
-        until(lambda: rabbit.declare("orders", passive=True) >= 3000, "3000 at RabbitMQ", 30,
+        until(lambda: rabbit.depth("orders") >= 3000, "3000 at RabbitMQ", 30,
               alpha.log)  # fmt: skip
         time.sleep(0.5)
-        found = rabbit.declare("orders", passive=True)
+        found = rabbit.depth("orders")
         print(f"\n{line.cuts} cuts, 3000 messages: {found} in the queue of RabbitMQ")
 
     def publish(self, alpha: Daemon, count: int) -> None:
@@ -267,7 +267,7 @@ class RabbitTests(SynchronousTestCase):
 
     def depth(self, alpha: Daemon, rabbit: Client, queue: str, depth: int) -> None:
         """Wait until a queue of RabbitMQ's is so deep."""
-        until(lambda: rabbit.declare(queue, passive=True) == depth, f"{depth} in {queue}", 20,
+        until(lambda: rabbit.depth(queue) == depth, f"{depth} in {queue}", 20,
               alpha.log)  # fmt: skip
 
 
