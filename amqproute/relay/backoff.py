@@ -46,6 +46,7 @@ class BackOff:
         last_attempts: a line for each place that was tried then.
         next_attempt_ms: the wall clock of the next attempt; 0 if there need be none.
         window: what success and failure have made of it.
+        is_noted: the store has a note about the destination, or is about to.
     """
 
     log = Logger()
@@ -63,6 +64,7 @@ class BackOff:
         self.last_error = ""
         self.last_attempts: tuple[str, ...] = ()
         self.next_attempt_ms = 0
+        self.is_noted = False
         self.window = Window(FIRST_WINDOW, terms.window, terms.dead_after)
         self._key = key
         self._begin = begin
@@ -145,12 +147,21 @@ class BackOff:
         """
         batch = self._begin()
         batch.transaction.note(NOTE, self._key, None)
+        self.is_noted = False
         committed: Deferred[None] = batch.commit()
         return committed
 
+    def take_note_back(self) -> None:
+        """Have no note in the store; nobody waits for it."""
+        if self.is_noted:
+            self.clear().addErrback(self._not_persisted)
+
     def persist(self) -> None:
         """Write what a restart has to know, if there is anything."""
-        value = self.noted() if self.failures else None
+        value = self.noted() if self.failures or self._holder else None
+        if value is None and not self.is_noted:
+            return
+        self.is_noted = value is not None
         batch = self._begin()
         batch.transaction.note(NOTE, self._key, value)
         batch.commit().addErrback(self._not_persisted)
@@ -185,6 +196,7 @@ class BackOff:
             The seconds until the next attempt; nothing or less if it is due.
         """
         noted = Note.decode(value)
+        self.is_noted = True
         self.failures = noted.failures
         self.window.cohorts = float(noted.failures)
         self.last_error = noted.error

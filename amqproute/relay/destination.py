@@ -459,6 +459,7 @@ class Destination:
 
     def _sure(self, _: object) -> None:
         if not self._is_empty:
+            self.backoff.persist()  # a message came while the note was being taken back
             return
         if not (self.ledger.is_settled and self.queue.is_settled):
             self._emptied()

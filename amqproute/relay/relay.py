@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -129,7 +129,8 @@ class Relay:
             last_hold: of the id of its last.
         """
         unclaimed = self._broker.unclaimed.messages
-        for name in [each for each in unclaimed if each.startswith(RELAY_PREFIX)]:
+        names = [each for each in unclaimed if each.startswith(RELAY_PREFIX)]
+        for name in names:
             key = name[len(RELAY_PREFIX) :]
             noted = notes.get(key)
             parts = () if noted is None else Note.decode(noted).holder
@@ -137,7 +138,18 @@ class Relay:
             destination.queue.spare()
             if noted is not None:
                 destination.restore(noted)
+        self._take_notes_back(notes.keys() - {name[len(RELAY_PREFIX) :] for name in names})
         self.holds.recovered(holds, last_hold)
+
+    def _take_notes_back(self, keys: Iterable[str]) -> None:
+        """Delete the notes of destinations without messages: the process ended before it could."""
+        batch = self._broker.begin()
+        for key in keys:
+            batch.transaction.note(NOTE, key, None)
+        batch.commit().addErrback(self._notes_stay)
+
+    def _notes_stay(self, failure: Failure) -> None:
+        self.log.failure("notes of destinations without messages stay in the store", failure)
 
     def start(self) -> None:
         """Let every destination with a backlog begin."""
@@ -165,10 +177,15 @@ class Relay:
 
     def target(self, hop: NextHop, origin: Origin) -> Queue:
         """See `IHops.target`."""
-        if hop.key not in self.destinations:
-            self.census.check(holder_of(origin))  # before anybody is asked about the name
+        holder = holder_of(origin)
+        is_new = hop.key not in self.destinations
+        if is_new:
+            self.census.check(holder)  # before anybody is asked about the name
         self.check(hop)
-        return self._make(hop, holder_of(origin)).queue
+        destination = self._make(hop, holder)
+        if is_new:
+            destination.backoff.persist()  # a restart has to know the holder
+        return destination.queue
 
     def admit(self, hop: NextHop) -> Deferred[None]:
         """See `IHops.admit`: ask the DNS whether the domain exists."""
@@ -262,7 +279,7 @@ class Relay:
                 self._starts,
                 self._went_idle,
                 self._broker.journal,
-                tuple(part for part in holder if part is not None),
+                () if holder == OURSELVES else tuple(filter(None, holder)),
                 self._spread,
             )
             self._made.append(destination)
@@ -299,6 +316,7 @@ class Relay:
             if refusal is not None:
                 self._remember_refusal(hop.key, destination.refused_until, refusal)
             destination.stop()
+            destination.backoff.take_note_back()
             del self.destinations[hop.key]
             self.census.remove(hop.key)
             for name in {hop.domain, *hop.names}:

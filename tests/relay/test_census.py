@@ -193,6 +193,37 @@ class ReturnTests(CensusCase):
         self.assertEqual((self.held, self.taken(self.send(ANN, 5))), (0, 5))
 
 
+    def test_restart_before_the_first_failure(self) -> None:
+        """The holder is known even if nobody has been tried yet."""
+        self.alpha.relay.stop_sending()
+        self.send(ANN, 20)
+        self.alpha.crash()
+        self.alpha = self.house(store=self.alpha.store)
+        holders = {self.alpha.relay.census.holder(key) for key in self.alpha.relay.destinations}
+        self.assertEqual((self.held, holders), (20, {Holder(str(ANN))}))
+
+    def test_notes(self) -> None:
+        """With a destination its note in the store goes, or at the next start."""
+
+        def notes() -> dict[str, bytes]:
+            return self.alpha.store.recovery().notes.get("destination", {})
+
+        hop = NextHop("beta.example", "beta.example")
+        self.successResultOf(self.alpha.relay.admit(hop))
+        self.alpha.relay.target(hop, Origin(ANN))
+        self.turn()
+        self.assertEqual(list(notes()), ["beta.example"])
+        self.run_for(UNUSED_SECONDS + 1)
+        self.assertEqual(notes(), {})
+        self.successResultOf(self.alpha.relay.admit(hop))
+        self.alpha.relay.target(hop, Origin(ANN))
+        self.turn()
+        self.alpha.crash()
+        self.alpha = self.house(store=self.alpha.store)
+        self.turn()
+        self.assertEqual((self.held, notes()), (0, {}))
+
+
 class IdleTests(CensusCase):
     """What destinations cost that wait."""
 
