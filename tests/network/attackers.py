@@ -28,10 +28,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from amqproute.wire.amqp10 import codec, spec
+from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.types import Described, Long, Symbol, ULong
 from tests.integration.clients import (
     SASL,
     Raw,
+    Wire,
     frame,
     message,
     opening,
@@ -226,21 +228,37 @@ def wrong_passwords(mark: Mark) -> Counts:
 
 def unresolvable_destinations(mark: Mark) -> Counts:
     """Send to thousands of domains whose name server does not answer, and to more of them."""
-    until, counts = Until(mark.seconds), Counts()
     names = itertools.count()
-    while until:
-        until.pace()
-        with contextlib.suppress(OSError), _anonymous(mark) as raw:
-            raw.write(sending_link(None))
-            number = 0
+
+    def once(_: int, counts: Counts) -> None:
+        with Wire(mark.plain, container="stranger", source=mark.source) as wire:
+            link = wire.attach("sender", None)
+            sent = 0
             while until:
-                for _ in range(50 if number < DESTINATIONS else 1):
+                pace = 50 if sent < DESTINATIONS else 1
+                for _ in range(min(link.sendable, pace)):
                     to = f"orders@d{next(names)}.{mark.zone}"
-                    raw.write(transfer(message(to=to), number))
-                    number += 1
-                    counts["messages"] += 1
-                time.sleep(0.1)
-    return counts
+                    link.send((message(to=to),), sent.to_bytes(4, "big"))
+                    sent += 1
+                pause = time.monotonic() + 0.1
+                while (left := pause - time.monotonic()) > 0:
+                    _count_outcomes(wire, left, counts)
+
+    until = Until(mark.seconds)
+    return _crew(1, until, once)
+
+
+def _count_outcomes(wire: Wire, seconds: float, counts: Counts) -> None:
+    """Read once; a broker that says nothing for so long has no outcome yet."""
+    try:
+        events = wire.read(seconds)
+    except TimeoutError:
+        return
+    for event in events:
+        if type(event) is ev.DeliveriesUpdated:
+            counts[type(event.state).__name__.lower()] += len(event.deliveries)
+        elif type(event) in (ev.LinkDetached, ev.SessionEnded, ev.ConnectionClosed):
+            raise ConnectionAbortedError("the broker ended it")
 
 
 def costly_selectors(mark: Mark) -> Counts:
