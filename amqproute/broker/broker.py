@@ -83,6 +83,7 @@ class Broker:
         journal: Any = SILENCE,
     ) -> None:
         self.journal = journal
+        self._node_log = self.log  # each look at the class's makes another one
         self._store = store
         self._clock = clock
         self._now_ms = now_ms
@@ -217,7 +218,7 @@ class Broker:
             # What a subscriber has not taken is nobody's dead letter.
             lambda name, limits: self._make(name, limits, fates=DISCARD),
             limits=limits,
-            log=self.log,
+            log=self._node_log,
         )
 
     def damaged(self, key: str, damages: Sequence[Damage]) -> None:
@@ -412,7 +413,7 @@ class Broker:
             force_transient=force_transient,
             rows=rows,
             journal=self.journal,
-            log=self.log,
+            log=self._node_log,
         )
         self.unclaimed.claim_queue(queue)
         return queue

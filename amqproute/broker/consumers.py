@@ -72,8 +72,8 @@ class Consumers:
         self._levels = levels
         self._expiry = expiry
         self._now_ms = now_ms
-        self._rotation: deque[Any] = deque()
-        self._standby: deque[tuple[Any, Selects | None]] = deque()
+        self._rotation: list[Any] = []  # a deque takes 700 octets
+        self._standby: list[tuple[Any, Selects | None]] = []
         self._ahead = Ahead()
         self.feeds: dict[Any, Feed] = {}
         self._tests = 0  # what it costs to have all feeds examine an entry
@@ -138,7 +138,7 @@ class Consumers:
             self._tests -= feed.cost
             feed.leave()
         if consumer not in self._rotation:
-            self._standby = deque(each for each in self._standby if each[0] is not consumer)
+            self._standby = [each for each in self._standby if each[0] is not consumer]
             return False
         self._rotation.remove(consumer)
         if feed is not None and feed.copies:
@@ -150,7 +150,7 @@ class Consumers:
         """Give free places to those that wait longest; True if there were any."""
         promoted = False
         while self._standby and self.movers < self.most_movers:
-            consumer, selects = self._standby.popleft()
+            consumer, selects = self._standby.pop(0)
             self.attach(consumer, selects, copies=False)
             promoted = True
         return promoted
@@ -209,7 +209,13 @@ class Consumers:
     def _turn_over(self, shares: list[_Share], turn: int) -> None:
         """Have whoever comes after the last one served be the first to be served next time."""
         last = shares[(turn - 1) % len(shares)].consumer
-        self._rotation.rotate(-self._rotation.index(last) - 1)
+        self._turn_to(self._rotation.index(last) + 1)
+
+    def _turn_to(self, place: int) -> None:
+        """Have the one in this place be the first."""
+        rotation = self._rotation
+        if len(rotation) > 1:
+            self._rotation = rotation[place:] + rotation[:place]
 
     def _deal_line(self, line: Line, shares: list[_Share], turn: int) -> int:
         if line.returned:
@@ -289,7 +295,7 @@ class Consumers:
             share.left -= 1
             if share.left:
                 line_of_waiting.append(share)
-        self._rotation.rotate(-1)
+        self._turn_to(1)
         if expired:
             self._expiry.expire(expired)
 

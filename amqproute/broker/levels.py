@@ -64,7 +64,7 @@ class Levels:
         usual: the line of the usual priority, which is always there.
     """
 
-    __slots__ = ("_accounts", "_budget", "_by_level", "_name", "_store", "lines", "usual")
+    __slots__ = ("_accounts", "_budget", "_name", "_store", "lines", "usual")
 
     def __init__(
         self, name: str, store: Any, budget: MemoryBudget, accounts: Accounts | None = None
@@ -74,7 +74,6 @@ class Levels:
         self._store = store
         self._budget = budget
         self.usual = self._make(USUAL_PRIORITY)
-        self._by_level: dict[int, Line] = {USUAL_PRIORITY: self.usual}
         self.lines: list[Line] = [self.usual]
 
     def _make(self, level: int) -> Line:
@@ -83,11 +82,11 @@ class Levels:
 
     def line(self, level: int) -> Line:
         """Return the line of a level; it is made when it is asked for first."""
-        line = self._by_level.get(level)
-        if line is None:
-            line = self._make(level)
-            self._by_level[level] = line
-            self.lines = sorted(self._by_level.values(), key=lambda each: -each.level)
+        for line in self.lines:
+            if line.level == level:
+                return line
+        line = self._make(level)
+        self.lines = sorted([*self.lines, line], key=lambda each: -each.level)
         return line
 
     # -- what there is -------------------------------------------------------------------------

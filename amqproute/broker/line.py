@@ -115,7 +115,7 @@ class Line:
         self._pending_from = 0
         self._seats = 0
         self._plucked: set[int] = set()
-        self._ahead: WeakValueDictionary[int, Entry] = WeakValueDictionary()
+        self._ahead: WeakValueDictionary[int, Entry] | None = None  # made when it is needed
         self._store = store
         self._budget = budget
 
@@ -431,6 +431,8 @@ class Line:
     def found(self, entry: Entry) -> None:
         """Know an entry of the paged part that somebody wants, as long as they want it."""
         entry.taken = False
+        if self._ahead is None:
+            self._ahead = WeakValueDictionary()
         self._ahead[entry.id] = entry
 
     def cleared(self, rows: Sequence[Any]) -> list[Entry]:

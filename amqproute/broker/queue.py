@@ -64,6 +64,8 @@ from amqproute.store.records import Damage
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
 
+USUAL_OPTIONS = QueueOptions()
+
 
 @implementer(ITarget, ISource)
 class Queue:
@@ -94,6 +96,43 @@ class Queue:
         is_relay: what it hands out goes to another broker.
         when_empty: called soon after its last message has left; None for nobody.
     """
+
+    # A relay queue waits for each of thousands of destinations: a dictionary is a kilobyte more.
+    __slots__ = (
+        "__weakref__",
+        "_accounts",
+        "_ahead",
+        "_backlog",
+        "_begin",
+        "_clock",
+        "_consumers",
+        "_deferral",
+        "_deleted",
+        "_dispatch",
+        "_expiry",
+        "_intake",
+        "_is_ending",
+        "_levels",
+        "_limits",
+        "_log",
+        "_options",
+        "_removal",
+        "_settlement",
+        "_soon",
+        "_space",
+        "_unreachable",
+        "dead_letter_name",
+        "holds",
+        "is_relay",
+        "life",
+        "name",
+        "picked",
+        "publishers",
+        "put",
+        "rows",
+        "tally",
+        "when_empty",
+    )
 
     def __init__(
         self,
@@ -217,8 +256,8 @@ class Queue:
         self.is_relay = False
         self.when_empty: Callable[[], None] | None = None
         self.limits = limits or QueueLimits()
-        self._options = QueueOptions()
-        self.options = options or self._options
+        self._options = USUAL_OPTIONS
+        self.options = options or USUAL_OPTIONS
 
     # -- habits --------------------------------------------------------------------------------
 

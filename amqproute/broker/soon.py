@@ -29,6 +29,8 @@ class Soon:
 
     def _run(self, function: Callable[[], Any]) -> None:
         del self._calls[function]
+        if not self._calls:
+            self._calls = {}  # one that has been used keeps its room
         function()
 
     def stop(self) -> None:

@@ -100,7 +100,7 @@ class Relay:
             lambda: self.destinations.values(),
         )
         self._is_stopping = False
-        self._by_name: dict[str, set[str]] = {}
+        self._by_name: dict[str, tuple[str, ...]] = {}
         self.census = Census(clock.seconds, lambda: self._terms.most_destinations)
         self._known: OrderedDict[str, float] = OrderedDict()
         self._made: list[Destination] = []
@@ -286,7 +286,9 @@ class Relay:
             if self._look is None:
                 self._look = self._clock.callLater(UNUSED_SECONDS, self._look_at_made)
             for name in (hop.domain, *hop.names):
-                self._by_name.setdefault(name, set()).add(hop.key)
+                keys = self._by_name.get(name, ())
+                if hop.key not in keys:
+                    self._by_name[name] = (*keys, hop.key)
             if self.holds:
                 self.holds.apply(destination)
             if self._is_stopping:
@@ -320,9 +322,10 @@ class Relay:
             del self.destinations[hop.key]
             self.census.remove(hop.key)
             for name in {hop.domain, *hop.names}:
-                keys = self._by_name[name]
-                keys.discard(hop.key)
-                if not keys:
+                keys = tuple(key for key in self._by_name[name] if key != hop.key)
+                if keys:
+                    self._by_name[name] = keys
+                else:
                     del self._by_name[name]
             self._broker.forget_internal(queue.name)
 
@@ -336,8 +339,8 @@ class Relay:
             if destination is not None:
                 destination.contacted()
 
-    def _keys(self, name: str) -> set[str]:
-        return self._by_name.get(name, set())
+    def _keys(self, name: str) -> tuple[str, ...]:
+        return self._by_name.get(name, ())
 
     def stop_sending(self) -> None:
         """Send nothing new, and make no connection any more."""

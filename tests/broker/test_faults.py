@@ -8,6 +8,7 @@ from typing import Any
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.dispatch import BROKEN_SECONDS
+from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import Subscription
 from amqproute.entry import Entry
 from amqproute.errors import StoreError
@@ -43,9 +44,20 @@ class FaultTests(QueueCase):
                 queue.put(message(body), batch, ORIGIN)
         return batch
 
-    def break_down(self, entries: list[Entry]) -> None:
-        """Stand for a method of a queue."""
+    def break_down(self) -> None:
+        """Stand for whatever waits for a commit."""
         raise Fault
+
+    def break_method(self, name: str) -> None:
+        """Have a method of one of the queues break."""
+        whole = getattr(Queue, name)
+
+        def broken(queue: Queue, entries: list[Entry]) -> None:
+            if queue is self.queue:
+                raise Fault
+            whole(queue, entries)
+
+        self.patch(Queue, name, broken)
 
     def assertLogged(self, count: int) -> None:
         """So many faults are in the log."""
@@ -54,7 +66,7 @@ class FaultTests(QueueCase):
     def test_a_queue_breaks_at_what_arrives(self) -> None:
         """The others of the batch have their messages, and the sender its answer."""
         done = self.begin(b"1").commit()
-        self.patch(self.queue, "arrived", self.break_down)
+        self.break_method("arrived")
         self.turn()
         self.assertIsNone(self.successResultOf(done))
         self.assertEqual(self.bodies(self.dead), [b"1"])
@@ -63,7 +75,7 @@ class FaultTests(QueueCase):
     def test_a_queue_breaks_at_what_does_not_arrive(self) -> None:
         """The others of the batch forget theirs, and the sender hears what the store said."""
         done = self.begin(b"1").commit()
-        self.patch(self.queue, "not_arrived", self.break_down)
+        self.break_method("not_arrived")
         self.store.is_failing = True
         self.turn()
         self.failureResultOf(done, StoreError)
@@ -73,7 +85,7 @@ class FaultTests(QueueCase):
     def test_what_waits_for_the_commit_breaks(self) -> None:
         """The messages arrive all the same."""
         batch = self.begin(b"1")
-        batch.when_committed(lambda: self.break_down([]))
+        batch.when_committed(lambda: self.break_down())
         done = batch.commit()
         self.turn()
         self.assertIsNone(self.successResultOf(done))

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from itertools import count
 from typing import Any
 
@@ -24,6 +26,8 @@ from tests.support.house import ANN, House, Network
 
 BOB = Principal("user", "bob")
 MOST = 40
+OCTETS = 10_500
+"""For each destination that waits, of what brokers and relays make."""
 RETRY = Schedule(1.0, 60.0)
 
 
@@ -192,7 +196,6 @@ class ReturnTests(CensusCase):
         self.run_for(5)
         self.assertEqual((self.held, self.taken(self.send(ANN, 5))), (0, 5))
 
-
     def test_restart_before_the_first_failure(self) -> None:
         """The holder is known even if nobody has been tried yet."""
         self.alpha.relay.stop_sending()
@@ -226,6 +229,25 @@ class ReturnTests(CensusCase):
 
 class IdleTests(CensusCase):
     """What destinations cost that wait."""
+
+    def test_memory(self) -> None:
+        """A destination takes few kB with its queue, its timers and its message."""
+        self.alpha.crash()
+        self.alpha = self.house(1000)
+        self.send(ANN, 10)
+        self.run_for(20)
+        destinations = 100
+        gc.collect()
+        tracemalloc.start()
+        self.addCleanup(tracemalloc.stop)
+        self.send(ANN, destinations)
+        self.run_for(30, step=0.2)
+        gc.collect()
+        taken = tracemalloc.take_snapshot().filter_traces(
+            [tracemalloc.Filter(True, f"*/amqproute/{layer}/*") for layer in ("broker", "relay")]
+        )
+        octets = sum(each.size for each in taken.statistics("filename"))
+        self.assertLess(octets / destinations, OCTETS)
 
     def test_attempts(self) -> None:
         """The more there are that the DNS does not know, the more seldom each is tried."""
