@@ -5,13 +5,25 @@ Each may have the same part of what is free, and all together never more than th
 more comes, the others' credit is cut down to their new part, and all credit is when the queue is
 full; what they sent before they knew is taken as long as it fits, and refused to its sender
 otherwise (Q-15).
+
+Up to `STEP` links are brought in line at once. Of more, so many are in each turn of the reactor,
+and whatever happens meanwhile adds one round at most: links that come and go cost everybody else
+no more than that, however many there are.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Final, Protocol
+
+from twisted.internet.interfaces import IReactorTime
+
+STEP: Final = 64
+"""Links whose credit is looked at in one turn of the reactor: about half a millisecond."""
+STEPS: Final = 32
+"""Turns that one round may take: of very many links more are looked at in each."""
 
 
 class IPublisher(Protocol):
@@ -31,14 +43,33 @@ class Publishers:
     Args:
         space: tells how many more messages fit.
         is_bounded: tells whether there is a capacity at all.
+        clock: for the turns of the reactor.
     """
 
-    __slots__ = ("_had", "_is_bounded", "_last", "_links", "_space", "_total")
+    __slots__ = (
+        "_clock",
+        "_had",
+        "_is_bounded",
+        "_is_scheduled",
+        "_last",
+        "_links",
+        "_rest",
+        "_rounds",
+        "_space",
+        "_total",
+    )
 
-    def __init__(self, space: Callable[[], int], is_bounded: Callable[[], bool]) -> None:
+    def __init__(
+        self, space: Callable[[], int], is_bounded: Callable[[], bool], clock: IReactorTime
+    ) -> None:
         self._space = space
         self._is_bounded = is_bounded
-        self._links: list[IPublisher] = []
+        self._clock = clock
+        self._links: dict[IPublisher, None] = {}  # in the order in which they came
+        # While there are many: those to be brought in line in this round, and rounds after it.
+        self._rest: deque[IPublisher] = deque()
+        self._rounds = 0
+        self._is_scheduled = False
         # In a round: what all of them had when the last one was looked at, and what that one had.
         self._total: int | None = None
         self._last: IPublisher | None = None
@@ -49,33 +80,68 @@ class Publishers:
 
     def join(self, publisher: IPublisher) -> None:
         """Count one more, and cut the others' credit down."""
-        self._links.append(publisher)
+        self._links[publisher] = None
         self._share_out(publisher)
 
     def leave(self, publisher: IPublisher) -> None:
         """Count one less; what it had is the others'."""
         if publisher in self._links:
-            self._links.remove(publisher)
+            del self._links[publisher]
             self._share_out(None)
 
     def changed(self) -> None:
         """The space has changed for another reason than messages: have all credit looked at."""
+        # Twice: what some give back is others' then.
+        if len(self._links) > STEP:
+            self._bring_in_line(2)
+            return
         with self.round():
-            for each in (*self._links, *self._links):  # what some give back is others' then
+            for each in (*self._links, *self._links):
                 each.grant()
 
     def filled(self) -> None:
         """There is no space any more: have what credit there is taken back."""
+        if len(self._links) > STEP:
+            self._bring_in_line(1)
+            return
         for each in tuple(self._links):
             if each.granted > 0:
                 each.grant()
 
     def _share_out(self, newcomer: IPublisher | None) -> None:
-        if self._is_bounded():
-            with self.round():
-                for each in tuple(self._links):
-                    if each is not newcomer:
-                        each.grant()
+        if not self._is_bounded():
+            return
+        if len(self._links) > STEP:
+            self._bring_in_line(1)  # the newcomer is the last of the round, and gets its part then
+            return
+        with self.round():
+            for each in tuple(self._links):
+                if each is not newcomer:
+                    each.grant()
+
+    def _bring_in_line(self, rounds: int) -> None:
+        """Have all credit looked at, so many times, in later turns of the reactor."""
+        self._rounds = max(self._rounds, rounds)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._clock.callLater(0, self._go_on)
+
+    def _go_on(self) -> None:
+        """Bring the next `STEP` links in line."""
+        self._is_scheduled = False
+        rest, links = self._rest, self._links
+        if not rest:
+            self._rounds -= 1
+            rest.extend(links)
+        # What all of them have is counted each time: so rather few times than many.
+        step = max(STEP, len(links) // STEPS)
+        with self.round():
+            for _ in range(min(step, len(rest))):
+                each = rest.popleft()
+                if each in links:  # it has not gone meanwhile
+                    each.grant()
+        if rest or self._rounds:
+            self._bring_in_line(self._rounds)
 
     @contextmanager
     def round(self) -> Iterator[None]:

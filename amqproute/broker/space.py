@@ -12,7 +12,7 @@ from amqproute.broker.branch_holds import BranchHolds
 from amqproute.broker.consumers import UNBOUNDED, Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
-from amqproute.broker.publishers import Publishers
+from amqproute.broker.publishers import STEP, Publishers
 from amqproute.broker.waiters import Waiters
 
 
@@ -39,7 +39,9 @@ class Space:
         "_deferral",
         "_holds",
         "_is_closed",
+        "_is_scheduled",
         "_levels",
+        "_untold",
         "_waiters",
         "publishers",
     )
@@ -62,7 +64,9 @@ class Space:
         self._capacity = 0
         self._is_closed = False
         self._waiters = Waiters()
-        self.publishers = Publishers(self.left, lambda: self._capacity > 0)
+        self._untold = 0  # of those who waited when there was space last
+        self._is_scheduled = False
+        self.publishers = Publishers(self.left, lambda: self._capacity > 0, clock)
 
     # -- how many ------------------------------------------------------------------------------
 
@@ -131,8 +135,8 @@ class Space:
 
     def freed(self) -> None:
         """Messages have gone: tell those who wait, when what is going on now is over."""
-        if self._waiters:
-            self._clock.callLater(0, self._tell)
+        self._untold = len(self._waiters)
+        self._tell_later()
 
     def look(self) -> None:
         """Prepared branches keep more places, or fewer."""
@@ -142,7 +146,25 @@ class Space:
             self._tell()
 
     def _tell(self) -> None:
-        if self._waiters and self.left() > 0:
+        """Tell those who wait now: some at once, the others in later turns of the reactor."""
+        self._untold = len(self._waiters)
+        self._tell_some()
+
+    def _tell_later(self) -> None:
+        if self._untold and not self._is_scheduled:
+            self._is_scheduled = True
+            self._clock.callLater(0, self._tell_turn)
+
+    def _tell_turn(self) -> None:
+        self._is_scheduled = False
+        self._tell_some()
+
+    def _tell_some(self) -> None:
+        # Who finds nothing left waits again, behind the others, until the next time.
+        if self._untold and self.left() > 0:
+            first = self._waiters.leave(min(STEP, self._untold))
+            self._untold = max(0, self._untold - STEP)
             with self.publishers.round():
-                for tell in self._waiters.leave():
+                for tell in first:
                     tell()
+            self._tell_later()

@@ -170,7 +170,7 @@ class Topic:
         self._leaving: dict[tuple[str, str], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
         self._waiters = Waiters()
-        self.publishers = Publishers(self.space, self._is_bounded)
+        self.publishers = Publishers(self.space, self._is_bounded, clock)
         self._deleted = False
 
     def __repr__(self) -> str:
@@ -274,7 +274,7 @@ class Topic:
     def gave_space(self) -> None:
         """Somebody has taken something: tell those who wait, if there is space now."""
         if self._waiters and self.space() > 0:
-            for tell in self._waiters.leave():
+            for tell in self._waiters.leave(len(self._waiters)):
                 # Not from within: a publisher's frontend may be in the middle of its events.
                 self._clock.callLater(0, tell)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from weakref import WeakMethod
 
 Tell = Callable[[], None]
@@ -28,7 +29,14 @@ class Waiters:
         waiting = self._waiting
         waiting[WeakMethod(tell, lambda gone: waiting.pop(gone, None))] = None
 
-    def leave(self) -> list[Tell]:
-        """Return those whose objects still live, to be called now; nobody waits any more."""
-        waiting, self._waiting = self._waiting, {}
-        return [tell for each in tuple(waiting) if (tell := each()) is not None]
+    def leave(self, most: int) -> list[Tell]:
+        """Return the first ones, to be called now; they do not wait any more.
+
+        Args:
+            most: of them. Those whose objects have gone are not returned.
+        """
+        waiting = self._waiting
+        first = list(islice(waiting, most))
+        for each in first:
+            del waiting[each]
+        return [tell for each in first if (tell := each()) is not None]

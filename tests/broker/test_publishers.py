@@ -9,8 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.publishers import Publishers
+from amqproute.broker.publishers import STEP, Publishers
+from amqproute.broker.queue import Queue
 from amqproute.broker.waiters import Waiters
+from tests.support.fakes import KeptStore, Turns, make_broker
+from tests.support.fakes import node as declare_node
 
 
 class Node:
@@ -18,7 +21,8 @@ class Node:
 
     def __init__(self) -> None:
         self.free = 0
-        self.publishers = Publishers(lambda: self.free, lambda: True)
+        self.clock = Turns()
+        self.publishers = Publishers(lambda: self.free, lambda: True, self.clock)
         self.waiters = Waiters()
         self.looks = 0
 
@@ -35,7 +39,7 @@ class Link:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.credit = 0
+        self.credit = self.grants = 0
 
     @property
     def granted(self) -> int:
@@ -45,6 +49,7 @@ class Link:
 
     def grant(self) -> None:
         """See `IPublisher`."""
+        self.grants += 1
         self.credit = self.node.publishers.allowance(self)
         if not self.credit:
             self.node.waiters.add(self.grant)
@@ -85,14 +90,87 @@ class PublishersTests(SynchronousTestCase):
     def test_cost(self) -> None:
         """What is looked at for one place grows as those who wait for it do, and no faster."""
         looks = []
-        for count in (100, 200):
+        for count in (2000, 4000):
             node = Node()
             for _ in range(count):
-                node.publishers._links.append(Link(node))
+                node.publishers._links[Link(node)] = None
             node.looks, node.free = 0, 1
             node.publishers.changed()
+            while node.clock.getDelayedCalls():
+                node.clock.turn()
             looks.append(node.looks)
         self.assertLess(looks[1], 3 * looks[0])
+
+    def test_each_turn(self) -> None:
+        """Where there are many senders, each turn brings few in line, whatever happens in it."""
+        node = Node()
+        node.free = 3000
+        links = [node.link() for _ in range(300)]
+        while node.clock.getDelayedCalls():
+            node.clock.turn()
+        self.assertEqual([link.credit for link in links], [10] * 300)
+        for each in links:
+            each.grants = 0
+        for link in links[:50]:
+            node.publishers.leave(link)
+            link.credit = 0
+        newcomers = [node.link() for _ in range(50)]
+        everybody = [*links[50:], *newcomers]
+        turns = 0
+        while node.clock.getDelayedCalls():
+            before = sum(each.grants for each in everybody)
+            node.clock.turn()
+            self.assertLessEqual(sum(each.grants for each in everybody) - before, STEP)
+            self.assertLessEqual(sum(each.credit for each in everybody), node.free)
+            turns += 1
+        self.assertLess(turns, 10)
+        self.assertEqual([link.credit for link in everybody], [10] * 300)
+        self.assertEqual([link.grants for link in links[:50]], [0] * 50)
+
+    def test_filled(self) -> None:
+        """The credit of many is taken back, and given again."""
+        node = Node()
+        node.free = 300
+        links = [node.link() for _ in range(3 * STEP)]
+        node.free = 0
+        node.publishers.filled()
+        while node.clock.getDelayedCalls():
+            node.clock.turn()
+        self.assertEqual(sum(link.credit for link in links), 0)
+        node.free = 300
+        node.publishers.changed()
+        while node.clock.getDelayedCalls():
+            node.clock.turn()
+        self.assertEqual(sum(link.credit for link in links), 300)
+
+
+class SpaceTests(SynchronousTestCase):
+    def test_told(self) -> None:
+        """Of many who wait for a full queue each turn tells few, all once, in their order."""
+        clock = Turns()
+        store = KeptStore(clock)
+        queue = make_broker(clock, store, declare_node("full", capacity=1)).nodes["full"]
+        assert isinstance(queue, Queue)
+        told: list[int] = []
+
+        class Waiting:
+            def __init__(self, number: int) -> None:
+                self.number = number
+
+            def tell(self) -> None:
+                told.append(self.number)
+                queue.when_space(self.tell)
+
+        waiting = [Waiting(number) for number in range(3 * STEP)]
+        for each in waiting:
+            queue.when_space(each.tell)
+        for _ in range(10):
+            queue._space.freed()
+        for turn in range(1, 4):
+            clock.turn()
+            self.assertEqual(told, list(range(turn * STEP)))
+        clock.turn()
+        self.assertEqual(len(told), 3 * STEP)
 
 
 class WaitersTests(SynchronousTestCase):
@@ -103,9 +181,9 @@ class WaitersTests(SynchronousTestCase):
         for link in (*links, links[2], links[0]):
             waiters.add(link.grant)
         self.assertEqual(len(waiters), 5)
-        told = [tell.__self__ for tell in waiters.leave()]  # type: ignore[attr-defined]
+        told = [tell.__self__ for tell in waiters.leave(9)]  # type: ignore[attr-defined]
         self.assertEqual(told, links)
-        self.assertEqual((len(waiters), waiters.leave()), (0, []))
+        self.assertEqual((len(waiters), waiters.leave(9)), (0, []))
 
     def test_gone(self) -> None:
         """Who comes and goes is not told, and leaves nothing behind."""
@@ -116,4 +194,4 @@ class WaitersTests(SynchronousTestCase):
             waiters.add(Link(node).grant)
         gc.collect()
         self.assertEqual(len(waiters), 1)
-        self.assertEqual(waiters.leave(), [stays.grant])
+        self.assertEqual(waiters.leave(9), [stays.grant])

@@ -3,20 +3,10 @@
 
 from __future__ import annotations
 
-from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.fairness import CROWD, FairScheduler, Share
-
-
-class Turns(Clock):
-    """A clock that, as a reactor does, leaves to the next turn what comes up in this one."""
-
-    def turn(self) -> None:
-        due, self.calls = self.calls, []
-        for call in due:
-            call.called = 1
-            call.func(*call.args, **call.kw)
+from tests.support.fakes import Turns
 
 
 class Worked:
