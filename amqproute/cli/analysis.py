@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ``amqproute pipeline`` does; imported when one of its commands is asked for."""
+"""What ``amqproute pipeline`` does; needs Spark, and is imported when a command runs."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -14,9 +14,8 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from amqproute.cli import render
-from amqproute.cli.commands.options import Day, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
-from amqproute.cli.spark import spark_options, started
+from amqproute.cli.spark import started
 from amqproute.config import load
 from amqproute.config.load import find
 from amqproute.pipeline import stream as streaming
@@ -33,31 +32,8 @@ from amqproute.pipeline.tables import Snapshot, Warehouse
 
 __all__ = ["ingest", "report", "run", "stream", "trace"]
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-WAREHOUSE: Final = "/var/lib/amqproute-pipeline"
 PRINTED: Final = 10
 """Rows of a list that are printed, at most."""
-
-warehouse_option: Decorator = click.option(
-    "--warehouse",
-    metavar="DIR",
-    envvar="AMQPROUTE_WAREHOUSE",
-    show_envvar=True,
-    default=WAREHOUSE,
-    show_default=True,
-    help="Where the tables are: a directory, or any place that Hadoop knows.",
-)
-
-journal_option: Decorator = click.option(
-    "--journal",
-    "journals",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    help="The journal of a broker, with a folder for each day; may be given more than once. "
-    "[default: that of the broker configured on this machine]",
-)
 
 
 def configured(journals: tuple[Path, ...]) -> list[Path]:
@@ -75,17 +51,8 @@ def configured(journals: tuple[Path, ...]) -> list[Path]:
 # -- ingest ------------------------------------------------------------------------------------
 
 
-@click.command()
-@journal_option
-@warehouse_option
-@spark_options
-@json_option
 def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
-    """Take closed segments of journals into the tables.
-
-    Segments that were taken before are left out; a copy of one counts once. Lines that cannot be
-    read are kept in the table `rejects`, and counted.
-    """
+    """Take closed segments of journals into the tables."""
     with started(warehouse, **spark) as running:
         taken = take_in(Warehouse(running, warehouse), configured(journals))
     if as_json:
@@ -113,46 +80,11 @@ def _warn_of(taken: Ingested) -> None:
 # -- stream ------------------------------------------------------------------------------------
 
 
-@click.command()
-@journal_option
-@click.option(
-    "--output",
-    metavar="DIR",
-    required=True,
-    help="Gets the table `live` and the checkpoint; the same one goes on where it was.",
-)
-@click.option(
-    "--every",
-    metavar="INTERVAL",
-    default="1 minute",
-    show_default=True,
-    help="From one look for new segments to the next.",
-)
-@click.option("--once", is_flag=True, help="Take what is there, and end.")
-@click.option(
-    "--lateness",
-    metavar="INTERVAL",
-    default=streaming.LATENESS,
-    show_default=True,
-    help="How late a segment may come. So much later an hour is closed.",
-)
-@click.option(
-    "--at-once",
-    type=click.IntRange(min=1),
-    default=streaming.AT_ONCE,
-    show_default=True,
-    help="Segments of one step, at most.",
-)
-@spark_options
 def stream(
     journals: tuple[Path, ...], output: str, every: str, once: bool, lateness: str, at_once: int,
     **spark: Any,
 ) -> int:  # fmt: skip
-    """Follow journals, and keep the figures of each hour up to date.
-
-    What each hour brought from and to each partner, as a table of Parquet files that only grows.
-    May be killed at any time and started again: nothing is counted twice, and nothing is left out.
-    """
+    """Follow journals, and keep the figures of each hour up to date."""
     with started(output, **spark) as running:
         query = streaming.follow(
             running, configured(journals), output,
@@ -189,31 +121,11 @@ def _told(before: streaming.Progress, done: streaming.Progress) -> streaming.Pro
 # -- report, trace -----------------------------------------------------------------------------
 
 
-@click.command()
-@warehouse_option
-@click.option("--day", type=Day(), metavar="DAY", help="As 2026-11-22, UTC. [default: the last]")
-@click.option("--from", "first", type=Day(), metavar="DAY", help="First day of a range.")
-@click.option("--to", "last", type=Day(), metavar="DAY", help="Last day of it.")
-@click.option(
-    "--output",
-    metavar="FILE",
-    type=click.Path(path_type=Path),
-    help="The page to write. [default: report/DAY.html in the warehouse, if that is a directory]",
-)
-@spark_options
-@json_option
 def report(
     warehouse: str, day: date | None, first: date | None, last: date | None, output: Path | None,
     as_json: bool, **spark: Any,
 ) -> int:  # fmt: skip
-    """Write a page about a day, or a range of days, of the tables.
-
-    One file that needs no network: volumes, delays and at which stage, each partner's part,
-    what was put off, what failed, what waits, and whether everything is accounted for. Refuses days
-    of which records have come that `run` has made nothing of yet.
-
-    Exits with 1 if messages are not accounted for.
-    """
+    """Write a page about a day, or a range of days, of the tables."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         said = facts_of(tables, *_range(tables, day, first, last))
@@ -368,20 +280,8 @@ def _tell_of_others(number: int) -> None:
         click.echo(f"{number - PRINTED:,} more are on the page.")
 
 
-@click.command()
-@journal_option
-@warehouse_option
-@spark_options
-@json_option
 def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
-    """Do all of it: tables, figures, conservation, and the page of each new day.
-
-    Takes closed segments in, follows every message through them, and writes a page for each day
-    of which something has arrived, or whose messages have come to an end. May be killed at any time
-    and started again.
-
-    Exits with 1 if messages are not accounted for: as long as they are of the last week.
-    """
+    """Do all of it: tables, figures, conservation, and the page of each new day."""
     result = DONE
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
@@ -404,17 +304,8 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any)
     return result
 
 
-@click.command()
-@click.argument("message_id")
-@warehouse_option
-@spark_options
-@json_option
 def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
-    """Show where a message is, and which way it has come.
-
-    Of all messages with this MESSAGE_ID, up to 20. One of the daemon's last minute is not in the
-    tables yet: ask the daemon with `amqproute why`, or its journal with `amqproute journal find`.
-    """
+    """Show where a message is, and which way it has come."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
         snapshot = _filled(tables)

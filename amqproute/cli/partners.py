@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``amqproute pipeline reconcile``; imported when it is asked for."""
+"""What ``amqproute pipeline reconcile`` does; needs Spark, and is imported when it runs."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from typing import Any
 import click
 
 from amqproute.cli import render
-from amqproute.cli.commands.options import Day, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
-from amqproute.cli.spark import spark_options, started
+from amqproute.cli.spark import started
 from amqproute.pipeline.agreement import agreement_page, in_words, instant, listed_rows
 from amqproute.pipeline.charts import duration
 from amqproute.pipeline.exchange import between, check_days, open_source
 from amqproute.pipeline.reconcile import (
     DISCREPANCIES,
-    GRACE_SECONDS,
     NOT_COVERED,
     VERDICTS,
     Reconciliation,
@@ -31,60 +29,11 @@ from amqproute.pipeline.reconcile import (
 __all__ = ["reconcile"]
 
 
-@click.command()
-@click.option(
-    "--ours",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Our journal (folders of days), or our tables.",
-)
-@click.option(
-    "--theirs",
-    metavar="DIR",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="The partner's journal, its tables, or what it sent: amqproute journal export.",
-)
-@click.option("--day", type=Day(), metavar="DAY", help="As 2026-11-22, UTC. [default: all days]")
-@click.option("--our-domain", metavar="DOMAIN", help="Whose side is ours, if --ours tells of more.")
-@click.option("--their-domain", metavar="DOMAIN", help="Whose side is theirs, likewise.")
-@click.option(
-    "--output",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    help="Gets the table `reconciliation` (Parquet) and the page index.html. "
-    "[default: reconciliation-DOMAIN-DAY here]",
-)
-@click.option(
-    "--grace",
-    type=click.FloatRange(min=0),
-    default=GRACE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="So close to a gap in a journal, nobody is accused either.",
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=50,
-    show_default=True,
-    help="How many hand-overs to print; the table has all.",
-)
-@spark_options
-@json_option
 def reconcile(
     ours: Path, theirs: Path, day: date | None, our_domain: str | None, their_domain: str | None,
     output: Path | None, grace: float, limit: int, as_json: bool, **spark: Any,
 ) -> int:  # fmt: skip
-    """Compare our journal with a partner's: does the partner agree?
-
-    Every message that one of us handed over to the other is looked for in both journals, by store
-    and entry, and its digests are compared. Clocks may differ: by how much, is estimated. Where a
-    journal has a gap, or ends, that is said, and nobody is accused.
-
-    Exits with 1 if the two contradict each other, and with 2 where there is nothing of the day.
-    """
+    """Compare our journal with a partner's: does the partner agree?"""
     with (
         started(output or "this directory", **spark) as running,
         tempfile.TemporaryDirectory(prefix="amqproute-") as folder,

@@ -14,11 +14,10 @@ import logging
 import signal
 import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, Final
+from typing import Final
 
-import click
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -29,35 +28,7 @@ from amqproute.pipeline.java import JavaError
 from amqproute.pipeline.session import session
 from amqproute.pipeline.tables import TIME_ZONE, Conflict
 
-__all__ = ["spark_options", "started"]
-
-
-def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what says where Spark runs; the command takes ``spark``."""
-    for option in (
-        click.option("--debug", is_flag=True, help="Show what Spark itself says of an error."),
-        click.option(
-            "--local-dir",
-            metavar="DIR",
-            help="Where Spark puts what does not fit into memory. [default: the system's /tmp]",
-        ),
-        click.option("--memory", metavar="SIZE", help="Memory for Spark here. [default: 4g]"),
-        click.option(
-            "--master",
-            metavar="URL",
-            callback=_cluster,
-            help="The cluster. [default: local[*]]",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def _cluster(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Refuse what Spark would answer with a stack of Java."""
-    if value is None or value == "yarn" or value.startswith(("local", "spark://", "k8s://")):
-        return value
-    raise click.BadParameter(f"{value!r} is none of local[N], spark://HOST:PORT, k8s://URL, yarn")
+__all__ = ["started"]
 
 
 @contextlib.contextmanager

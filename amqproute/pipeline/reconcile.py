@@ -35,6 +35,7 @@ from pyspark.sql import functions as F
 
 from amqproute.journal.record import Kind
 from amqproute.pipeline import coverage
+from amqproute.pipeline.defaults import GRACE_SECONDS
 
 __all__ = [
     "AGREED",
@@ -94,7 +95,6 @@ LISTED: Final = (
 """One hand-over that is not agreed: `times` is how often the receiver took it, `holes` are the
 reasons of the holes that hide what happened."""
 
-GRACE_SECONDS: Final = 60.0
 _PLACES: Final = 0.99
 """Bounds of the clocks' offset that so many of the hand-overs keep."""
 

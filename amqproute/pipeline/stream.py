@@ -30,15 +30,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 from amqproute.journal.record import ENDS, Kind
+from amqproute.pipeline.defaults import LATENESS, STEP_SEGMENTS
 from amqproute.pipeline.figures import OWN, partner
 from amqproute.pipeline.ingest import DAYS, literal
 from amqproute.pipeline.lines import parse, spread
 
 __all__ = ["LIVE", "Progress", "follow", "live", "progress", "read_live", "timed"]
-
-LATENESS: Final = "1 hour"
-AT_ONCE: Final = 200
-"""Segments of one step, at most."""
 
 LIVE: Final = (
     "hour timestamp, domain string, partner string, kind string, messages long, octets long, "
@@ -136,7 +133,7 @@ def follow(
     *,
     lateness: str = LATENESS,
     every: str | None = None,
-    at_once: int = AT_ONCE,
+    at_once: int = STEP_SEGMENTS,
 ) -> StreamingQuery:
     """Start the query that follows journals.
 

@@ -53,6 +53,23 @@ class GroupTests(SynchronousTestCase):
         loaded = [name for name in done.stderr.split() if name.startswith(heavy)]
         self.assertEqual(loaded, [])
 
+    def test_help_needs_no_spark(self) -> None:
+        """The help of each command comes where nothing of the extra is installed."""
+        script = (
+            "import sys\n"
+            "for name in ('pyspark', 'py4j', 'pyarrow', 'pandas', 'numpy'):\n"
+            "    sys.modules[name] = None\n"
+            "from click.testing import CliRunner\n"
+            "from amqproute.cli.commands.pipeline import SUMMARIES\n"
+            "from amqproute.cli.main import amqproute\n"
+            "for name in SUMMARIES:\n"
+            "    shown = CliRunner().invoke(amqproute, ['pipeline', name, '--help'])\n"
+            "    assert shown.exit_code == 0, (name, shown.stderr)\n"
+            "    assert '--memory SIZE' in shown.stdout, shown.stdout\n"
+        )
+        done = run_python(script, seconds=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_not_installed(self) -> None:
         """Without the extra, the words say what to install."""
         script = (

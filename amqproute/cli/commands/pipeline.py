@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``pipeline``: the group of the commands that turn journals into tables and reports.
 
-What they do is in `amqproute.cli.analysis` and `amqproute.cli.partners`, which need Spark; this
-module needs nothing, so that the list of commands, and the word that something is not installed,
-come at once.
+The commands themselves are in `amqproute.cli.jobs`; this module needs nothing, so that their list
+comes at once.
 """
 
 from __future__ import annotations
@@ -13,8 +12,6 @@ from importlib import import_module
 from typing import Any, Final
 
 import click
-
-from amqproute.cli.refusal import USAGE, Refusal
 
 __all__ = ["pipeline"]
 
@@ -28,9 +25,6 @@ SUMMARIES: Final[Mapping[str, str]] = {
 }
 """The commands, with the first sentence of the help of each."""
 
-_ELSEWHERE: Final = {"reconcile": "amqproute.cli.partners"}
-_NEEDED: Final = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
-
 
 class Analysis(click.Group):
     """A group whose commands are imported when one is asked for."""
@@ -40,21 +34,10 @@ class Analysis(click.Group):
         return sorted(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command; say what to install where it cannot be."""
+        """Import a command."""
         if cmd_name not in SUMMARIES:
             return None
-        try:
-            module = import_module(_ELSEWHERE.get(cmd_name, "amqproute.cli.analysis"))
-        except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in _NEEDED:
-                raise
-            raise Refusal(
-                USAGE,
-                "pipeline.not-installed",
-                f"the package {error.name} is not installed here",
-                "install the pipeline: pip install 'amqproute[pipeline]'",
-            ) from None
-        command: click.Command = getattr(module, cmd_name)
+        command: click.Command = getattr(import_module("amqproute.cli.jobs"), cmd_name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

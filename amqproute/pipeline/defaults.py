@@ -1,0 +1,15 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Defaults that the command line shows; here, since its help has to come without Spark."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["GRACE_SECONDS", "LATENESS", "STEP_SEGMENTS"]
+
+LATENESS: Final = "1 hour"
+"""How late a segment may come to a stream."""
+STEP_SEGMENTS: Final = 200
+"""Segments of one step of a stream, at most."""
+GRACE_SECONDS: Final = 60.0
+"""So close to a gap in a journal, a reconciliation accuses nobody."""
