@@ -27,6 +27,8 @@ REPORT_CAPABILITY: Final = "AMQPROUTE:REPORT"
 """What a broker offers in its open that reports on messages whose senders ask for it."""
 PROBE_CAPABILITY: Final = "AMQPROUTE:PROBE"
 """In an open's offered-capabilities: there is a node ``amqp$probe``."""
+COMMAND_CONTAINER: Final = "amqproute-cli-"
+"""How the container-ids of the command line's connections begin."""
 PROBE: Final = Symbol("amqproute:probe")
 """In an open's properties: the id of a probe."""
 NO_CREDIT: Final = "peer.no-credit"

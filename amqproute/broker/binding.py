@@ -47,6 +47,8 @@ WINDOW: Final = 1000
 PAUSE_SECONDS: Final = 1.0
 """After what time a binding that could not write to the store tries again."""
 
+_SELECTOR: Final = "selector"
+
 ACCEPTED: Final = spec.Accepted()
 
 
@@ -97,8 +99,13 @@ class BindingDeclaration:
         if self.subject is not None:  # first: it costs less than a selector
             wanted[Symbol("subject")] = Described(Symbol(TOPIC), self.subject)
         if self.selector:
-            wanted[Symbol("selector")] = Described(Symbol(SELECTOR), self.selector)
-        return read_filters(wanted, own_container="", now_ms=now_ms)
+            wanted[Symbol(_SELECTOR)] = Described(Symbol(SELECTOR), self.selector)
+        try:
+            return read_filters(wanted, own_container="", now_ms=now_ms)
+        except InvalidField as error:
+            # Clients name their filters; here there is one of a kind, and its words say which.
+            words = error.description.removeprefix(f"filter {_SELECTOR}: ")
+            raise InvalidField(words, info=error.info) from None
 
 
 @implementer(IConsumer)

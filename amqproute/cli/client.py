@@ -43,6 +43,7 @@ from amqproute.net.connector import Connector, Pace
 from amqproute.net.pump import EngineProtocol, IUpgradableUser, TransportFacts
 from amqproute.net.tls import TlsContexts
 from amqproute.url import Url
+from amqproute.values import COMMAND_CONTAINER
 from amqproute.wire import mechanisms
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
@@ -205,7 +206,7 @@ class Client:
         self._clock = clock
         self._url = url
         self._upgrade = upgrade
-        self._container_id = container_id or f"amqproute-cli-{uuid.uuid4()}"
+        self._container_id = container_id or f"{COMMAND_CONTAINER}{uuid.uuid4()}"
         self.patience = patience
         self.facts = TransportFacts("unknown")
         self._pump: EngineProtocol | None = None

@@ -56,7 +56,9 @@ class Progress(Protocol):
         """Count one more."""
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "") -> None:
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str = "", spare: str = ""
+) -> None:
     """Print rows under headings.
 
     In a pipe the columns are divided by tabs, whatever their width, for `cut` and `awk`.
@@ -65,12 +67,14 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[Any]], *, right: str 
         headings: of the columns.
         rows: their cells; None is shown as a hyphen.
         right: headings of the columns to align right, divided by blanks.
+        spare: headings of the columns that a terminal too narrow for all does without, likewise,
+            in the order in which they are left out.
     """
     cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
     if sys.stdout.isatty():
         from amqproute.cli import terminal  # for whoever looks at it only, see above
 
-        terminal.table(headings, cells, right.split())
+        terminal.table(headings, cells, right.split(), spare.split())
         return
     click.echo("\t".join(headings))
     for row in cells:

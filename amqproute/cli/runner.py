@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.error import ReactorNotRunning
 from twisted.python.failure import Failure
 
 from amqproute.cli.refusal import Interrupted
@@ -32,14 +35,20 @@ def run(work: Callable[[Any], Coroutine[Any, Any, _T]]) -> _T:
     tasks: list[Deferred[None]] = []
     was_cut_short = False
 
+    def stop() -> None:
+        with suppress(ReactorNotRunning):  # it has been told before
+            reactor.stop()
+
     def start() -> None:
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, lambda *_: reactor.callFromThread(stop))
         task: Deferred[None] = Deferred.fromCoroutine(work(reactor)).addBoth(done)
         tasks.append(task)
 
     def done(result: _T | Failure) -> None:
         results.append(result)
         if not was_cut_short:
-            reactor.stop()
+            stop()
 
     def before_shutdown() -> Deferred[None] | None:
         nonlocal was_cut_short

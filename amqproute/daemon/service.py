@@ -13,12 +13,14 @@ import os
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ReactorNotRunning
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python import usage
@@ -75,6 +77,7 @@ class DaemonService(Service):
         self._starting: Deferred[None] | None = None
         self._is_stopping = False
         self._is_ready = False
+        self._is_told_to_stop = False
         self._is_reload_due = False
         self._refused = ""  # of the last reload, in words
 
@@ -85,6 +88,8 @@ class DaemonService(Service):
         set_thresholds()
         # At once: a hang-up that nobody waits for ends the process.
         signal.signal(signal.SIGHUP, self._hangup)
+        for each in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(each, self._told_to_stop)
         if self._output is not None:
             self._output.set_partners(self.config.names)
             self._sums = LoopingCall(self._output.sum_up)
@@ -197,6 +202,21 @@ class DaemonService(Service):
 
     # -- stop --------------------------------------------------------------------------------------
 
+    def _told_to_stop(self, number: int, _: object) -> None:
+        _clock().callFromThread(self._stop_once, signal.Signals(number).name)
+
+    def _stop_once(self, name: str) -> None:
+        if self._is_told_to_stop:
+            log.info(
+                "{signal} again: stopping already, which may take up to {seconds:.0f} s",
+                signal=name,
+                seconds=self.config.shutdown_timeout,
+            )
+            return
+        self._is_told_to_stop = True
+        log.info("{signal}: stopping", signal=name)
+        _end_reactor()
+
     def stopService(self) -> Deferred[None]:
         """Stop the house gracefully; the reactor waits for it.
 
@@ -244,7 +264,12 @@ def _use_steady_time() -> None:
 def _stop_reactor() -> None:
     clock = _clock()
     if clock.running:
-        clock.callLater(0, clock.stop)
+        clock.callLater(0, _end_reactor)
+
+
+def _end_reactor() -> None:
+    with suppress(ReactorNotRunning):  # somebody else has stopped it
+        _clock().stop()
 
 
 def levels(config: Config) -> dict[str, str]:

@@ -37,7 +37,14 @@ from amqproute.journal.events import Told
 from amqproute.journal.record import Kind
 from amqproute.net.pump import TransportFacts
 from amqproute.sparing import and_more
-from amqproute.values import ANONYMOUS_PRINCIPAL, CONTRACT, PROBE, NextHop, Principal
+from amqproute.values import (
+    ANONYMOUS_PRINCIPAL,
+    COMMAND_CONTAINER,
+    CONTRACT,
+    PROBE,
+    NextHop,
+    Principal,
+)
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection
@@ -84,6 +91,7 @@ class Frontend:
         self._pump: Any = None
         self._uncommitted_bytes = 0
         self._is_open = False
+        self._is_command = False
         self._is_refused = False
         self.is_held = False
         self._is_told = False
@@ -350,7 +358,11 @@ class Frontend:
         self.probe = short(str((event.open.properties or {}).get(PROBE) or ""))
         if self.probe:
             self.seen("open", "ok", "")
-        self.log.info(
+        self._is_command = self.facts.unix_uid is not None and event.open.container_id.startswith(
+            COMMAND_CONTAINER
+        )
+        tell = self.log.debug if self._is_command else self.log.info
+        tell(
             "{connection} opened by {principal}, container {container}{tls}",
             connection=self.facts.remote,
             principal=str(self.principal),
@@ -375,7 +387,8 @@ class Frontend:
         if event.error is None:
             if self._is_open:
                 # At a stop there may be thousands, and the daemon says how many.
-                level = self.log.debug if self.is_stopping else self.log.info
+                is_quiet = self.is_stopping or self._is_command
+                level = self.log.debug if is_quiet else self.log.info
                 level("{connection} closed", **self._who())
             return
         if self._is_refused:

@@ -188,7 +188,9 @@ class Connector:
         security = Security()
         try:
             if url.scheme == "amqps" or self._contexts is not None:
-                by_name = Demand(Method.PKIX, wanted, (wanted,), wanted, "authenticated")
+                by_name = Demand(
+                    Method.PKIX, wanted, (wanted,), wanted, "authenticated", is_host=True
+                )
                 security = self._security(by_name, implicit=url.scheme == "amqps")
         except ConnectError:
             return fail()

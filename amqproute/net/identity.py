@@ -26,7 +26,14 @@ from cryptography import x509
 from service_identity import CertificateError
 from service_identity.hazmat import DNS_ID, SRV_ID, DNSPattern, SRVPattern
 
-__all__ = ["Match", "Names", "is_address", "match", "names_of", "peer_domains"]
+__all__ = [
+    "Match",
+    "Names",
+    "is_address",
+    "match",
+    "names_of",
+    "peer_domains",
+]
 
 DNS_SRV_NAME: Final = x509.ObjectIdentifier("1.3.6.1.5.5.7.8.7")
 _IA5STRING: Final = 0x16
@@ -97,6 +104,7 @@ def match(
     services: Iterable[str] = ("_amqps", "_amqp"),
     *,
     extra_names: Iterable[str] = (),
+    is_host: bool = False,
 ) -> Match:
     """Tell whether the certificate proves that its holder speaks for `domain` (RFC 9525 §6).
 
@@ -106,6 +114,7 @@ def match(
         services: SRV-IDs of which services count.
         extra_names: further host names that prove it as well: an SRV target out of a signed
             zone, or what a route says.
+        is_host: it is the host of a URL; no DNS record says anything about it.
     """
     found = names_of(certificate)
     wanted = [domain, *(name for name in extra_names if _normal(name) != _normal(domain))]
@@ -116,9 +125,25 @@ def match(
     return Match(
         False,
         f"the certificate does not prove {' or '.join(wanted)}; it names {found}. "
+        f"{_cure_for_host(domain) if is_host else _cure_for_domain(domain)}",
+    )
+
+
+def _cure_for_domain(domain: str) -> str:
+    """Say what helps where a certificate does not prove a domain that the DNS leads to."""
+    return (
         f"Cure: the peer's certificate has to name {domain} (DNS-ID {domain} or SRV-ID "
         f"_amqps.{domain}), or {domain}'s SRV records have to be signed with DNSSEC and lead to "
-        "the host that the certificate names, best with a TLSA record of its key",
+        "the host that the certificate names, best with a TLSA record of its key"
+    )
+
+
+def _cure_for_host(host: str) -> str:
+    """Say what helps where a certificate does not prove the host of a URL."""
+    kind = "as an IP address" if is_address(host) else "as a DNS name"
+    return (
+        f"Cure: connect to a name that the certificate has, or have a certificate made that names "
+        f"{host} {kind}"
     )
 
 

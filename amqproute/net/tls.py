@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -99,6 +100,7 @@ _CURES: Final = {
     "renew": "its holder has to renew it",
     "purpose": "its holder needs one with the extended key usage for TLS servers or clients",
 }
+_PEM_LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
 _PLAIN_TEXT_REASONS: Final = frozenset(
     {
         "wrong version number",
@@ -687,18 +689,37 @@ def _make_context(
 
 def _read_certificates(path: Path) -> tuple[x509.Certificate, ...]:
     try:
-        return tuple(x509.load_pem_x509_certificates(path.read_bytes()))
+        octets = path.read_bytes()
+        return tuple(x509.load_pem_x509_certificates(octets))
     except OSError as error:
         raise TlsError("tls.file", f"cannot read {path}: {error.strerror}") from error
     except ValueError as error:
-        raise TlsError("tls.file", f"{path} holds no PEM certificate: {error}") from error
+        what = _described_pem(octets, b"CERTIFICATE")
+        words = f"{path} holds no PEM certificate: {what}"
+        raise TlsError("tls.file", words) from error
+
+
+def _described_pem(octets: bytes, wanted: bytes) -> str:
+    """Say what a file holds in place of a PEM block, in words for an operator."""
+    labels = list(dict.fromkeys(_PEM_LABEL.findall(octets)))
+    if wanted in labels:
+        return "what stands in it under that heading is cut short or damaged"
+    if labels:
+        kinds = ", ".join(label.decode("ascii").lower() for label in labels)
+        return f"it holds a {kinds}; are the files confused?"
+    if not octets.strip():
+        return "it is empty"
+    if octets.startswith(b"\x30"):
+        return "it seems to be in DER form; convert it with openssl x509 or openssl pkey"
+    return "there is no line that begins with -----BEGIN"
 
 
 def _read_key(path: Path) -> crypto.PKey:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
-            key = serialization.load_pem_private_key(file.read(), None)
+            octets = file.read()
+        key = serialization.load_pem_private_key(octets, None)
         if mode & stat.S_IRWXO:
             log.warn(
                 "private key {path} is open to every user of this machine (chmod o= it)", path=path
@@ -708,10 +729,13 @@ def _read_key(path: Path) -> crypto.PKey:
         raise TlsError("tls.file", f"cannot read {path}: {error.strerror}") from error
     except TypeError as error:
         raise TlsError(
-            "tls.file", f"{path} is no key for TLS without a pass phrase: {error}"
+            "tls.file",
+            f"{path} is protected by a pass phrase, which nobody types in here: write the key "
+            "without one (openssl pkey -in OLD -out NEW), readable by the daemon only",
         ) from error
     except ValueError as error:
-        raise TlsError("tls.file", f"{path} holds no PEM private key: {error}") from error
+        what = _described_pem(octets, b"PRIVATE KEY")
+        raise TlsError("tls.file", f"{path} holds no PEM private key: {what}") from error
 
 
 def _chain_error(certificate: x509.Certificate, error: int, depth: int) -> TlsError:

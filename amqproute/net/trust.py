@@ -202,6 +202,7 @@ class Demand:
         pins: for `Method.PIN`.
         code: ``ok``, or why it is refused.
         words: the same for people.
+        is_host: `domain` is the host of a URL; no DNS record says anything about it.
     """
 
     method: Method
@@ -214,6 +215,7 @@ class Demand:
     pins: tuple[Pin, ...] = ()
     code: str = "ok"
     words: str = ""
+    is_host: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -361,7 +363,9 @@ def judge(wanted: Demand, shown: Shown, now: datetime.datetime) -> Verdict:
 
 
 def _judge_names(wanted: Demand, certificate: x509.Certificate, level: str, how: str) -> Verdict:
-    matched = identity.match(certificate, wanted.domain, extra_names=wanted.names)
+    matched = identity.match(
+        certificate, wanted.domain, extra_names=wanted.names, is_host=wanted.is_host
+    )
     if not matched:
         return Verdict(TlsError("tls.name", matched.explanation))
     return Verdict(None, level, f"{how}{matched.explanation}")

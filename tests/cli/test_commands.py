@@ -238,9 +238,11 @@ class CheckTests(CommandTestCase):
             "nodes: [{name: t, type: topic}, {name: q}]\n"
             "bindings:\n  - source: t\n    target: q\n    filter: color =\n"
         )
-        self.assertRefused(
-            self.amqproute("check"), 2, f"{self.config}:5: bindings[0].filter: ", "one problem"
-        )
+        result = self.amqproute("check")
+        self.assertRefused(result, 2, f"{self.config}:5: bindings[0].filter: ", "one problem")
+        (line,) = [each for each in result.stderr.splitlines() if "filter:" in each]
+        self.assertIn(".filter: selector, character 8: found the end", line)
+        self.assertNotIn("filter selector", line)
 
     def test_small_disk(self) -> None:
         """A file system on which publishers would have no credit from the start is warned of."""

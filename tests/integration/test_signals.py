@@ -134,6 +134,23 @@ class StopTests(SynchronousTestCase):
         with Wire(self.daemon.plain) as wire:
             self.assertEqual(body_of(wire.consume("q", 1)[0]), b"2")
 
+    def test_told_twice(self) -> None:
+        """A second SIGTERM, or SIGINT, changes nothing but a line in the log."""
+        with Wire(self.daemon.plain) as wire:
+            wire.publish("q", [message(b"x")])
+            wire.attach("receiver", "q").flow(1)
+            # What is not settled holds the stop up.
+            wire.wait(lambda event: type(event) is ev.DeliveriesReceived)
+            self.daemon.signal(signal.SIGTERM)
+            self.daemon.wait_log("SIGTERM: stopping")
+            self.daemon.signal(signal.SIGTERM)
+            self.daemon.wait_log("SIGTERM again: stopping already, which may take up to")
+            self.daemon.signal(signal.SIGINT)
+            self.daemon.wait_log("SIGINT again: stopping already")
+        self.assertEqual(self.daemon.wait(), 0)
+        self.assertNotIn("ReactorNotRunning", self.daemon.log())
+        self.daemon.check()
+
     def test_second_daemon_on_the_same_store(self) -> None:
         """Two daemons on one state directory: the second is refused in words (exit code 1)."""
         other = Daemon("alpha.example", changes=dict(self.daemon.settings))

@@ -80,6 +80,15 @@ class IdentityTests(SynchronousTestCase):
         for part in ("beta.example", "gamma.example", "_amqps.gamma.example", "Cure"):
             self.assertIn(part, words)
 
+    def test_cure_for_the_host_of_a_url(self) -> None:
+        """Of a URL no DNS record says anything, so none is advised."""
+        certificate = self.certificate("gamma.example")
+        for host, kind in (("127.0.0.1", "as an IP address"), ("h.example", "as a DNS name")):
+            words = match(certificate, host, is_host=True).explanation
+            self.assertIn(f"names {host} {kind}", words)
+            self.assertNotRegex(words, "DNSSEC|SRV records|TLSA")
+            self.assertIn("DNSSEC", match(certificate, host).explanation)
+
     def test_malformed_names_are_skipped(self) -> None:
         """One bad name does not hide the good ones."""
         certificate = self.certificate(

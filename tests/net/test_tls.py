@@ -8,6 +8,7 @@ import os
 import shutil
 from pathlib import Path
 
+from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL
 from twisted.internet.error import ConnectionLost
 from twisted.internet.task import Clock
@@ -83,6 +84,34 @@ class ContextsTests(SynchronousTestCase):
             self.assertTrue(any(str(path) in words for path in bad), words)
         self.assertIn("nothing.pem", self.refused("tls.file", chain, key, nothing))
         self.refused("tls.file", chain, None)
+
+    def test_confused_files(self) -> None:
+        """What a file holds instead is said in words, and not in those of a library."""
+        chain, key = self.root / "alpha.example/chain.pem", self.root / "alpha.example/key.pem"
+        other, locked = self.root / "other.pem", self.root / "locked.pem"
+        secret = serialization.load_pem_private_key(key.read_bytes(), None)
+        protected = secret.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.BestAvailableEncryption(b"secret"),
+        )
+        locked.write_bytes(protected)
+        certificate = chain.read_bytes()
+        for octets, words in (
+            (key.read_bytes(), "it holds a private key; are the files confused?"),
+            (certificate[: len(certificate) // 3], "is cut short or damaged"),
+            (b"\n", "it is empty"),
+            (b"\x30\x82\x01\x00", "it seems to be in DER form"),
+            (b"nonsense", "no line that begins with -----BEGIN"),
+        ):
+            other.write_bytes(octets)
+            told = self.refused("tls.file", other, key, None)
+            self.assertIn(words, told)
+            self.assertNotRegex(told, "https://|Malformed|cryptography")
+        told = self.refused("tls.file", chain, chain, None)
+        self.assertIn("it holds a certificate; are the files confused?", told)
+        self.assertNotRegex(told, "https://|Malformed|cryptography")
+        self.assertIn("openssl pkey -in OLD -out NEW", self.refused("tls.file", chain, locked))
 
     def test_open_key(self) -> None:
         """A key that everybody on the machine can read works, and the log says so."""

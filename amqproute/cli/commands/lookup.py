@@ -21,6 +21,7 @@ from amqproute.address import (
     parse,
 )
 from amqproute.cli import render, runner
+from amqproute.cli.commands.local import optional
 from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
@@ -90,7 +91,8 @@ def _config_or_default(config: Path | None) -> Config:
         if config is not None:
             raise
         return Config()
-    return load(path)
+    loaded = optional(path, config, "the system's name servers are asked")
+    return Config() if loaded is None else loaded
 
 
 def _look_up(config: Config, domain: str) -> Resolution | ResolveError:

@@ -8,13 +8,15 @@ import select
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import click
 from twisted.internet.defer import CancelledError
+from twisted.internet.interfaces import IReactorTime
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
 
@@ -55,6 +57,8 @@ MAX_LINE_BYTES: Final = 16 * 1024 * 1024
 
 _READ: Final = 65536
 _LOOK_SECONDS: Final = 0.2
+NOTICE_SECONDS: Final = 1.0
+"""When `receive` says that it waits."""
 
 
 # -- send --------------------------------------------------------------------------------------
@@ -483,9 +487,10 @@ def receive(
                 selector=selector,
                 in_parts=output is not None,
             )
-            if output is not None:
-                return await save(receiver, output, timeout)
-            got = await consume(receiver, count, timeout, as_json)
+            with _notice_of_waiting(reactor, node, timeout) as came:
+                if output is not None:
+                    return await save(receiver, output, timeout, came)
+                got = await consume(receiver, count, timeout, as_json, came)
         finally:
             await client.close()
         return DONE if got >= (count or 1) else NEGATIVE
@@ -493,10 +498,44 @@ def receive(
     return runner.run(work)
 
 
+@contextmanager
+def _notice_of_waiting(
+    reactor: IReactorTime, node: str, timeout: float | None
+) -> Iterator[Callable[[], None]]:
+    """Say once on stderr that none is there, when no message has come for a moment.
+
+    Whoever has given a time knows that there may be none: a script is not told then.
+
+    Returns:
+        A context manager; the function it gives is called for each message.
+    """
+    if timeout is not None and not sys.stderr.isatty():
+        yield lambda: None
+        return
+    words = f"waiting for messages on {node}; Ctrl-C ends it"
+    if timeout is None:
+        words += ", as --timeout or --count would"
+    notice = reactor.callLater(NOTICE_SECONDS, click.echo, render.printable(words), err=True)
+
+    def came() -> None:
+        if notice.active():
+            notice.reset(NOTICE_SECONDS)
+
+    try:
+        yield came
+    finally:
+        if notice.active():
+            notice.cancel()
+
+
 async def consume(
-    receiver: Receiver, count: int | None, timeout: float | None, as_json: bool
+    receiver: Receiver,
+    count: int | None,
+    timeout: float | None,
+    as_json: bool,
+    came: Callable[[], None] = lambda: None,
 ) -> int:
-    """Print messages and accept them; return how many there were.
+    """Print messages and accept them; return how many there were. Calls `came` for each.
 
     Raises:
         ClientError: the broker ended the link.
@@ -510,15 +549,21 @@ async def consume(
         if delivery is None:
             break
         got += 1
+        came()
         _print_message(delivery.payload, got, as_json)
         receiver.accept(delivery)
     return got
 
 
-async def save(receiver: Receiver, output: Path, timeout: float | None) -> int:
+async def save(
+    receiver: Receiver,
+    output: Path,
+    timeout: float | None,
+    came: Callable[[], None] = lambda: None,
+) -> int:
     """Write the data of the next message to a file, and accept it; return the exit code.
 
-    The file has its name when it is complete and on the disk.
+    The file has its name when it is complete and on the disk. Calls `came` for each part.
 
     Raises:
         ClientError: the broker ended the link.
@@ -528,7 +573,7 @@ async def save(receiver: Receiver, output: Path, timeout: float | None) -> int:
     unfinished = output.with_name(f"{output.name}.part")
     try:
         with unfinished.open("wb") as file:
-            delivery = await _save(receiver, octets, file, timeout)
+            delivery = await _save(receiver, octets, file, timeout, came)
             if delivery is None:
                 return NEGATIVE
             file.flush()
@@ -547,7 +592,11 @@ async def save(receiver: Receiver, output: Path, timeout: float | None) -> int:
 
 
 async def _save(
-    receiver: Receiver, octets: DataOctets, file: BinaryIO, timeout: float | None
+    receiver: Receiver,
+    octets: DataOctets,
+    file: BinaryIO,
+    timeout: float | None,
+    came: Callable[[], None],
 ) -> Delivery | None:
     while True:
         try:
@@ -556,6 +605,7 @@ async def _save(
             return None
         if arrived is None:
             return None
+        came()
         if not isinstance(arrived, PartsReceived):
             _write(octets, [arrived.payload], file)
             octets.finish()

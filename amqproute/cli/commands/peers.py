@@ -62,7 +62,8 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     such domain) or held. FAILED counts attempts in a row, CREDIT what the peer still takes, WINDOW
     what we would have in flight at most. LAST-OK is how long ago the last connection was made.
     LEVEL is how the peer has proved itself. A peer is forgotten when nothing has gone there for a
-    minute. With --json every attribute is shown.
+    minute. A terminal that is too narrow for all columns shows those that matter most; a pipe gets
+    all of them. With --json every attribute is shown.
     """
     rows = entities(Access(url, config, trust), "peer")
     rows.sort(key=lambda row: (-row["waiting"], row["name"]))
@@ -74,6 +75,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
         [heading for _, heading in COLUMNS],
         ([_cell(key, row.get(key), now_ms) for key, _ in COLUMNS] for row in rows),
         right="WAITING IN-FLIGHT WINDOW CREDIT FAILED NEXT LAST-OK",
+        spare="WINDOW CREDIT HOLDS HOST IN-FLIGHT LEVEL LAST-OK",
     )
 
 

@@ -55,7 +55,17 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     is for how long the branch has been there, or prepared, or resolved by an operator.
     """
 
-    rows = entities(Access(url, config, trust), BRANCH_TYPE)
+    try:
+        rows = entities(Access(url, config, trust), BRANCH_TYPE)
+    except ClientError as error:
+        if error.code != "management.400":
+            raise
+        raise ClientError(
+            NEGATIVE,
+            "transaction.disabled",
+            "distributed transactions are not enabled at this daemon",
+            "set distributed-transactions.enabled in the configuration, then restart the daemon",
+        ) from None
     if as_json:
         render.json_text({"branches": rows})
         return

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands say to operators, and what the daemon logs of commands."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.support import Daemon, certificates, until
+from tests.support.program import Process, run
+
+
+class CommandTests(SynchronousTestCase):
+    """Commands beside a daemon of which little is configured."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.daemon = Daemon("alpha.example", changes={"nodes": [{"name": "q"}]})
+        self.addCleanup(self.daemon.stop)
+        self.addCleanup(self.daemon.check)
+
+    def command(self, *words: str, **extra: Any) -> tuple[int, str, str]:
+        done = run(*words, **extra)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_log_lines(self) -> None:
+        """Commands leave no line at level info; at level debug each leaves two."""
+        config = ("--config", str(self.daemon.file))
+        self.daemon.start()
+        for words in (("status",), ("queue", "ls"), ("peer", "ls")):
+            self.assertEqual(self.command(*words, *config)[0], 0)
+        self.assertEqual(self.command("send", "q", "--body", "x", *config)[0], 0)
+        url = f"amqp://127.0.0.1:{self.daemon.plain}"
+        self.assertEqual(self.command("receive", "q", "--count", "1", "--url", url)[0], 0)
+        # Who comes over the network may call itself what it likes: that is told.
+        self.daemon.wait_log("127.0.0.1:.* opened by anonymous, container amqproute-cli-")
+        self.assertNotIn("unix:uid", self.daemon.log())
+        self.daemon.reload(log={"format": "text", "level": "debug"})
+        mark = self.daemon.mark()
+        self.assertEqual(self.command("status", *config)[0], 0)
+        self.daemon.wait_log("unix:uid=[0-9]+ opened by uid:", mark)
+        self.daemon.wait_log("unix:uid=[0-9]+ closed", mark)
+
+    def test_broken_file(self) -> None:
+        """A mistake in the file does not cut an operator off from the daemon that runs."""
+        self.daemon.start()
+        self.daemon.file.write_text(self.daemon.file.read_text() + "\n]] broken")
+        code, out, err = self.command("status", "--config", str(self.daemon.file))
+        self.assertEqual((code, "all is well" in out), (0, True), out + err)
+        self.assertIn(f"the daemon at unix:{self.daemon.socket} is asked all the same", err)
+        self.daemon.stop()
+        code, out, err = self.command("status", "--config", str(self.daemon.file))
+        self.assertEqual(code, 2, err)
+
+    def test_transactions(self) -> None:
+        """With the feature off, that is what is said."""
+        self.daemon.start()
+        config = ("--config", str(self.daemon.file))
+        code, _, err = self.command("transaction", "ls", *config)
+        self.assertEqual(code, 1)
+        self.assertIn("distributed transactions are not enabled at this daemon", err)
+        self.assertIn("distributed-transactions.enabled", err)
+        self.assertNotIn("entity type", err)
+
+    def test_url_by_address(self) -> None:
+        """Of a URL with an address no DNSSEC is advised."""
+        self.daemon.start()
+        trust = str(certificates().trust)
+        url = f"amqps://127.0.0.1:{self.daemon.tls}"
+        code, _, err = self.command("receive", "q", "--url", url, "--trust", trust)
+        self.assertEqual(code, 3)
+        self.assertIn("tls.name: ", err)
+        self.assertIn("it names alpha.example", err)
+        self.assertNotRegex(err, "DNSSEC|SRV records|TLSA")
+
+    def test_waiting(self) -> None:
+        """`receive` says that it waits, and goes on waiting; with a time a script hears nothing."""
+        self.daemon.start()
+        config = ("--config", str(self.daemon.file))
+        self.assertEqual(self.command("receive", "q", "--timeout", "1.5", *config), (1, "", ""))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            waiting = Process(
+                ["receive", "q", "--count", "1", *config],
+                environ=os.environ,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
+            self.addCleanup(waiting.kill)
+
+            def told() -> str:
+                return os.pread(err.fileno(), 1000, 0).decode()
+
+            until(lambda: "waiting for messages on q; Ctrl-C ends it" in told(), "the words")
+            self.assertEqual(self.command("send", "q", "--body", "x", *config)[0], 0)
+            self.assertEqual(waiting.wait(30), 0)
+            self.assertEqual(os.pread(out.fileno(), 10, 0), b"x\n")
+            self.assertEqual(told().count("\n"), 1)
