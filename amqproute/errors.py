@@ -183,15 +183,23 @@ class ResolveError(AmqprouteError):
         code: the stable code, for example ``dns.nxdomain``.
         permanent: True when the answer proves that there is no such service.
         attempts: what was asked and what came back, a line each.
+        ttl: the seconds for which a permanent answer holds, by its zone; None if nothing says so.
     """
 
     def __init__(
-        self, code: str, description: str, *, permanent: bool, attempts: tuple[str, ...] = ()
+        self,
+        code: str,
+        description: str,
+        *,
+        permanent: bool,
+        attempts: tuple[str, ...] = (),
+        ttl: float | None = None,
     ) -> None:
         super().__init__(description)
         self.code = code
         self.permanent = permanent
         self.attempts = attempts
+        self.ttl = ttl
 
 
 class TlsError(AmqprouteError):

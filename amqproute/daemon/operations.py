@@ -18,7 +18,7 @@ from amqproute.relay.relay import Relay
 from amqproute.relay.row import peer_row
 from amqproute.relay.why import why
 from amqproute.routing.table import Router
-from amqproute.services import dtx, relay_operations
+from amqproute.services import dns_memory, dtx, relay_operations
 from amqproute.services.management import MANAGEMENT, EntityType, ManagementService
 from amqproute.services.relay_messages import RelayMessages
 
@@ -35,6 +35,7 @@ def offer_relay_operations(
 ) -> None:
     """Let operators see the ways out, and act on what waits there."""
     relay_operations.register(management, relay, allows)
+    dns_memory.register(management, relay, router, allows)
     RelayMessages(
         broker,
         relay,

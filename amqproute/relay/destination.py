@@ -39,8 +39,6 @@ from amqproute.relay.verdict import Action, Verdict, for_code
 from amqproute.relay.watch import Watch
 from amqproute.values import NextHop
 
-REFUSED_SECONDS = 30.0
-"""How long a proved non-existence is believed before the DNS is asked again."""
 NOTHING_FOUND = Finding()
 EMPTY_SECONDS = 1.0
 """How long one without messages and connection is kept, for the next message."""
@@ -409,7 +407,7 @@ class Destination:
         probed_until, self._probed_until = self._probed_until, None
         if verdict.action is Action.REJECT:
             self.backoff.blame(verdict)
-            self._give_up()
+            self._give_up(verdict.lasts)
         elif probed_until is not None and probed_until > self._clock.seconds():
             # Tried out of turn, because the peer called in: that does not make it wait longer.
             self.backoff.blame(verdict)
@@ -556,10 +554,14 @@ class Destination:
         """
         return self.queue.purge()
 
-    def _give_up(self) -> None:
-        """There is proof that the hop does not exist: what waits goes back (T-25, T-26)."""
+    def _give_up(self, seconds: float) -> None:
+        """There is proof that the hop does not exist: what waits goes back (T-25, T-26).
+
+        Args:
+            seconds: for how long the proof is believed.
+        """
         self.state = State.REFUSED
-        self._refused_until = self._clock.seconds() + REFUSED_SECONDS
+        self._refused_until = self._clock.seconds() + seconds
         self.log.warn(
             "{destination} does not exist: {error}; {waiting} messages are returned",
             destination=self.hop.key,
@@ -722,6 +724,12 @@ class Destination:
         self._attempt.cancel()
         if self.state is State.CONNECTING:
             self.state = State.IDLE
+
+    def forget_refusal(self) -> None:
+        """Refuse nothing any more for what the DNS has said before."""
+        if self.state is State.REFUSED:
+            self.state = State.IDLE
+            self.queue.dispatch()
 
     @property
     def refused_until(self) -> float:

@@ -306,6 +306,15 @@ SUSPICION: Final = (
     "",
 )
 
+PROOFS: Final = (
+    "## How long a proof of the DNS counts",
+    "",
+    "What waits is returned at once, and new messages are refused, for as long as the answers that",
+    "prove it may be remembered: the zone's negative TTL, 5 seconds at least and 15 minutes at",
+    "most. `amqproute explain` and `amqproute peer test` with an address there end it now: they",
+    "have the daemon forget what the DNS has said of that domain.",
+    "",
+)
 RETRY_AFTER: Final = (
     "## When the peer says when to come back",
     "",
@@ -358,7 +367,7 @@ def render() -> str:
             f"| `{name}` | {row.scope.value} | {row.action.value} | {row.why} |"
             for name, row in rows.items()
         ]
-    return "\n".join([*lines, "", *SUSPICION, *RETRY_AFTER]) + "\n"
+    return "\n".join([*lines, "", *SUSPICION, *PROOFS, *RETRY_AFTER]) + "\n"
 
 
 if __name__ == "__main__":

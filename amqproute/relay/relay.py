@@ -22,12 +22,13 @@ from amqproute.errors import NotFound, ResolveError, ResourceLimitExceeded, Unre
 from amqproute.interfaces import IHops
 from amqproute.relay.agent import Agent
 from amqproute.relay.census import OURSELVES, Census, Holder, holder_of
-from amqproute.relay.destination import REFUSED_SECONDS, Destination
+from amqproute.relay.destination import Destination
 from amqproute.relay.disclosure import DENIED, error_for_senders
 from amqproute.relay.holds import Holds
 from amqproute.relay.note import NOTE, Note
 from amqproute.relay.starts import Starts
 from amqproute.relay.terms import RelayTerms
+from amqproute.relay.verdict import refusal_seconds
 from amqproute.tracebacks import without_frames
 from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 
@@ -215,7 +216,7 @@ class Relay:
         if isinstance(error, (ResolveError, CancelledError, DeadlineError)):
             without_frames(failure)
         if isinstance(error, ResolveError) and error.permanent:
-            until = self._clock.seconds() + REFUSED_SECONDS
+            until = self._clock.seconds() + refusal_seconds(error.ttl)
             words = f"{error.code}: {error}"
             if error.code == DENIED:
                 self._log_denied(hop, words)
@@ -339,6 +340,15 @@ class Relay:
             if destination is not None:
                 destination.contacted()
 
+    def forget(self, hop: NextHop) -> None:
+        """Forget what the DNS has said of a hop: the next message has it asked again."""
+        self._known.pop(hop.key, None)
+        self._refusals.pop(hop.key, None)
+        self._agent.forget(hop)
+        destination = self.destinations.get(hop.key)
+        if destination is not None:
+            destination.forget_refusal()
+
     def _keys(self, name: str) -> tuple[str, ...]:
         return self._by_name.get(name, ())
 
@@ -397,7 +407,9 @@ class Relay:
         self._starts.per_second = terms.connects_per_second
         self._limits = replace(self._limits, ttl_ms=lifetime_ms)
         self.dead_letter_name = dead_letter_name
+        self._refusals.clear()  # where domains may lead may have changed
         for destination in self.destinations.values():
+            destination.forget_refusal()
             destination.adopt(self._limits)
             destination.queue.dead_letter_name = dead_letter_name
         self.holds.apply_all()

@@ -31,6 +31,7 @@ __all__ = [
     "for_failure",
     "for_fault",
     "for_outcome",
+    "refusal_seconds",
 ]
 
 
@@ -39,6 +40,11 @@ RETRY_AFTER: Final = Symbol("retry-after")
 LONGEST_RETRY: Final = 365 * 86_400
 """What is beyond it is no number of seconds that anybody means."""
 LONGEST_CONDITION: Final = 128
+LONGEST_REFUSAL: Final = 30.0
+"""Seconds for which a proof from the DNS is believed before the resolver is asked again, whose own
+memory goes by the TTL. So a change of routes or of `resolver` is seen soon as well."""
+SHORTEST_REFUSAL: Final = 1.0
+"""The least of these seconds; the resolver does not remember anything for less than five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,7 @@ class Verdict:
         condition: the AMQP condition behind it, if there is one.
         retry_after: the seconds after which the peer asks to be tried again; 0 if it says nothing.
             It counts only from a peer that has proved who it is.
+        lasts: for a proof of the DNS that there is nobody, the seconds for which it is believed.
     """
 
     scope: Scope
@@ -61,6 +68,7 @@ class Verdict:
     words: str = ""
     condition: str | None = None
     retry_after: float = 0.0
+    lasts: float = 0.0
 
     @property
     def evidence(self) -> Evidence:
@@ -168,6 +176,15 @@ def for_code(code: str, words: str) -> Verdict:
     return _of(failures.row_for_code(code), code, words)
 
 
+def refusal_seconds(ttl: float | None) -> float:
+    """Return the seconds for which messages are refused after a proof that there is nobody.
+
+    Args:
+        ttl: what the proof has left of its time to live, in seconds; None if nothing says so.
+    """
+    return max(SHORTEST_REFUSAL, min(LONGEST_REFUSAL, LONGEST_REFUSAL if ttl is None else ttl))
+
+
 def for_failure(error: BaseException) -> Verdict:
     """Return what an exception on the way to an open link means."""
     if isinstance(error, ResolveError):
@@ -176,7 +193,12 @@ def for_failure(error: BaseException) -> Verdict:
             return verdict
         if error.permanent:
             return Verdict(
-                verdict.scope, Action.REJECT, error.code, str(error), conditions.NOT_FOUND
+                verdict.scope,
+                Action.REJECT,
+                error.code,
+                str(error),
+                conditions.NOT_FOUND,
+                lasts=refusal_seconds(error.ttl),
             )
         return Verdict(verdict.scope, Action.DEFER, error.code, str(error))
     if isinstance(error, (ConnectError, TlsError)):

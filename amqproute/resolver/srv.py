@@ -169,6 +169,7 @@ class _Trail:
             f"{self.domain}: {text}",
             permanent=not self.stale,
             attempts=tuple(self.lines),
+            ttl=self.ttl if self.ttl < float("inf") else None,
         )
 
     def give_up(self, code: str, words: str) -> ResolveError:

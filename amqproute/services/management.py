@@ -139,9 +139,10 @@ READS: Final = frozenset(
         "GET-MGMT-NODES",
         "LIST-MESSAGES",
         "WHY",
+        "FORGET",
     }
 )
-"""Operations that change nothing."""
+"""Operations that change nothing but what is remembered for seconds."""
 LONGEST_DETAIL: Final = 1024
 
 

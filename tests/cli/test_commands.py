@@ -415,7 +415,7 @@ class DnsTests(CommandTestCase):
 
     answer: Any = None
 
-    def look_up(self, config: Any, domain: str) -> Any:
+    def look_up(self, config: Any, domain: str, first: Any = None) -> Any:
         self.asked = domain
         return self.answer
 

@@ -353,7 +353,7 @@ class VerdictTests(SynchronousTestCase):
     def explain(self, config: Config, resolver: SrvResolver, address: str) -> Any:
         outcomes: dict[str, Any] = {}
 
-        def look_up(_: Config, domain: str) -> Resolution | ResolveError:
+        def look_up(_: Config, domain: str, first: Any = None) -> Resolution | ResolveError:
             outcomes[domain] = self.look_up(resolver, domain)
             return outcomes[domain]  # type: ignore[no-any-return]
 

@@ -154,3 +154,55 @@ class DecisionTests(SynchronousTestCase):
             {acted[name]["places"][0]["proof"] for name in ("usable.example", "anchored.example")},
             {"dane"},
         )
+
+
+class RepairTests(SynchronousTestCase):
+    """A domain that did not exist, and does again: what is shown is what happens."""
+
+    timeout = 120
+
+    def setUp(self) -> None:
+        self.zone = Zone()
+        self.addCleanup(self.zone.close)
+        self.zone.set("example", ttl=3600)
+        self.alpha = Daemon("alpha.example", nameserver=self.zone.port)
+        self.alpha.settings["resolver"]["cache-longest"] = 3600
+        self.alpha.write()
+        self.alpha.start()
+        self.addCleanup(self.alpha.stop)
+        self.addCleanup(self.alpha.check)
+
+    def refusal(self, domain: str) -> str:
+        """Return why a message is refused; empty if it is taken."""
+        try:
+            with Wire(self.alpha.plain) as wire:
+                wire.publish(f"x@{domain}", [message(b"x")])
+        except Refused as refused:
+            return str(refused.error)
+        return ""
+
+    def test_explain_and_peer_test(self) -> None:
+        """Whatever time the proof has left, both ask anew, and the daemon goes by the same."""
+        beta = Daemon("beta.example", nameserver=self.zone.port).start()
+        self.addCleanup(beta.stop)
+        for domain, ask in (
+            ("beta.example", ("explain", "x@beta.example")),
+            ("gamma.example", ("peer", "test", "gamma.example")),
+        ):
+            self.assertIn("dns.nxdomain", self.refusal(domain))
+            self.zone.point(domain, beta.tls)
+            self.assertIn("dns.nxdomain", self.refusal(domain))
+            done = command(self.alpha, *ask)
+            self.assertIn("the daemon has forgotten earlier answers", done.stdout, done.stderr)
+            self.assertEqual(self.refusal(domain), "")
+        self.alpha.stop()
+        done = command(self.alpha, "explain", "x@beta.example", "--json")
+        self.assertIn("no daemon was told", json.loads(done.stdout)["daemon"])
+
+    def test_rights(self) -> None:
+        """Whoever may not manage the way there cannot make the daemon ask anew."""
+        self.alpha.reload(access=[{"deny": ["manage"], "who": "uid:*", "node": "amqp$out/*"}])
+        done = command(self.alpha, "explain", "x@beta.example", "--json")
+        facts = json.loads(done.stdout)
+        self.assertEqual(facts["code"], "dns.nxdomain")
+        self.assertRegex(facts["daemon"], r"no daemon was told.*may not manage")

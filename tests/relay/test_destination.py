@@ -14,7 +14,13 @@ from amqproute import conditions
 from amqproute.broker.fates import REASON, WORDS
 from amqproute.broker.floodgate import STORE
 from amqproute.broker.limits import QueueLimits
-from amqproute.errors import ResolveError, ResourceLimitExceeded, StoreUnavailable
+from amqproute.errors import (
+    NotFound,
+    ResolveError,
+    ResourceLimitExceeded,
+    StoreUnavailable,
+    Unresolved,
+)
 from amqproute.frontends.amqp10 import Frontend
 from amqproute.interfaces import IConnectionUser, IConsumer, IHops
 from amqproute.message import Message
@@ -740,6 +746,50 @@ class FailureTests(DestinationCase):
         client.send(link, message(b"3"))
         self.run_now()
         self.assertEqual(beta.bodies("orders"), [b"3"])
+
+    def test_time_of_a_proof(self) -> None:
+        """It is believed for its time to live, of a waiting destination and at admission."""
+        asked = NextHop("asked.example", "asked.example")
+        for ttl, lasts in ((5.0, 5), (0.0, 1), (900.0, 30), (None, 30)):
+            gone = ResolveError("dns.nxdomain", "no such domain", permanent=True, ttl=ttl)
+            self.network.errors.update({BETA: gone, "asked.example": gone})
+            self.put(b"1")
+            self.alpha.relay.admit(asked)
+            self.clock.advance(0)
+            self.clock.pump([0.1] * (10 * lasts - 2))
+            for each in (HOP, asked):
+                self.assertRaises(NotFound, self.alpha.relay.check, each)
+            self.clock.pump([0.1] * 4)
+            for each in (HOP, asked):
+                self.assertRaises(Unresolved, self.alpha.relay.check, each)
+            self.assertEqual(self.alpha.depth(BETA), 0)
+
+    def test_forget(self) -> None:
+        """An operator has a refusal forgotten, and that there may be a way."""
+        gone = ResolveError("dns.nxdomain", "no such domain", permanent=True)
+        self.network.errors[BETA] = gone
+        relay = self.alpha.relay
+        relay.admit(HOP)
+        self.run_now()
+        self.assertRaises(NotFound, relay.check, HOP)
+        relay.forget(HOP)
+        self.assertRaises(Unresolved, relay.check, HOP)
+        self.assertEqual(self.network.forgotten, [BETA])
+        self.put(b"1")
+        self.clock.advance(0)
+        self.assertRaises(NotFound, relay.check, HOP)
+        del self.network.errors[BETA]
+        beta = self.beta()
+        relay.forget(HOP)
+        self.put(b"2")
+        self.run_for(2)
+        self.assertEqual(beta.bodies("orders"), [b"2"])
+        other = NextHop("other.example", "other.example")
+        relay.admit(other)
+        self.run_now()
+        relay.check(other)
+        relay.forget(other)
+        self.assertRaises(Unresolved, relay.check, other)
 
     def test_resolver_in_trouble(self) -> None:
         """No answer is no proof: it waits."""

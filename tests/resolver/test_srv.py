@@ -321,6 +321,12 @@ class TableTests(ResolverTestCase):
         error = self.fail_to_resolve("nobody.provider.example")
         self.assertEqual((error.code, error.permanent), ("dns.nxdomain", True))
         self.assertEqual(len(error.attempts), 5)
+        assert error.ttl is not None
+        self.assertTrue(0 < error.ttl <= 900, error.ttl)
+        first = error.ttl
+        self.network.advance(4)
+        error = self.fail_to_resolve("nobody.provider.example")
+        self.assertLess(abs(error.ttl - (first - 4)), 0.5)
 
     def test_families_take_turns(self) -> None:
         """IPv6 first, then by turns, then what is left (RFC 8305 §4); only so many of each."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from amqproute.address import (
 from amqproute.cli import render, runner
 from amqproute.cli.commands.local import optional
 from amqproute.cli.commands.options import config_option, json_option
+from amqproute.cli.commands.refreshing import refresh
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.access import Listen
@@ -95,8 +96,16 @@ def _config_or_default(config: Path | None) -> Config:
     return Config() if loaded is None else loaded
 
 
-def _look_up(config: Config, domain: str) -> Resolution | ResolveError:
+def _look_up(
+    config: Config,
+    domain: str,
+    first: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+) -> Resolution | ResolveError:
+    """Ask the DNS, and do something with the reactor before, since it runs only once."""
+
     async def work(reactor: Any) -> Resolution | ResolveError:
+        if first is not None:
+            await first(reactor)
         try:
             return await make_resolver(config, reactor).resolve(domain)
         except ResolveError as error:
@@ -265,9 +274,10 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     The rule that decides, the places that would be tried in their order, the security level, and
     the names that would be accepted in the peer's certificate; or the one code that stops it.
     The decision is made by the daemon's own functions, with the DNS as it is now; nothing is
-    sent and no connection is made. Exits with 1 if the message could not go.
+    sent and no peer is connected to. A daemon that runs here is asked to forget its earlier answers
+    about that domain first, so that it acts by the same. Exits with 1 if the message could not go.
     """
-    found = _explain(load(find(config)), address)
+    found = _explain(load(find(config)), address, config)
     if as_json:
         render.json_text(
             {
@@ -289,7 +299,8 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     return DONE
 
 
-def _explain(config: Config, text: str) -> Explanation:
+def _explain(config: Config, text: str, file: Path | None = None) -> Explanation:
+    """Explain by a configuration; `file` is where it stands, None for the usual place."""
     found = Explanation(text)
     try:
         address = parse(from_compatibility(text) or text)
@@ -303,7 +314,7 @@ def _explain(config: Config, text: str) -> Explanation:
     router = make_router(config, config.container_id or "")
     if address.domain is None or address.domain in router.own_names:
         return _explain_local(config, address, found)
-    return _explain_remote(config, router, address, found)
+    return _explain_remote(config, router, address, found, file)
 
 
 def _explain_local(config: Config, address: Address, found: Explanation) -> Explanation:
@@ -325,7 +336,7 @@ def _explain_local(config: Config, address: Address, found: Explanation) -> Expl
 
 
 def _explain_remote(
-    config: Config, router: Router, address: Address, found: Explanation
+    config: Config, router: Router, address: Address, found: Explanation, file: Path | None
 ) -> Explanation:
     domain = address.domain
     assert domain is not None
@@ -357,10 +368,12 @@ def _explain_remote(
         return found.stop(
             "tls.file", "tls.certificate is not configured: this broker cannot prove its domain"
         )
-    return _explain_places(config, hop, found)
+    return _explain_places(config, hop, found, str(address), file)
 
 
-def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explanation:
+def _explain_places(
+    config: Config, hop: NextHop, found: Explanation, address: str, file: Path | None
+) -> Explanation:
     """Decide as the daemon does, with its functions (`amqproute.relay.decision`)."""
     candidates: Sequence[Candidate] = ()
     attempts: Sequence[str] = ()
@@ -368,7 +381,11 @@ def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explana
     if hop.via is not None:
         candidates = (static_candidate(hop.via),)
     else:
-        outcome = _look_up(config, hop.domain)
+
+        async def first(reactor: Any) -> None:
+            found.facts["daemon"] = await refresh(reactor, file, address)
+
+        outcome = _look_up(config, hop.domain, first)
         attempts = outcome.attempts
         if isinstance(outcome, ResolveError):
             error = outcome
@@ -381,6 +398,8 @@ def _explain_places(config: Config, hop: NextHop, found: Explanation) -> Explana
     found.facts["candidates"] = [_candidate_facts(each, wanted) for each, wanted in pairs]
     if hop.via is None:
         found.facts["attempts"] = list(attempts)
+        if "daemon" in found.facts:
+            found.steps.append(found.facts["daemon"])
         found.steps += [f"asked: {line}" for line in attempts]
     found.steps += _demand_lines(found.candidates, found.demands)
     if error is not None:
