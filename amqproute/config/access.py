@@ -88,7 +88,8 @@ class Listen(Settings):
         ge=1,
         description="The most connections open here at one time; further ones are closed at once. "
         "A tenth is kept for addresses whose clients have authenticated before, and a tenth for "
-        "the brokers of other domains.",
+        "the brokers of other domains. A user may have as many as would still be free of other "
+        "users, half of them while it is alone, unless contracts gives it a number of connections.",
     )
     mute_per_address: int = Field(
         default=100,

@@ -22,7 +22,7 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError, ResourceLimitExceeded
 from amqproute.frontends.attaching import Attaching
 from amqproute.frontends.complaints import Complaints, short
-from amqproute.frontends.contract import Contract
+from amqproute.frontends.contract import RETRY_SECONDS, Contract
 from amqproute.frontends.coordinator import Coordinator
 from amqproute.frontends.endpoints import Endpoints
 from amqproute.frontends.inbound import Inbound
@@ -311,8 +311,6 @@ class Frontend:
     def _authenticated(self, event: ev.Authenticated) -> None:
         if event.identity is not None:
             self.principal = self._authenticator.principal(event.identity)
-            if self.principal.kind != ANONYMOUS_PRINCIPAL.kind and self._pump is not None:
-                self._pump.identified(self.principal.kind)
 
     def _authentication_failed(self, event: ev.AuthenticationFailed) -> None:
         self._is_refused = True
@@ -338,6 +336,12 @@ class Frontend:
             self.seen("open", conditions.NOT_FOUND, words)
             self.close(conditions.NOT_FOUND, words)
             return
+        # Only now: who logs in and says nothing more can be made to give way to others.
+        excess = (
+            self._pump.identified(self.principal.kind, str(self.principal))
+            if self._pump is not None
+            else None
+        )
         if self.shared.contracts is not None:
             contract = self.shared.contracts.of(self.principal)
             try:
@@ -346,6 +350,17 @@ class Frontend:
                 self._refuse_open(error)
                 return
             self.contract = contract
+        if excess is not None and (
+            self.contract is None or self.contract.terms.connections is None
+        ):
+            self._refuse_open(
+                ResourceLimitExceeded(
+                    f"{self.principal} has more than its share of connections: {excess}; "
+                    "a contract may name another number",
+                    info={"limiter": "connections", "retry-after": RETRY_SECONDS},
+                )
+            )
+            return
         terms = {} if self.contract is None else self.contract.terms.told()
         if terms:  # who knows what it may need not find out by being held back
             given = self.connection.settings.properties or {}
@@ -353,8 +368,6 @@ class Frontend:
         else:
             self.connection.open()
         self._is_open = True
-        if self.principal.kind == ANONYMOUS_PRINCIPAL.kind and self._pump is not None:
-            self._pump.identified(self.principal.kind)
         self.probe = short(str((event.open.properties or {}).get(PROBE) or ""))
         if self.probe:
             self.seen("open", "ok", "")

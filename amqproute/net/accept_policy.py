@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who gets a place at a listener, and whose place is taken back for it: decisions without sockets.
 
-A connection is *mute* until its peer has authenticated (or, where ANONYMOUS is offered, opened).
-Mute connections are what a stranger can make for nothing, so they are shared out:
+A connection is *mute* until its peer has authenticated and opened. Mute connections are what a
+stranger can make for nothing, so they are shared out:
 
 * An address (IPv6: a /64) and a network (IPv4: a /24, IPv6: a /48) may have so many mute
   connections at a listener. A listed network, such as a NAT gateway, has a share of its own size,
@@ -16,7 +16,11 @@ Mute connections are what a stranger can make for nothing, so they are shared ou
   addresses is bounded and ages (`MOST_ADDRESSES`, `MEMORY_SECONDS`). Their mute connections do not
   count towards their network.
 
-Unix sockets have no shares, and may have the kept places.
+* A user, or another domain's broker, may have as many connections at a listener, and at all of them
+  together, as places would still be free of other authenticated ones: one alone has half. Who has
+  a number of connections by contract is held to that instead, by the front end.
+
+Unix sockets have no shares by address, and may have the kept places.
 
 `AcceptPolicy` covers all listeners of a daemon and their common limit; `ListenerPlaces` is the part
 of one listener. Each decision takes a time that does not grow with the number of connections.
@@ -130,6 +134,31 @@ class _Entry:
     source: _Source
     since: float
     standing: Standing = Standing.STRANGER
+    user: str = ""
+
+
+class _Users:
+    """Connections by user."""
+
+    def __init__(self) -> None:
+        self._count: dict[str, int] = {}
+        self._total = 0
+
+    def add(self, user: str) -> None:
+        self._count[user] = self._count.get(user, 0) + 1
+        self._total += 1
+
+    def remove(self, user: str) -> None:
+        self._total -= 1
+        self._count[user] -= 1
+        if not self._count[user]:
+            del self._count[user]
+
+    def excess(self, user: str, places: int) -> int:
+        """Return the share of a user who has more than it; 0 for others."""
+        own = self._count.get(user, 0)
+        share = max(1, (places - (self._total - own) + 1) // 2)
+        return share if own > share else 0
 
 
 class _Memory:
@@ -161,12 +190,14 @@ class AcceptPolicy:
     Attributes:
         limit: as given; may be lowered before the first connection.
         count: connections there are.
+        users: authenticated ones by user.
     """
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.count = 0
         self._listeners: list[ListenerPlaces] = []
+        self.users = _Users()
         self._known = _Memory()
         self._brokers = _Memory()
 
@@ -221,6 +252,7 @@ class ListenerPlaces:
         self._classes: list[dict[str, None]] = [{} for _ in range(_CLASSES)]
         self._class_of: dict[str, int] = {}
         self._anonymous: dict[str, int] = {}
+        self._users = _Users()
         self._shares = sorted(terms.shares, key=lambda each: each[0].prefixlen, reverse=True)
 
     def __len__(self) -> int:
@@ -260,17 +292,43 @@ class ListenerPlaces:
             self._by_network.setdefault(source.network, OrderedDict())[key] = now
             self._classify(source)
 
-    def authenticated(self, key: Hashable, standing: Standing, now: float) -> None:
-        """Note who a connection's peer is; nothing if it has left."""
+    def authenticated(
+        self, key: Hashable, standing: Standing, now: float, user: str = ""
+    ) -> str | None:
+        """Note who a connection's peer is; nothing if it has left.
+
+        Args:
+            key: of the connection.
+            standing: of its peer.
+            now: of the monotonic clock, seconds.
+            user: has a share of the places; empty for nobody.
+
+        Returns:
+            The share, in words, that the user has exceeded with this connection. It is counted
+            nevertheless, for as long as it is open.
+        """
         entry = self._entries.get(key)
         if entry is None or entry.standing is not Standing.STRANGER:
-            return
+            return None
         self._unmute(key, entry)
         entry.standing = standing
         if standing is Standing.ANONYMOUS:
             network = entry.source.network
             self._anonymous[network] = self._anonymous.get(network, 0) + 1
         self._policy.remember(entry.source.address, standing, now)
+        if not user or standing is Standing.ANONYMOUS:
+            return None
+        entry.user = user
+        self._users.add(user)
+        self._policy.users.add(user)
+        for users, places, where in (
+            (self._users, self.terms.places, "at this listener"),
+            (self._policy.users, self._policy.limit, "in all"),
+        ):
+            share = users.excess(user, places)
+            if share:
+                return f"{share} of {places} connections {where}"
+        return None
 
     def leave(self, key: Hashable) -> None:
         """Note that a connection is gone; nothing if that was noted."""
@@ -278,6 +336,9 @@ class ListenerPlaces:
         if entry is None:
             return
         self._policy.count -= 1
+        if entry.user:
+            self._users.remove(entry.user)
+            self._policy.users.remove(entry.user)
         if entry.standing is Standing.STRANGER:
             self._unmute(key, entry)
         elif entry.standing is Standing.ANONYMOUS:

@@ -326,9 +326,9 @@ class Listener(Service):
         self._shown_at = now
         self._shown = (self.places.refused, self.places.closed)
 
-    def _identified(self, protocol: EngineProtocol, kind: str) -> None:
+    def _identified(self, protocol: EngineProtocol, kind: str, user: str) -> str | None:
         standing = _STANDINGS.get(kind, Standing.KNOWN)
-        self.places.authenticated(protocol, standing, self._reactor.seconds())
+        return self.places.authenticated(protocol, standing, self._reactor.seconds(), user)
 
     def _lost(self, protocol: EngineProtocol, reason: Failure) -> None:
         self.connections.discard(protocol)

@@ -210,7 +210,7 @@ class EngineProtocol(TwistedProtocol):
         handshakes: HandshakeTurns | None = None,
         on_ready: Callable[[EngineProtocol], object] | None = None,
         on_lost: Callable[[EngineProtocol, Failure], object] | None = None,
-        on_identified: Callable[[EngineProtocol, str], object] | None = None,
+        on_identified: Callable[[EngineProtocol, str, str], str | None] | None = None,
         client: tuple[str, int] | None = None,
     ) -> None:
         """Prepare; everything begins with `connectionMade`.
@@ -540,10 +540,17 @@ class EngineProtocol(TwistedProtocol):
             self._read_on(_HELD)
             self._go_on()
 
-    def identified(self, kind: str) -> None:
-        """Note that the peer is through its handshake: it is a `Principal` of this kind."""
-        if self._on_identified is not None:
-            self._on_identified(self, kind)
+    def identified(self, kind: str, user: str) -> str | None:
+        """Note that the peer is through its handshake.
+
+        Args:
+            kind: of its `Principal`.
+            user: the principal, as access rules write it.
+
+        Returns:
+            The share of connections, in words, that it has exceeded; None if it has not.
+        """
+        return None if self._on_identified is None else self._on_identified(self, kind, user)
 
     def abort(self) -> None:
         """Drop the connection without a word, what is unwritten as well."""

@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import AccessPolicy, Rule
 from amqproute.frontends.contract import QUIET_SECONDS, RETRY_SECONDS, Terms
+from amqproute.net.pump import EngineProtocol
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
@@ -98,6 +99,17 @@ class RefusalTests(ContractCase):
         first.hang_up()
         self.client()
         self.assertEqual(self.here.shared.contracts.rows()[0]["refused"], {"connections": 1})
+
+    def test_share_of_connections(self) -> None:
+        """Without a number of its own a user is held to its share; with one, to that alone."""
+        words = "2 of 4 connections at this listener"
+        self.patch(EngineProtocol, "identified", lambda *_: words)
+        self.house(connections=3)
+        refused = self.here.client(ANN).opened("ann").one(spec.Close).error
+        assert refused is not None
+        self.assertEqual(refused.condition, LIMITED)
+        self.assertIn(words, refused.description or "")
+        self.assertEqual(self.client().all(spec.Close), [])
 
     def test_links(self) -> None:
         """They are counted over all connections; the link alone is refused."""

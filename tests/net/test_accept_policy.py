@@ -234,6 +234,52 @@ class PolicyTests(SynchronousTestCase):
         self.assertIsNotNone(self.come("203.0.113.1", other))
         self.assertEqual((len(self.places), len(other), self.policy.count), (19, 5, 24))
 
+    def arrive(self, user: str, places: ListenerPlaces | None = None) -> str | None:
+        """Let a user in from somewhere and log in; return the share that is exceeded by it."""
+        places = self.places if places is None else places
+        host = f"198.{18 + self.number // 200}.{self.number % 200}.1"
+        key = self.come(host, places)
+        self.assertIsNotNone(key)
+        return places.authenticated(key, Standing.KNOWN, self.now, user)
+
+    def test_one_user(self) -> None:
+        """One user alone has half of the places, from however many addresses it comes."""
+        self.assertEqual({self.arrive("user:ann") for _ in range(50)}, {None})
+        self.assertEqual(self.arrive("user:ann"), "50 of 100 connections at this listener")
+        self.policy.leave(self.number)
+        self.assertIsNone(self.arrive("user:bob"))
+
+    def test_many_users(self) -> None:
+        """Several have equal shares, and there is always a place for the next one."""
+        users = [f"user:{name}" for name in "abc"]
+        had = dict.fromkeys(users, 0)
+        for _ in range(40):
+            for user in users:
+                if self.arrive(user) is None:
+                    had[user] += 1
+                else:
+                    self.policy.leave(self.number)
+        self.assertEqual(list(had.values()), [25, 25, 25])
+        self.assertIsNone(self.arrive("user:d"))
+
+    def test_a_user_leaves(self) -> None:
+        """What a user gives back it, and the others, may have again."""
+        keys = []
+        for _ in range(50):
+            self.arrive("user:ann")
+            keys.append(self.number)
+        for key in keys:
+            self.policy.leave(key)
+        self.assertEqual({self.arrive("user:bob") for _ in range(50)}, {None})
+
+    def test_a_user_at_all_listeners(self) -> None:
+        """More listeners give nobody more than its share of all connections."""
+        policy = AcceptPolicy(60)
+        listeners = [policy.listener(TERMS) for _ in range(3)]
+        found = [self.arrive("user:ann", listeners[number % 3]) for number in range(31)]
+        self.assertEqual(set(found[:30]), {None})
+        self.assertEqual(found[30], "30 of 60 connections in all")
+
     def test_late_news(self) -> None:
         """What is said of connections that have left changes nothing."""
         key = self.come("192.0.2.1")

@@ -124,7 +124,7 @@ class ListenerTests(SynchronousTestCase):
         first = self.connect(listener)
         assert first is not None
         (protocol,) = listener.connections
-        protocol.identified("user")
+        protocol.identified("user", "user:ann")
         second = self.connect(listener)
         assert second is not None
         self.connect(listener)

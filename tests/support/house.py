@@ -116,8 +116,9 @@ class End:
         """See `EngineProtocol.hold_reading`."""
         self.is_held = True
 
-    def identified(self, kind: str) -> None:
+    def identified(self, kind: str, user: str) -> str | None:
         """See `EngineProtocol.identified`."""
+        return None
 
     def release_reading(self) -> None:
         """See `EngineProtocol.release_reading`."""
