@@ -38,6 +38,9 @@ SEEN_AS: Final = Symbol("amqproute:seen-as")
 PATH_CAPABILITY: Final = "AMQPROUTE:SECURE-PATH"
 """What a broker offers in its open that honors `SECURE_PATH` on the next hop too."""
 
+EXACTLY_ONCE_CAPABILITY: Final = Symbol("AMQPROUTE:EXACTLY-ONCE")
+"""Desired capability of a sender's link: it settles what was accepted, so that the receiver may
+settle second; offered in the answer where the receiver does (P-14)."""
 CONTRACT: Final = Symbol("amqproute:contract")
 """Property of our open: what the other side may ask of us, as in `frontends.contract.Terms`."""
 

@@ -35,7 +35,7 @@ from amqproute.frontends.links import END, ERROR_MODE, Waiting
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.suspended import Parked, Retention, Suspended, Taken, retention_of
 from amqproute.frontends.terminus import Found
-from amqproute.values import FLOOR, STORE, STREAM, Origin
+from amqproute.values import EXACTLY_ONCE_CAPABILITY, FLOOR, STORE, STREAM, Origin
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.footprint import footprint
@@ -101,7 +101,11 @@ class Attaching:
         frontend = self._frontend
         target = coordinator(attach, frontend.principal, frontend.transactions.terms)
         self._links.steal(link)
-        link.accept(target=target, properties={ERROR_MODE: self._links.error_mode(link)})
+        link.accept(
+            target=target,
+            rcv_settle_mode=spec.RECEIVER_FIRST,  # answers to declare and discharge are settled
+            properties={ERROR_MODE: self._links.error_mode(link)},
+        )
         link.context = Coordinator(self._frontend, link, self._frontend.transactions)
         self._links.attached.add(link)
         link.context.grant()
@@ -184,7 +188,7 @@ class Attaching:
             self._join(link, attach, found)
             if waiting.deliveries and isinstance(link.context, Inbound):
                 for delivery in waiting.deliveries:
-                    delivery.rcv_settle_mode = max(delivery.rcv_settle_mode, link.rcv_settle_mode)
+                    delivery.rcv_settle_mode = link.rcv_settle_mode
                 link.context.arrived(waiting.deliveries)
                 self._frontend.put_now(link.context, waiting.deliveries)
         self._frontend.flush()
@@ -325,7 +329,8 @@ class Attaching:
         link.accept(
             target=found.terminus,
             properties={ERROR_MODE: self._links.error_mode(link), **found.properties},
-            rcv_settle_mode=spec.RECEIVER_SECOND if found.exactly_once else None,
+            rcv_settle_mode=(spec.RECEIVER_SECOND if found.settles_second else spec.RECEIVER_FIRST),
+            offered_capabilities=(EXACTLY_ONCE_CAPABILITY,) if found.settles_second else (),
             max_message_size=self._most_octets(link, acts_at_once),
             unsettled=inbound.compare(attach.unsettled or {}, not attach.incomplete_unsettled),
         )

@@ -572,7 +572,7 @@ class Inbound:
         if outcome is None or tag not in self._earlier:
             return False
         self._uncommitted -= 1
-        settles = delivery.rcv_settle_mode != spec.RECEIVER_SECOND
+        settles = spec.RECEIVER_FIRST in (self.link.rcv_settle_mode, delivery.rcv_settle_mode)
         if not delivery.settled:
             self.link.session.settle([delivery], outcome, settles)
         if delivery.settled:

@@ -45,7 +45,14 @@ from amqproute.errors import (
 )
 from amqproute.filters.registry import FilterSet, read_filters
 from amqproute.message import Message
-from amqproute.values import RELAY_PREFIX, SEEN_AS, Local, Origin, Principal
+from amqproute.values import (
+    EXACTLY_ONCE_CAPABILITY,
+    RELAY_PREFIX,
+    SEEN_AS,
+    Local,
+    Origin,
+    Principal,
+)
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp
 
@@ -97,6 +104,7 @@ class Found:
         properties: what the answering attach says besides.
         keeps: the terminus may outlive the link.
         exactly_once: what is known of the link's deliveries has to outlive connection and restart.
+        settles_second: targets only: deliveries are settled after the sender has settled them.
         ready: None, or a Deferred of the node, which has to be on the disk before the answer.
     """
 
@@ -110,6 +118,7 @@ class Found:
     properties: dict[str, Any] = field(default_factory=dict)
     keeps: bool = False
     exactly_once: bool = False
+    settles_second: bool = False
     ready: Any = None
 
 
@@ -154,10 +163,16 @@ class Termini:
             raise NotImplementedHere("transactions are not offered")
         if target is None:
             raise InvalidField("the target is null: there is nothing to attach to or to resume")
-        mode = _delivery_mode(attach, _may_be_exact(attach))
+        may_be_second = principal.kind == "peer" or _desires_exactly_once(attach)
+        may_be_exact = may_be_second and _may_be_exact(attach)
+        mode = _delivery_mode(attach, may_be_exact)
+        is_second = may_be_second and attach.rcv_settle_mode == spec.RECEIVER_SECOND
         if target.dynamic:
-            return replace(self._dynamic(target, principal), properties=mode)
-        exactly_once = mode.get(DELIVERY_MODE) == EXACTLY_ONCE or _asks_for_durable_state(attach)
+            found = self._dynamic(target, principal)
+            return replace(found, properties=mode, settles_second=is_second)
+        exactly_once = mode.get(DELIVERY_MODE) == EXACTLY_ONCE or (
+            may_be_exact and _asks_for_durable_state(attach)
+        )
         if target.address is None:
             node, kind = self._transfer(principal), QUEUE
         else:
@@ -166,12 +181,17 @@ class Termini:
             if target.address == PROBE_NODE:
                 mode = {**mode, SEEN_AS: str(principal)}
             kind = TOPIC if isinstance(node, Topic) else QUEUE
+        answer = _target(target.address, kind)
+        settles_second = is_second or exactly_once
+        if settles_second and EXACTLY_ONCE_CAPABILITY in _desired_of_target(attach):
+            answer.capabilities = (*answer.capabilities, EXACTLY_ONCE_CAPABILITY)
         return Found(
             node,
-            _target(target.address, kind),
+            answer,
             properties=mode,
             keeps=True,
             exactly_once=exactly_once,
+            settles_second=settles_second,
         )
 
     def node_for(self, address: str, principal: Principal) -> Any:
@@ -633,14 +653,31 @@ def _may_be_exact(attach: spec.Attach) -> bool:
     )
 
 
+def _desires_exactly_once(attach: spec.Attach) -> bool:
+    """Tell whether a publisher says that it confirms outcomes (P-14).
+
+    Clients that ask for rcv-settle-mode second and never settle are common, Azure's among them:
+    the mode alone says nothing. What a sender desires stands in its attach, or in its target
+    (§3.5.4), which is all that Proton lets its users set.
+    """
+    return (
+        EXACTLY_ONCE_CAPABILITY in attach.desired_capabilities
+        or EXACTLY_ONCE_CAPABILITY in _desired_of_target(attach)
+    )
+
+
+def _desired_of_target(attach: spec.Attach) -> Sequence[str]:
+    """Return the capabilities that a publisher desires of its target."""
+    return attach.target.capabilities if isinstance(attach.target, spec.Target) else ()
+
+
 def _asks_for_durable_state(attach: spec.Attach) -> bool:
-    """Tell whether a publisher asks for the same in the standard's own words."""
+    """Tell whether a publisher asks for exactly-once in the standard's own words."""
     target = attach.target
     return (
         isinstance(target, spec.Target)
         and target.durable == spec.DURABLE_UNSETTLED_STATE
         and attach.rcv_settle_mode == spec.RECEIVER_SECOND
-        and _may_be_exact(attach)
     )
 
 
@@ -648,7 +685,8 @@ def _delivery_mode(attach: spec.Attach, may_be_exact: bool = False) -> dict[str,
     """Return the delivery mode in force, if one was asked for (P-12 to P-15, S-09, S-10).
 
     Exactly once needs unsettled state that outlives the link and a restart, which is kept for
-    publishers. For others a demand for it is refused, a wish for it gets at least once (K-23).
+    peers and for publishers that desire the capability (P-14). For others a demand for it is
+    refused, a wish for it gets at least once (K-23).
 
     Args:
         attach: the other side's.
@@ -681,9 +719,15 @@ def _why_not_offered(mode: Any, attach: spec.Attach) -> str:
             "settled comes again after a restart: ask for at-least-once, or state it as "
             f"{WISHED_MODE}"
         )
+    if not _may_be_exact(attach):
+        return (
+            "delivery-mode exactly-once takes messages that are sent unsettled, to a node that is "
+            "not dynamic: attach with the snd-settle-mode unsettled or mixed, and with an address"
+        )
     return (
-        "delivery-mode exactly-once takes messages that are sent unsettled, to a node that is not "
-        "dynamic: attach with the snd-settle-mode unsettled or mixed, and with an address"
+        "delivery-mode exactly-once is for senders that settle what the broker has accepted: "
+        f"state {EXACTLY_ONCE_CAPABILITY} among the desired capabilities of the link, or among the "
+        "capabilities of its target"
     )
 
 

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import QueueOptions
+from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
@@ -25,6 +26,11 @@ from tests.conformance.house import (
 
 STAYS = {"expiry_policy": "connection-close", "timeout": 60}
 SECOND = spec.RECEIVER_SECOND
+CONFIRMS: dict[str, Any] = {
+    "rcv_settle_mode": SECOND,
+    "desired_capabilities": (EXACTLY_ONCE_CAPABILITY,),
+}
+"""A sender that settles what was accepted."""
 
 
 class ResumeCase(SynchronousTestCase):
@@ -469,7 +475,7 @@ class PublisherCase(ResumeCase):
         """Attach the sender ``p``; fields of the target may be among the others."""
         terms = {key: fields.pop(key) for key in tuple(fields) if key in spec_source}
         target = spec.Target(address=terms.pop("address", "q"), **{**STAYS, **terms})
-        given = {"rcv_settle_mode": SECOND, "target": target, **fields}
+        given = {**CONFIRMS, "target": target, **fields}
         answer = self.client.sender(None, name="p", **given)
         self.client.all(spec.Flow)
         return answer
@@ -527,7 +533,7 @@ class PublisherTests(PublisherCase):
         self.house.store.is_held = True
         self.client.publish(0)
         self.again()
-        request = attach("sender", "p", 0, None, rcv_settle_mode=SECOND,
+        request = attach("sender", "p", 0, None, **CONFIRMS,
                          target=spec.Target(address="q", **STAYS),
                          unsettled={b"tag-0": None})  # fmt: skip
         self.client.send(request)
@@ -591,12 +597,12 @@ class PublisherTests(PublisherCase):
         """O-33: an outcome that is no acceptance is kept the same way."""
         self.world.dns_seconds = 1.0
         target = spec.Target(address=None, **STAYS)
-        self.client.sender(None, name="p", target=target, rcv_settle_mode=SECOND)
+        self.client.sender(None, name="p", target=target, **CONFIRMS)
         self.client.publish(0, message(b"0", to="x@nowhere.test"))
         self.client.hang_up()
         self.world.advance(2)
         self.client = self.house.client().ready()
-        answer = self.client.sender(None, name="p", target=target, rcv_settle_mode=SECOND,
+        answer = self.client.sender(None, name="p", target=target, **CONFIRMS,
                                     unsettled={b"tag-0": None})  # fmt: skip
         self.assertIsInstance(answer.unsettled[b"tag-0"], spec.Rejected)
 
@@ -605,7 +611,7 @@ class PublisherTests(PublisherCase):
         self.send()
         self.client.publish(0)
         self.again()
-        answer = self.client.sender(None, name="p", target=None, rcv_settle_mode=SECOND,
+        answer = self.client.sender(None, name="p", target=None, **CONFIRMS,
                                     unsettled={b"tag-0": None})  # fmt: skip
         self.assertEqual(answer.target.address, "q")
         self.assertEqual(answer.unsettled, {b"tag-0": spec.Accepted()})
@@ -616,7 +622,7 @@ class PublisherTests(PublisherCase):
         client = self.client = house.client().ready()
         self.house = house
         target = spec.Target(address="q", **STAYS)
-        client.sender(None, name="p", target=target, rcv_settle_mode=SECOND)
+        client.sender(None, name="p", target=target, **CONFIRMS)
         self.assertEqual(client.one(spec.Flow).link_credit, 4)
         for number in range(4):
             client.publish(number)
@@ -629,13 +635,13 @@ class PublisherTests(PublisherCase):
         house = World().house(limits={"link_credit": 4})
         client = house.client().ready()
         target = spec.Target(address="q", **STAYS)
-        client.sender(None, name="p", target=target, rcv_settle_mode=SECOND)
+        client.sender(None, name="p", target=target, **CONFIRMS)
         for number in range(4):
             client.publish(number)
         client.hang_up()
         client = house.client().ready()
         tags = dict.fromkeys(b"tag-%d" % number for number in range(4))
-        client.sender(None, name="p", target=target, rcv_settle_mode=SECOND, unsettled=tags)
+        client.sender(None, name="p", target=target, **CONFIRMS, unsettled=tags)
         self.assertEqual(client.one(spec.Flow).link_credit, 4)
         for number in range(4):
             client.publish(number, b"", resume=True, settled=True, state=spec.Accepted())
@@ -646,14 +652,17 @@ class PublisherTests(PublisherCase):
 class ExactlyOnceTests(PublisherCase):
     """P-14, P-16, K-23: delivery-mode exactly-once, for publishers."""
 
-    PROPERTIES = {Symbol("delivery-mode"): Symbol("exactly-once")}
+    ONCE: Any = {
+        "properties": {Symbol("delivery-mode"): Symbol("exactly-once")},
+        "desired_capabilities": (EXACTLY_ONCE_CAPABILITY,),
+    }
 
     def test_answer(self) -> None:
         """The broker settles second and says that it keeps what it knows, also over a restart."""
-        self.client.sender("q", name="p", properties=self.PROPERTIES)
+        self.client.sender("q", name="p", **self.ONCE)
         self.client.send(spec.Detach(handle=0, closed=True))
         answer = self.client.one(spec.Detach)
-        answer = self.client.sender("q", name="p", properties=self.PROPERTIES)
+        answer = self.client.sender("q", name="p", **self.ONCE)
         self.assertEqual(answer.rcv_settle_mode, SECOND)
         target = answer.target
         self.assertEqual(
@@ -668,14 +677,27 @@ class ExactlyOnceTests(PublisherCase):
         answer = self.client.sender(None, 1, "first", target=spec.Target(address="q", durable=2))
         self.assertEqual(answer.target.durable, 0)
 
+    def test_capability(self) -> None:
+        """P-12, P-14: not for a sender that does not say that it settles what was accepted."""
+        self.client.send(attach("sender", "p", 0, "q", properties=self.ONCE["properties"]))
+        self.assertIsNone(self.client.one(spec.Attach).target)
+        detach = self.client.one(spec.Detach)
+        self.assertEqual(condition(detach), "amqp:not-implemented")
+        self.assertIn("AMQPROUTE:EXACTLY-ONCE", detach.error.description)
+        wish = {Symbol("opt-delivery-mode"): Symbol("exactly-once")}
+        answer = self.client.sender("q", 1, "w", properties=wish)
+        self.assertEqual(answer.properties[Symbol("delivery-mode")], "at-least-once")
+        answer = self.client.sender("q", 2, "c", **self.ONCE)
+        self.assertEqual(tuple(answer.offered_capabilities), (EXACTLY_ONCE_CAPABILITY,))
+
     def test_refused(self) -> None:
         """E-02: not for a sender of settled deliveries, nor for consumers, nor dynamic targets."""
         for handle, request in enumerate(
             (
-                attach("sender", "s", 0, "q", snd_settle_mode=1, properties=self.PROPERTIES),
-                attach("receiver", "r", 1, "q", properties=self.PROPERTIES),
+                attach("sender", "s", 0, "q", snd_settle_mode=1, **self.ONCE),
+                attach("receiver", "r", 1, "q", **self.ONCE),
                 attach("sender", "d", 2, None, target=spec.Target(dynamic=True),
-                       properties=self.PROPERTIES),
+                       **self.ONCE),
             )
         ):  # fmt: skip
             self.client.send(request)
@@ -687,13 +709,11 @@ class ExactlyOnceTests(PublisherCase):
 
     def test_once(self) -> None:
         """Lost at any point and sent again under resumption, it is on the queue once."""
-        self.client.sender("q", name="p", properties=self.PROPERTIES)
+        self.client.sender("q", name="p", **self.ONCE)
         self.client.publish(0)
         for number in range(3):
             self.again()
-            answer = self.client.sender(
-                "q", name="p", properties=self.PROPERTIES, unsettled={b"tag-0": None}
-            )
+            answer = self.client.sender("q", name="p", **self.ONCE, unsettled={b"tag-0": None})
             self.assertEqual(answer.unsettled, {b"tag-0": spec.Accepted()})
             self.client.publish(number, message(b"0"), delivery_tag=b"tag-0", resume=True)
         self.assertEqual(self.house.depth(), 1)

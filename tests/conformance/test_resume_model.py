@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import Client, House, World, attach, body_of, message
@@ -184,7 +185,15 @@ class PublisherModel:
         """Come back, and bring everything to its end."""
         unsettled = {self.tag(number): None for number in self.waiting}
         properties = {Symbol("delivery-mode"): Symbol("exactly-once")}
-        request = attach("sender", "p", 0, "q", properties=properties, unsettled=unsettled or None)
+        request = attach(
+            "sender",
+            "p",
+            0,
+            "q",
+            properties=properties,
+            desired_capabilities=(EXACTLY_ONCE_CAPABILITY,),
+            unsettled=unsettled or None,
+        )
         self.client.send(request)
         self.house.store.let_go()
         self.client.run()

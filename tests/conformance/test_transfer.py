@@ -8,7 +8,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreError
+from amqproute.values import EXACTLY_ONCE_CAPABILITY, Principal
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
     ACCEPTED,
     REJECTED,
@@ -127,7 +129,7 @@ class SettlementTests(SynchronousTestCase):
 
     def test_receiver_second(self) -> None:
         """§2.6.12, P-16: rcv-settle-mode second: outcome, then the sender settles."""
-        self.client.sender(rcv_settle_mode=1)
+        self.client.sender(rcv_settle_mode=1, desired_capabilities=(EXACTLY_ONCE_CAPABILITY,))
         self.client.publish(0)
         answer = self.client.one(spec.Disposition)
         self.assertFalse(answer.settled)
@@ -136,6 +138,80 @@ class SettlementTests(SynchronousTestCase):
         self.assertTrue(self.client.none(spec.Detach) and self.client.none(spec.End))
         self.client.publish(1, delivery_tag=b"tag-0")
         self.assertEqual(self.house.depth(), 2)
+
+    def test_receiver_first(self) -> None:
+        """P-14, P-17: who only asks for rcv-settle-mode second gets first: many never settle."""
+        durable = spec.Target(address="q", durable=spec.DURABLE_UNSETTLED_STATE)
+        dynamic = spec.Target(dynamic=True)
+        wishes = {Symbol("opt-delivery-mode"): Symbol("exactly-once")}
+        self.world.house("b.test")
+        for handle, (address, fields) in enumerate(
+            (
+                ("q", {}),
+                ("q@b.test", {}),
+                (None, {}),
+                (None, {"target": durable}),
+                (None, {"target": dynamic}),
+                ("q", {"properties": wishes}),
+                ("q", {"desired_capabilities": (Symbol("amqp:exactly-once"),)}),
+            )
+        ):
+            answer = self.client.sender(address, handle, rcv_settle_mode=1, **fields)
+            self.assertEqual(answer.rcv_settle_mode, spec.RECEIVER_FIRST)
+            self.assertFalse(answer.offered_capabilities)
+            self.assertEqual(answer.target.durable, spec.DURABLE_NONE)
+            to = "q@b.test" if address == "q@b.test" else "q"
+            self.client.publish(handle, message(to=to), handle=handle)
+            told = self.client.one(spec.Disposition)
+            self.assertEqual((told.settled, told.first), (True, handle))
+            self.assertIsInstance(told.state, spec.Accepted)
+            # The tag is free again without a word of the sender's.
+            self.client.publish(handle + 100, message(to=to), handle=handle,
+                                delivery_tag=b"tag-%d" % handle)  # fmt: skip
+            self.assertTrue(self.client.one(spec.Disposition).settled)
+
+    def test_receiver_first_ahead(self) -> None:
+        """P-14: what is sent with the attach, before its answer, is settled first as well."""
+        explicit = {"rcv_settle_mode": 1}
+        self.world.house("b.test")
+        self.world.dns_seconds = 1.0
+        for handle, address in enumerate(("q", "q@b.test")):
+            self.client.write(
+                frame(attach("sender", f"ahead-{handle}", handle, address, rcv_settle_mode=1)),
+                self.client.transfer(2 * handle, handle=handle),
+                self.client.transfer(2 * handle + 1, handle=handle, **explicit),
+            )
+            self.client.run(2)
+            self.assertEqual(self.client.one(spec.Attach).rcv_settle_mode, spec.RECEIVER_FIRST)
+            told = self.client.all(spec.Disposition)
+            self.assertEqual(covered(told), [2 * handle, 2 * handle + 1])
+            self.assertTrue(all(each.settled for each in told))
+
+    def test_receiver_second_by_target(self) -> None:
+        """P-14: the capability may stand with the target, where Proton can put it."""
+        target = spec.Target(address="q", capabilities=(EXACTLY_ONCE_CAPABILITY,))
+        answer = self.client.sender(None, target=target, rcv_settle_mode=1)
+        self.assertEqual(answer.rcv_settle_mode, spec.RECEIVER_SECOND)
+        self.assertIn(EXACTLY_ONCE_CAPABILITY, answer.target.capabilities)
+        self.assertIn("AMQPROUTE:EXACTLY-ONCE", answer.offered_capabilities)
+        self.client.publish(0)
+        self.assertFalse(self.client.one(spec.Disposition).settled)
+
+    def test_capability_alone(self) -> None:
+        """P-14: the capability is leave to settle second, no wish for it."""
+        answer = self.client.sender(desired_capabilities=(EXACTLY_ONCE_CAPABILITY,))
+        self.assertEqual(answer.rcv_settle_mode, spec.RECEIVER_FIRST)
+        self.client.publish(0)
+        self.assertTrue(self.client.one(spec.Disposition).settled)
+
+    def test_receiver_second_for_peers(self) -> None:
+        """P-14: a broker settles what it has heard of; it needs no capability."""
+        peer = Principal("peer", "b.test", frozenset({"b.test"}))
+        client = self.house.client(peer).ready("b.test")
+        answer = client.sender("amqp$transfer", rcv_settle_mode=1)
+        self.assertEqual(answer.rcv_settle_mode, spec.RECEIVER_SECOND)
+        client.publish(0, message(to="q@a.test"))
+        self.assertFalse(client.one(spec.Disposition).settled)
 
     def test_nothing_leaks(self) -> None:
         """O-27: no delivery is left unsettled by the broker."""
@@ -284,6 +360,21 @@ class FramesTests(SynchronousTestCase):
         )
         self.assertTrue(self.client.all(spec.End) or self.client.all(spec.Detach))
         self.assertEqual(self.house.depth(), 0)
+
+    def test_other_format_in_the_middle(self) -> None:
+        """§2.7.5: the message-format of a continuation is the first one's, or left out."""
+        for delivery_id, message_format in enumerate((None, 0)):
+            self.client.write(
+                frame(self.first(delivery_id), message()[:5]),
+                frame(spec.Transfer(handle=0, message_format=message_format), message()[5:]),
+            )
+        self.assertEqual(self.house.depth(), 2)
+        self.client.write(
+            frame(self.first(2), message()[:5]),
+            frame(spec.Transfer(handle=0, message_format=1), message()[5:]),
+        )
+        self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:not-allowed")
+        self.assertEqual(self.house.depth(), 2)
 
     def test_transfer_on_a_receiver(self) -> None:
         """§2.6.12: messages flow one way on a link."""

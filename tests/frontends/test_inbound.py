@@ -16,7 +16,7 @@ from amqproute.frontends.inbound import FLOOR
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.message import Message
 from amqproute.routing.trail import TRACE
-from amqproute.values import RETURN_TO, Principal
+from amqproute.values import EXACTLY_ONCE_CAPABILITY, RETURN_TO, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.support.asserts import HouseTestCase
@@ -90,7 +90,11 @@ class AcceptanceTests(InboundCase):
 
     def test_settling_second(self) -> None:
         """Where the sender settles first, the receiver only tells the outcome."""
-        link = self.client.sender("q", rcv_settle_mode=spec.RECEIVER_SECOND)
+        link = self.client.sender(
+            "q",
+            rcv_settle_mode=spec.RECEIVER_SECOND,
+            desired_capabilities=(EXACTLY_ONCE_CAPABILITY,),
+        )
         self.run_now()
         self.client.send(link, message(b"1"))
         self.run_now()

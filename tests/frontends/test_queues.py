@@ -11,6 +11,7 @@ from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Excess, QueueOptions, Visibility
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.message import Message
+from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, Timestamp, UInt, ULong
 from tests.support.asserts import HouseTestCase
@@ -341,7 +342,12 @@ class OptionTests(QueueCase):
                     ({wanted: Symbol("at-most-once")}, "at-most-once"),
                 )
             ):
-                link = getattr(self.client, role)("q", name=f"{role}{number}", properties=asked)
+                link = getattr(self.client, role)(
+                    "q",
+                    name=f"{role}{number}",
+                    properties=asked,
+                    desired_capabilities=(EXACTLY_ONCE_CAPABILITY,),
+                )
                 self.run_now()
                 if expected is None:
                     self.assertDetached(self.client, link, conditions.NOT_IMPLEMENTED)

@@ -25,13 +25,17 @@ from amqproute.frontends.suspended import (
     retention_of,
     told,
 )
+from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.frontends.test_inbound import InboundCase
 from tests.support.fakes import message
 from tests.support.house import Client
 
-EXACTLY_ONCE = {Symbol("delivery-mode"): Symbol("exactly-once")}
+EXACTLY_ONCE: dict[str, Any] = {
+    "properties": {Symbol("delivery-mode"): Symbol("exactly-once")},
+    "desired_capabilities": (EXACTLY_ONCE_CAPABILITY,),
+}
 
 
 class RetentionTests(SynchronousTestCase):
@@ -309,7 +313,7 @@ class RestartTests(InboundCase):
 
     def break_off(self) -> None:
         """A message is taken; its sender has not confirmed that when the connection breaks."""
-        link = self.client.sender("q", properties=EXACTLY_ONCE)
+        link = self.client.sender("q", **EXACTLY_ONCE)
         self.run_now()
         self.hush()
         self.client.send(link, message(b"1"))
@@ -325,7 +329,7 @@ class RestartTests(InboundCase):
         self.break_off()
         self.assertEqual(len(self.notes()), 1)
         self.build(store=self.house.store)
-        link = self.client.sender("q", properties=EXACTLY_ONCE, unsettled={b"0": None, b"1": None})
+        link = self.client.sender("q", **EXACTLY_ONCE, unsettled={b"0": None, b"1": None})
         self.run_now()
         self.assertEqual(link.remote_attach.unsettled, {b"0": spec.Accepted()})
         link.send((b"",), b"0", resume=True, settled=True, state=spec.Accepted())
@@ -337,7 +341,7 @@ class RestartTests(InboundCase):
 
     def test_confirmed(self) -> None:
         """What the sender has confirmed does not stay in the store."""
-        link = self.client.sender("q", properties=EXACTLY_ONCE)
+        link = self.client.sender("q", **EXACTLY_ONCE)
         self.run_now()
         self.client.send(link, message(b"1"), message(b"2"))
         self.run_now()
@@ -359,7 +363,7 @@ class RestartTests(InboundCase):
 
     def test_closed(self) -> None:
         """A link that is closed leaves nothing behind, not even what was under way."""
-        link = self.client.sender("q", properties=EXACTLY_ONCE)
+        link = self.client.sender("q", **EXACTLY_ONCE)
         self.run_now()
         self.hush()
         self.client.send(link, message(b"1"))
@@ -379,7 +383,7 @@ class RestartTests(InboundCase):
 
     def test_store_fails(self) -> None:
         """What was not stored is not known either."""
-        link = self.client.sender("q", properties=EXACTLY_ONCE)
+        link = self.client.sender("q", **EXACTLY_ONCE)
         self.run_now()
         self.house.store.is_failing = True
         self.client.send(link, message(b"1"))
@@ -389,7 +393,7 @@ class RestartTests(InboundCase):
         self.assertEqual(self.notes(), {})
         self.client: Client = self.house.client()
         self.run_now()
-        link = self.client.sender("q", properties=EXACTLY_ONCE, unsettled={b"0": None})
+        link = self.client.sender("q", **EXACTLY_ONCE, unsettled={b"0": None})
         self.run_now()
         self.assertFalse(link.remote_attach.unsettled)
 

@@ -16,7 +16,7 @@ from amqproute.broker.limits import QueueLimits
 from amqproute.broker.transaction import TransactionLimits
 from amqproute.broker.transactions import OPERATION_OCTETS, TRANSACTION_OCTETS
 from amqproute.errors import StoreError, Unresolved
-from amqproute.values import Principal
+from amqproute.values import EXACTLY_ONCE_CAPABILITY, Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Described, Symbol, ULong
 from tests.conformance.house import (
@@ -698,7 +698,12 @@ class PostingTests(TransactionCase):
 
     def test_second(self) -> None:
         """A sender that settles last (rcv-settle-mode second) does so after the commit."""
-        self.client.sender("q", 4, rcv_settle_mode=spec.RECEIVER_SECOND)
+        self.client.sender(
+            "q",
+            4,
+            rcv_settle_mode=spec.RECEIVER_SECOND,
+            desired_capabilities=(EXACTLY_ONCE_CAPABILITY,),
+        )
         self.post(self.txn_id, handle=4)
         self.client.all(spec.Disposition)
         (answer,) = self.commit(self.txn_id)

@@ -532,6 +532,15 @@ class DaemonTestCase(SynchronousTestCase):
         """Wait for a line in the daemon's log that was written since this test began."""
         self.daemon.wait_log(pattern, self.begun_at)
 
+    def assert_empty(self, node: str = "") -> None:
+        """Assert that a node has nothing to give: drain a link from it."""
+        with Wire(self.daemon.plain) as wire:
+            link = wire.attach("receiver", node or self.node)
+            link.flow(10, drain=True)
+            wire.flush()
+            until(lambda: wire.read() and link.credit == 0, "a drained link")
+            self.assertEqual(link.unsettled, {})
+
     def still_serves(self, node: str = "") -> None:
         """Assert that the daemon does its work for somebody else."""
         node = node or self.node

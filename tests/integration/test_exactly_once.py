@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.values import EXACTLY_ONCE_CAPABILITY
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
@@ -40,6 +41,7 @@ class Publisher:
             "q",
             "the-link",
             properties=PROPERTIES,
+            desired_capabilities=(EXACTLY_ONCE_CAPABILITY,),
             unsettled=dict.fromkeys(self.waiting) or None,
         )
         attach = self.link.remote_attach

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from amqproute.errors import MessageSizeExceeded
 from amqproute.pipeline.datasource.place import SourceError
-from amqproute.values import STREAM
+from amqproute.values import EXACTLY_ONCE_CAPABILITY, STREAM
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import (
     DeliveriesReceived,
@@ -172,6 +172,7 @@ class Sending:
             spec.Target(address=self._address),
             snd_settle_mode=spec.SENDER_UNSETTLED,
             rcv_settle_mode=spec.RECEIVER_SECOND if once else spec.RECEIVER_FIRST,
+            desired_capabilities=(EXACTLY_ONCE_CAPABILITY,) if once else (),
             properties=mode if once else None,
             # We have lost our memory, and want to hear theirs rather than have it wiped out.
             incomplete_unsettled=once,

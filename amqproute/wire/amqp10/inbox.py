@@ -236,6 +236,15 @@ class Inbox:
             raise LinkFaultError(
                 link, conditions.NOT_ALLOWED, "the delivery-tag changes within a delivery"
             )
+        if (
+            transfer.message_format is not None
+            and transfer.message_format != delivery.message_format
+        ):
+            raise LinkFaultError(
+                link,
+                conditions.NOT_ALLOWED,
+                "the message-format changes within a delivery",
+            )
         if transfer.aborted:
             if link._parting:
                 self.parts.abort(link, delivery)

@@ -198,6 +198,21 @@ TABLE: list[tuple[str, dict[str, Any], bytes, type, str]] = [
         "not-allowed",
     ),
     (
+        "message-format changes",
+        {},
+        frame(transfer(0, more=True)) + frame(transfer(None, delivery_tag=None, message_format=1)),
+        LINK,
+        "not-allowed",
+    ),
+    (
+        "message-format changes in a long performative",
+        {},
+        frame(transfer(0, more=True))
+        + frame(transfer(None, delivery_tag=None, message_format=1, batchable=True)),
+        LINK,
+        "not-allowed",
+    ),
+    (
         "tag in use",
         {},
         frame(transfer(0)) + frame(transfer(1, delivery_tag=b"t0")),
