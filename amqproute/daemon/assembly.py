@@ -107,7 +107,7 @@ from amqproute.services.watermark import Watermarks
 from amqproute.store.ballast import sizes_for
 from amqproute.store.evidence import holdings_of, ranges
 from amqproute.store.names import STORE_FILE
-from amqproute.store.records import Recovery
+from amqproute.store.records import Damage, Recovery
 from amqproute.store.sqlite import SqliteStore
 from amqproute.values import (
     NextHop,
@@ -156,6 +156,7 @@ class House:
         self._stream = ""
         self._store_failure: str | None = None
         self._is_open = False
+        self._early_damage: list[tuple[str, Sequence[Damage]]] | None = []
         self._sweep: Any = None
         state = config.state_directory
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -180,7 +181,7 @@ class House:
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
             outbox=self.journaling.outbox,
             witness=partial(testimony, state / DIRECTORY) if config.journal.enabled else None,
-            on_damage=lambda key, damages: self.broker.damaged(key, damages),
+            on_damage=self._damaged,
         )
         self.contexts = make_contexts(config, checks_dates=False)
         self._gate = CertificateGate(reactor, self.contexts, self._uneasy, self._dial_again)
@@ -352,6 +353,7 @@ class House:
         self.relay.recovered(
             *(recovery.notes.get(kind, {}) for kind in (NOTE, HOLD_NOTES, LAST_HOLD_NOTES))
         )
+        self._take_up_damage()
         self._warn_of_unclaimed()
         limits = config.limits
         self.shared = Shared(
@@ -624,6 +626,19 @@ class House:
                 count=count,
                 node=name,
             )
+
+    def _damaged(self, key: str, damages: Sequence[Damage]) -> None:
+        """The store has found entries damaged. Their nodes tell the senders, once there are any."""
+        if self._early_damage is None:
+            self.broker.damaged(key, damages)
+        else:
+            self._early_damage.append((key, damages))
+
+    def _take_up_damage(self) -> None:
+        """Do what could not be done before nodes were declared, as the journal was compared."""
+        early, self._early_damage = self._early_damage or (), None
+        for key, damages in early:
+            self.broker.damaged(key, damages)
 
     def _store_died(self, error: Exception) -> None:
         self._store_failure = str(error)

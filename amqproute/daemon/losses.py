@@ -63,7 +63,9 @@ def look_for_losses(journal: Path, holdings: Callable[[], tuple[set[int], Outbox
         return Losses()
     known = living(journal)
     there, outbox = holdings()
-    return _missing(journal, known, known.ids - there - _ended_in(outbox))
+    ended, damaged = _ended_in(outbox)
+    known.is_whole &= not damaged
+    return _missing(journal, known, known.ids - there - ended)
 
 
 def testimony(journal: Path, there: set[int], outbox: Outbox) -> Testimony:
@@ -95,15 +97,17 @@ def _missing(journal: Path, known: Living, gone: set[int]) -> Losses:
     return Losses(ids, list(records.values()), known.is_whole)
 
 
-def _ended_in(outbox: Outbox) -> set[int]:
-    """Return the entries that have ended, by what the journal is yet to be told."""
+def _ended_in(outbox: Outbox) -> tuple[set[int], int]:
+    """Return the entries that have ended, by what the journal is yet to be told; and how many
+    lines of that are damaged."""
     ended: set[int] = set()
-    for _, run in read_rows(outbox):
+    carried, damaged = read_rows(outbox)
+    for _, run in carried:
         if run.kind in ENDS:
             alone = json.loads(run.shared).get("entry")
             several = json.loads(run.columns).get("entry", [])
             ended.update(each for each in (alone, *several) if isinstance(each, int))
-    return ended
+    return ended, damaged
 
 
 async def report_losses(losses: Losses, reporter: Reporter, broker: Broker) -> int:

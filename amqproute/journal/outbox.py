@@ -8,7 +8,7 @@ since its last fdatasync. An arrival by itself carries nothing: as long as its r
 store, the next start finds it there.
 
 Everything that the store tells has a *number*. A line of the journal says which numbers it is of
-(``o``), so that a start knows what of the outbox it has already.
+(``o``), so that a start knows what of the outbox it has already. What is carried has a checksum.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from zlib import crc32
 
 from twisted.logger import Logger
 from zope.interface import implementer
@@ -99,17 +100,43 @@ class Outbox:
 
 
 def _row(number: int, run: Run) -> str:
-    return f'[{number},"{run.kind}",{run.count},{run.time_us},{run.shared},{run.columns}]'
+    text = f'[{number},"{run.kind}",{run.count},{run.time_us},{run.shared},{run.columns}'
+    return f"{text},{crc32(text.encode())}]"
 
 
-def read_rows(rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, Run]]:
-    """Return what rows of the outbox carry, with the numbers, in order."""
+def read_rows(rows: Sequence[tuple[int, bytes]]) -> tuple[list[tuple[int, Run]], int]:
+    """Return what rows of the outbox carry, with the numbers, in order; and how many are damaged.
+
+    What does not match its checksum is left out: a false record is worse than one that is missing.
+    """
     carried: list[tuple[int, Run]] = []
+    damaged = 0
     for _, octets in rows:
+        if not isinstance(octets, bytes):
+            damaged += 1
+            continue
         for line in octets.split(b"\n"):
-            number, kind, count, time_us, shared, columns = json.loads(line)
-            carried.append((number, Run(kind, count, time_us, _json(shared), _json(columns))))
-    return carried
+            try:
+                carried.append(_read_line(line))
+            except (ValueError, TypeError):
+                damaged += 1
+    return carried, damaged
+
+
+def _read_line(line: bytes) -> tuple[int, Run]:
+    """Read a line of a row.
+
+    Raises:
+        ValueError: it is damaged.
+    """
+    text, _, checksum = line.rpartition(b",")
+    body = json.loads(line)
+    if len(body) == 7 and checksum == b"%d]" % crc32(text):
+        body.pop()
+    elif len(body) != 6 or not line.endswith(b"}]"):  # earlier releases wrote no checksum
+        raise ValueError("the checksum does not match")
+    number, kind, count, time_us, shared, columns = body
+    return number, Run(kind, count, time_us, _json(shared), _json(columns))
 
 
 def _json(value: Any) -> str:

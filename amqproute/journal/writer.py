@@ -335,9 +335,15 @@ class Journal:
             done.callback(None)
 
     def _open(self, names: Names, rows: Sequence[tuple[int, bytes]], former: str) -> Opened:
-        carried = read_rows(rows)
+        carried, damaged = read_rows(rows)
         found = recover(self.directory, names.broker, carried, self.now_us)
-        self._lost = self._tally.read()
+        self._lost = self._tally.read() + damaged
+        if damaged:
+            self.log.error(
+                "{count} records that the store kept for the journal do not match their checksums: "
+                "they are left out",
+                count=damaged,
+            )
         self._tally.write(self._lost)  # it has its room then
         names = replace(names, journal=found.journal)
         segments = Segments(self.directory, names, found.place, found.head, self.now_us, self._put)

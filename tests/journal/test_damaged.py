@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is damaged, of the journal and of what the store keeps for it, is said and not believed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.daemon.losses import look_for_losses, testimony
+from amqproute.errors import StoreError
+from amqproute.journal.living import living
+from amqproute.journal.outbox import read_rows
+from amqproute.journal.record import Kind
+from amqproute.journal.recovery import first_damage
+from tests.journal.rig import NAMES, Desk, arrivals, copy_living, entry, gone
+
+Rows = list[tuple[int, bytes]]
+
+
+class DamagedJournalTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+        self.desk = Desk(self.directory)
+        self.desk.open()
+
+    def logged(self) -> list[str]:
+        """Return a list that grows by the lines of the log."""
+        told: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            told.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return told
+
+    def rows(self) -> Rows:
+        """Return what a store carries whose entry 1 has ended before the journal knew of it."""
+        outbox = self.desk.journal.outbox
+        entries = [entry(1), entry(2)]
+        outbox.committed([arrivals(self.desk, entries)], False)
+        carried = outbox.carry([gone(self.desk, entries[:1])])
+        assert carried is not None
+        return [carried[:2]]
+
+    def segment(self) -> Path:
+        """Close the journal; return its segment."""
+        self.desk.close()
+        (path,) = self.directory.glob("2*/*.jsonl")
+        return path
+
+    def test_outbox(self) -> None:
+        """Every flipped bit is noticed, and a record that was there is never another one."""
+        rows = self.rows()
+        sound, damaged = read_rows(rows)
+        self.assertEqual(damaged, 0)
+        ((number, octets),) = rows
+        for at in range(len(octets)):
+            for bit in (0, 3, 7):
+                flipped = bytearray(octets)
+                flipped[at] ^= 1 << bit
+                found, damaged = read_rows([(number, bytes(flipped))])
+                self.assertGreater(damaged, 0, flipped)
+                for each in found:
+                    self.assertIn(each, sound)
+        self.assertEqual(read_rows([(1, None), (2, "text")]), ([], 2))  # type: ignore[list-item]
+
+    def test_outbox_of_earlier_release(self) -> None:
+        """A row without checksums is read."""
+        rows = self.rows()
+        ((number, octets),) = rows
+        old = b"\n".join(re.sub(rb",\d+\]$", b"]", line) for line in octets.split(b"\n"))
+        self.assertNotEqual(old, octets)
+        self.assertEqual(read_rows([(number, old)]), read_rows(rows))
+
+    def test_start(self) -> None:
+        """The start says that records are damaged, counts them as lost, and goes on."""
+        ((number, octets),) = self.rows()
+        first, rest = octets.split(b"\n", 1)
+        copy = Path(self.mktemp())
+        copy_living(self.directory, copy)
+        self.desk.close()
+        other = Desk(copy)
+        logged = self.logged()
+        other.open([(number, first[:40] + b"#" + first[41:] + b"\n" + rest)])
+        other.note(9)
+        other.written()
+        other.close()
+        self.assertIn("do not match their checksums", "\n".join(logged))
+        gaps = [each.count for each in other.records() if each.kind == Kind.GAP]
+        self.assertEqual(gaps, [1])
+
+    def test_segment(self) -> None:
+        """A damaged line is reported at the next start, and makes the journal no proof."""
+        for number in range(1, 6):
+            self.desk.note(number)
+            self.desk.written()
+        path = self.segment()
+        self.assertIsNone(first_damage(path))
+        found = living(self.directory)
+        self.assertEqual((found.ids, found.is_whole), ({1, 2, 3, 4, 5}, True))
+        octets = path.read_bytes()
+        at = octets.index(b'"entry":[3]') + 9 if b'"entry":[3]' in octets else octets.index(b":3}")
+        path.write_bytes(octets[:at] + octets[at:].replace(b"3", b"7", 1))
+        self.assertIsNotNone(first_damage(path))
+        self.assertFalse(living(self.directory).is_whole)
+        logged = self.logged()
+        again = Desk(self.directory)
+        again.open()
+        again.close()
+        self.assertIn(f"{path} is damaged or was changed", "\n".join(logged))
+
+    def test_torn_end(self) -> None:
+        """What a crash leaves is no damage."""
+        self.desk.note(1)
+        self.desk.written()
+        copy = Path(self.mktemp())
+        copy_living(self.directory, copy)
+        (path,) = copy.glob("open/*.jsonl")
+        octets = path.read_bytes().rstrip(b"\0")
+        path.write_bytes(octets + octets.splitlines(True)[-1][:50])
+        self.assertIsNone(first_damage(path))
+        self.assertEqual(living(copy).ids, {1})
+
+    def test_losses(self) -> None:
+        """What has ended by the store's outbox is not missing; nor is what was not durable."""
+        rows = self.rows()
+        self.desk.note(1, 2, 3, 4)
+        transient = entry(5)
+        transient.durable = False
+        self.desk.journal.note(arrivals(self.desk, [transient]))
+        self.desk.written()
+        self.desk.close()
+        found = look_for_losses(self.directory, lambda: ({2}, rows))
+        self.assertEqual(list(found.ids), [3, 4])
+        self.assertEqual(testimony(self.directory, {2, 3, 4}, rows).missing, ())
+        self.assertFalse(testimony(self.directory, {2}, [(1, b"rot")]).is_whole)
+        self.assertEqual(testimony(Path(self.mktemp()), set(), ()).missing, ())
+        self.assertEqual(found.records[0].stream, NAMES.stream)
+
+    def test_unreadable(self) -> None:
+        """A journal that cannot be read is said to be so, in words."""
+        self.desk.note(1)
+        path = self.segment()
+        path.unlink()
+        path.mkdir()
+        error = self.assertRaises(StoreError, testimony, self.directory, set(), ())
+        self.assertIn("cannot be asked", str(error))
