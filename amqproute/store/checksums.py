@@ -30,6 +30,7 @@ __all__ = [
     "crc_of_note",
     "crc_of_queue",
     "crc_of_receipt",
+    "is_sound",
     "matches",
     "row_sum",
     "shifted",
@@ -164,6 +165,23 @@ def crc_of_note(kind: str, key: str, value: bytes) -> int:
 def crc_of_queue(number: int, name: str) -> int:
     """Return the checksum of a queue's number and name."""
     return crc32(f"{number}\0{name}".encode("utf-8", "surrogatepass"))
+
+
+def is_sound(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> bool:
+    """Whether a row is what was written: it is compared with its checksum if it has one.
+
+    Without, as an earlier release has left it, its text has to be text at least.
+
+    Args:
+        crc_of: computes the checksum of the columns.
+        row: the columns, as `amqproute.store.schema.read_text` gives them.
+        crc: the column ``row_crc``.
+    """
+    if crc is not None:
+        return matches(crc_of, row, crc)
+    return not any(
+        isinstance(one, str) and any("\udc80" <= each <= "\udcff" for each in one) for one in row
+    )
 
 
 def matches(crc_of: Callable[..., int], row: Sequence[object], crc: object) -> bool:

@@ -62,6 +62,7 @@ from urllib.parse import quote
 from amqproute.errors import StoreContradiction, StoreError
 from amqproute.store.files import Directory
 from amqproute.store.mark import Mark
+from amqproute.store.schema import read_text
 from amqproute.store.seal import NO_LOG, Seal, Sealed
 from amqproute.store.walfile import FRAME_HEADER, HEADER, is_in_database
 
@@ -184,6 +185,7 @@ def read_only(path: str) -> Iterator[sqlite3.Connection]:
     had_log = os.path.exists(f"{path}-wal")
     address = f"file:{quote(path)}?mode=ro"
     connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    connection.text_factory = read_text
     try:
         yield connection
     finally:

@@ -17,7 +17,7 @@ from amqproute.store.checksums import (
     crc_of_note,
     crc_of_queue,
     crc_of_receipt,
-    matches,
+    is_sound,
 )
 from amqproute.store.evidence import read_only
 from amqproute.store.files import SEGMENT_BYTES, Directory, Files, named_files
@@ -108,11 +108,11 @@ def _check_sums(connection: sqlite3.Connection, path: str, limit: int) -> list[s
     files = Files(directory, 0, SEGMENT_BYTES, 0)
     bodies: dict[int, int] = {}
     try:
-        for words in _entry_faults(connection, files, bodies):
+        for words in entry_faults(connection, files, bodies):
             findings.append(words)
             if len(findings) >= limit:
                 return findings
-        for words in _payload_faults(connection, files):
+        for words in payload_faults(connection, files):
             findings.append(words)
             if len(findings) >= limit:
                 return findings
@@ -124,7 +124,7 @@ def _check_sums(connection: sqlite3.Connection, path: str, limit: int) -> list[s
             findings.append(fault)
     for table, columns, crc_of in _SMALL:
         for *row, crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):
-            if crc is not None and not matches(crc_of, row, crc):
+            if not is_sound(crc_of, row, crc):
                 findings.append(f"a row of {table} does not match its checksum: {row!r:.200}")
     (count,) = connection.execute(
         "SELECT count(*) FROM entry INDEXED BY entry_queue WHERE queue = ?",
@@ -135,9 +135,16 @@ def _check_sums(connection: sqlite3.Connection, path: str, limit: int) -> list[s
     return findings[:limit]
 
 
-def _entry_faults(
+def entry_faults(
     connection: sqlite3.Connection, files: Files, bodies: dict[int, int]
 ) -> Iterator[str]:
+    """Yield what is wrong with entries, a line each.
+
+    Args:
+        connection: to the database; text is read by `schema.read_text`.
+        files: the segments.
+        bodies: is given number and size of the files that are bodies of their own.
+    """
     for entry_id, queue, arrived, expires, flags, count, size, payload, *rest in connection.execute(
         "SELECT id, queue, arrived, expires, flags, count, size, payload, body_start, body_length,"
         " encoded, octets_crc, row_sum FROM entry ORDER BY id"
@@ -163,7 +170,8 @@ def _entry_faults(
             yield f"entry {entry_id}{place}: {fault}"
 
 
-def _payload_faults(connection: sqlite3.Connection, files: Files) -> Iterator[str]:
+def payload_faults(connection: sqlite3.Connection, files: Files) -> Iterator[str]:
+    """Yield what is wrong with shared payloads, a line each."""
     for number, encoded, segment, start, length, crc in connection.execute(
         "SELECT id, encoded, segment, body_start, body_length, octets_crc FROM payload ORDER BY id"
     ):

@@ -29,8 +29,12 @@ from typing import Any, Final
 from amqproute.errors import DecodeError, StoreError
 from amqproute.message import Message
 from amqproute.store import schema
+from amqproute.store.bodies import check_body
+from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, is_sound
 from amqproute.store.evidence import read_only
-from amqproute.store.files import Directory, named_files
+from amqproute.store.files import SEGMENT_BYTES, Directory, Files, named_files
+from amqproute.store.fsck import entry_faults, payload_faults
+from amqproute.store.records import QUARANTINE_NUMBER
 from amqproute.store.seal import Seal
 from amqproute.store.walfile import Header, frames_of, read_header
 from amqproute.wire.amqp10 import sections
@@ -44,6 +48,9 @@ MOST_PROBES: Final = 200_000
 """Ranges of ids of one table that are tried before the rest is given up."""
 BY_ID: Final = {"queue": "number", "entry": "id", "payload": "id", "outbox": "number"}
 OTHERS: Final = ("meta", "receipt", "note")
+IN_QUARANTINE: Final = "(in quarantine)"
+MOST_SAID: Final = 100
+"""Damaged messages that are named one by one."""
 MOST_EXPORTED: Final = 100_000
 LARGEST_READ: Final = 256 * 1024 * 1024
 """A larger file of nobody is copied, and not looked into."""
@@ -112,8 +119,12 @@ def salvage(path: str, folder: str) -> Salvaged:
             os.unlink(f"{image}{end}")
     _take_bodies(path, target, found)
     with closing(schema.connect(target)) as connection:
+        connection.text_factory = schema.read_text
+        _leave_out_damaged(connection, found)
+        _count_damaged(connection, target, found)
         for name, count in connection.execute(
-            "SELECT ifnull(name, 'queue ' || queue), count(*) FROM entry"
+            f"SELECT iif(queue = {QUARANTINE_NUMBER}, '{IN_QUARANTINE}',"  # noqa: S608 - of names
+            " ifnull(name, 'queue ' || queue)), count(*) FROM entry"
             " LEFT JOIN queue ON number = queue GROUP BY queue"
         ):
             found.entries[name] = count
@@ -254,7 +265,7 @@ def _copy_table(
     for row in rows:
         try:
             new.execute(insert, row)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeError) as error:
             found.lost.append(f"table {table}, row {row[0]!r}: {error}")
     new.execute("COMMIT")
 
@@ -308,10 +319,70 @@ def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
     new.execute("DELETE FROM payload WHERE id NOT IN (SELECT ifnull(payload, 0) FROM entry)")
     for (number,) in new.execute(
         "SELECT DISTINCT queue FROM entry WHERE queue NOT IN (SELECT number FROM queue)"
+        " AND queue <> ?",
+        (QUARANTINE_NUMBER,),
     ).fetchall():
         name = f"salvaged-{number}"
         new.execute("INSERT INTO queue (number, name) VALUES (?, ?)", (number, name))
         found.lost.append(f"the name of queue {number}: it is {name} now")
+
+
+def _leave_out_damaged(new: sqlite3.Connection, found: Salvaged) -> None:
+    """Leave out small rows that do not match their checksums: no store starts with them."""
+    for number, name, crc in new.execute("SELECT number, name, row_crc FROM queue").fetchall():
+        if not is_sound(crc_of_queue, (number, name), crc):
+            given = f"salvaged-{number}"
+            new.execute(
+                "UPDATE queue SET name = ?, row_crc = ? WHERE number = ?",
+                (given, crc_of_queue(number, given), number),
+            )
+            found.lost.append(f"the name of queue {number} ({name!r}): it is {given} now")
+    for stream, low, high, at, steps, crc in new.execute(
+        "SELECT stream, low, high, at, steps, row_crc FROM receipt"
+    ).fetchall():
+        if not is_sound(crc_of_receipt, (stream, low, high, at, steps), crc):
+            new.execute(
+                "DELETE FROM receipt WHERE CAST(stream AS BLOB) = ? AND low IS ? AND high IS ?"
+                " AND CAST(steps AS BLOB) = ?",
+                (_octets(stream), low, high, _octets(steps)),
+            )
+            found.lost.append(f"a receipt of {stream!r}: messages of that peer may come twice")
+    for kind, key, value, crc in new.execute(
+        "SELECT kind, key, value, row_crc FROM note"
+    ).fetchall():
+        if not is_sound(crc_of_note, (kind, key, value), crc):
+            new.execute(
+                "DELETE FROM note WHERE CAST(kind AS BLOB) = ? AND CAST(key AS BLOB) = ?",
+                (_octets(kind), _octets(key)),
+            )
+            found.lost.append(f"the note {kind!r} {key!r}")
+    found.is_complete &= not found.lost
+
+
+def _octets(text: object) -> bytes:
+    return str(text).encode("utf-8", "surrogateescape")
+
+
+def _count_damaged(new: sqlite3.Connection, target: str, found: Salvaged) -> None:
+    """Say which messages do not match their checksums. They are kept: the daemon sets them aside
+    when it comes to them, and tells their senders."""
+    directory = Directory.of(target)
+    files = Files(directory, 0, SEGMENT_BYTES, 0)
+    bodies: dict[int, int] = {}
+    faults: list[str] = []
+    try:
+        faults += entry_faults(new, files, bodies)
+        faults += payload_faults(new, files)
+    except sqlite3.Error as error:
+        faults.append(f"not all rows can be compared with their checksums: {error}")
+    finally:
+        files.close()
+    faults += filter(None, (check_body(directory.name(one), bodies[one]) for one in bodies))
+    fresh = [words for words in faults if IN_QUARANTINE not in words]
+    found.lost += [f"{words}: it is kept, and goes to nobody" for words in fresh[:MOST_SAID]]
+    if len(fresh) > MOST_SAID:
+        found.lost.append(f"and {len(fresh) - MOST_SAID} more like these: amqproute store check")
+    found.is_complete &= not fresh
 
 
 # -- bodies --------------------------------------------------------------------------------------

@@ -117,6 +117,14 @@ def connect(path: str) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=5.0, isolation_level=None, cached_statements=512)
 
 
+def read_text(octets: bytes) -> str:
+    """Return text as it stands in a row; octets that are not UTF-8 become surrogates.
+
+    For connections that look for damage: the default is an error that hides all other rows.
+    """
+    return octets.decode("utf-8", "surrogateescape")
+
+
 def prepare(
     connection: sqlite3.Connection, path: str, *, page_size: int, max_bytes: int, check_bytes: int
 ) -> None:

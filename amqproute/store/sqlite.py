@@ -9,7 +9,8 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -24,7 +25,7 @@ from amqproute.interfaces import IStore
 from amqproute.store import schema
 from amqproute.store.ballast import Ballast
 from amqproute.store.bodies import Bodies, Draft
-from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, matches
+from amqproute.store.checksums import crc_of_note, crc_of_queue, crc_of_receipt, is_sound
 from amqproute.store.evidence import (
     Acceptance,
     Evidence,
@@ -454,6 +455,7 @@ class SqliteStore:
 
     def _recover(self, connection: sqlite3.Connection) -> Recovery:
         recovery = Recovery()
+        self._read_small_rows(connection, recovery)
         names = self._read_names(connection)
         count = total = 0
         for number, ids, *summary in connection.execute(
@@ -484,11 +486,26 @@ class SqliteStore:
         self._numbers.restore(
             (number, name) for number, name in names.items() if name in recovery.queues
         )
+        recovery.outbox = list(
+            connection.execute("SELECT number, octets FROM outbox ORDER BY number")
+        )
+        return recovery
+
+    def _read_small_rows(self, connection: sqlite3.Connection, recovery: Recovery) -> None:
+        """Read receipts and notes.
+
+        Raises:
+            StoreDamaged: one of them does not match its checksum, or is no text.
+        """
+        with _lenient(connection):
+            self._read_receipts_and_notes(connection, recovery)
+
+    def _read_receipts_and_notes(self, connection: sqlite3.Connection, recovery: Recovery) -> None:
         received: dict[str, set[int]] = {}
         for stream, *row, crc in connection.execute(
             "SELECT stream, low, high, at, steps, row_crc FROM receipt"
         ):
-            if crc is not None and not matches(crc_of_receipt, (stream, *row), crc):
+            if not is_sound(crc_of_receipt, (stream, *row), crc):
                 raise StoreDamaged(self._damaged_row("receipt", f"of {stream!r}", crc))
             receipt = read_receipt(*row)
             received.setdefault(stream, set()).update(receipt.ids())
@@ -497,24 +514,23 @@ class SqliteStore:
         for kind, key, value, crc in connection.execute(
             "SELECT kind, key, value, row_crc FROM note"
         ):
-            if crc is not None and not matches(crc_of_note, (kind, key, value), crc):
+            if not is_sound(crc_of_note, (kind, key, value), crc):
                 raise StoreDamaged(self._damaged_row("note", f"{kind!r} {key!r}", crc))
             recovery.notes.setdefault(kind, {})[key] = value
-        recovery.outbox = list(
-            connection.execute("SELECT number, octets FROM outbox ORDER BY number")
-        )
-        return recovery
 
     def _read_names(self, connection: sqlite3.Connection) -> dict[int, str]:
         names: dict[int, str] = {}
-        for number, name, crc in connection.execute("SELECT number, name, row_crc FROM queue"):
-            if crc is not None and not matches(crc_of_queue, (number, name), crc):
-                raise StoreDamaged(self._damaged_row("queue", f"{number} ({name!r})", crc))
-            names[number] = name
+        with _lenient(connection):
+            for number, name, crc in connection.execute("SELECT number, name, row_crc FROM queue"):
+                if not is_sound(crc_of_queue, (number, name), crc):
+                    raise StoreDamaged(self._damaged_row("queue", f"{number} ({name!r})", crc))
+                names[number] = name
         return names
 
     def _damaged_row(self, table: str, which: str, crc: object) -> str:
         """Say that a small row is damaged, without which nothing should start, and what to do."""
+        if crc is None:
+            return schema.damaged(self.path, f"the {table} {which} is no text")
         where = f"WHERE row_crc = {crc}"
         take = f"UPDATE {table} SET row_crc = NULL {where}"  # noqa: S608 - for reading
         give_up = f"DELETE FROM {table} {where}"  # noqa: S608 - for reading
@@ -536,7 +552,8 @@ class SqliteStore:
         }[table]
         return (
             f"the database {self.path} is damaged: {what} {which} does not match its checksum. "
-            f"Copy the state directory first. To take it as it reads: sqlite3 {self.path} "
+            "Copy the state directory first. To get back all but that: amqproute store salvage. "
+            f"To take it as it reads: sqlite3 {self.path} "
             f"'{take}' ; {otherwise}"
         )
 
@@ -808,6 +825,16 @@ class SqliteStore:
             os.ftruncate(descriptor, 20)
         except OSError as fault:
             log.warn("cannot write {path}.lock: {error}", path=self.path, error=str(fault))
+
+
+@contextmanager
+def _lenient(connection: sqlite3.Connection) -> Iterator[None]:
+    """Have text that is damaged read as it is, so that it can be compared with its checksum."""
+    connection.text_factory = schema.read_text
+    try:
+        yield
+    finally:
+        connection.text_factory = str
 
 
 def _ignore_closed(failure: Any, writer: Writer) -> None:

@@ -7,9 +7,10 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
-from amqproute.errors import StoreError
+from amqproute.errors import StoreDamaged, StoreError
 from amqproute.message import Message
 from amqproute.store.salvage import Salvaged, salvage
 from amqproute.wire.amqp10 import codec
@@ -19,7 +20,7 @@ from tests.store.test_damage import FRAME, MESSAGES, Rig, body
 
 
 class SalvageTests(Rig):
-    def got(self, path: Path) -> tuple[Salvaged, list[int]]:
+    def got(self, path: Path, aside: int = 0) -> tuple[Salvaged, list[int]]:
         """Salvage, put it in place as the command says, open; return it and the ids there."""
         before = self.files(path)
         folder = self.base / f"{path.parent.name}.salvaged"
@@ -31,7 +32,7 @@ class SalvageTests(Rig):
         shutil.copy(folder / "store.db", path)
         shutil.copytree(folder / "store.bodies", path.parent / "store.bodies", dirs_exist_ok=True)
         ids = self.held(path)
-        self.assertEqual(sum(found.entries.values()), len(ids))
+        self.assertEqual(sum(found.entries.values()), len(ids) + aside)
         return found, ids
 
     def test_sound(self) -> None:
@@ -92,6 +93,76 @@ class SalvageTests(Rig):
         self.assertFalse(found.is_complete)
         self.assertTrue(found.lost)
         self.assertTrue(MESSAGES // 2 < len(ids) <= MESSAGES, len(ids))
+
+    def changed(self, *statements: str) -> Path:
+        """Stop the store, and change its rows behind its back."""
+        path = self.stopped()
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            for statement in statements:
+                connection.execute(statement)
+        return path
+
+    def test_damaged_checksums(self) -> None:
+        """Messages that do not match are named and kept; the store starts, and sets them aside."""
+        one, two, three = self.ids[1:4]
+        path = self.changed(
+            f"UPDATE entry SET row_sum = row_sum + 1 WHERE id = {one}",
+            f"UPDATE entry SET octets_crc = NULL WHERE id = {two}",
+            f"UPDATE entry SET encoded = x'00' WHERE id = {three}",
+        )
+        found, ids = self.got(path, 3)
+        self.assertFalse(found.is_complete)
+        self.assertEqual(ids, [each for each in self.ids if each not in (one, two, three)])
+        for each in (one, two, three):
+            self.assertTrue(any(words.startswith(f"entry {each}:") for words in found.lost))
+
+    def test_quarantined(self) -> None:
+        """What was set aside stays so, whether pages or rows are copied."""
+        path = self.changed(f"UPDATE entry SET encoded = x'00' WHERE id = {self.ids[1]}")
+        self.assertEqual(len(self.held(path)), MESSAGES - 1)
+        other = self.copy("by-rows", path)
+        found, ids = self.got(path, 1)
+        self.assertEqual(found.lost, [])
+        self.assertEqual(found.entries["(in quarantine)"], 1)
+        with closing(sqlite3.connect(other)) as connection:
+            (root,) = connection.execute(
+                "SELECT rootpage FROM sqlite_schema WHERE name = 'entry_queue'"
+            ).fetchone()
+        with open(other, "r+b") as file:
+            file.seek((root - 1) * 8192)
+            file.write(bytes(8192))
+        found, again = self.got(other, 1)
+        self.assertEqual(again, ids)
+        self.assertEqual(found.entries["(in quarantine)"], 1)
+        self.assertEqual(found.lost, [])
+
+    def test_small_rows(self) -> None:
+        """Receipts, notes and names that are damaged are left out, and said; the store starts."""
+        transaction = self.house.store.begin()
+        transaction.note("kind", "key", b"value")
+        transaction.note("kind", "other", b"value")
+        transaction.mark_received("stream", [1, 2])
+        self.house.reactor.wait(transaction.commit())
+        sound = self.stopped()
+        for number, bad in enumerate(("'kez'", "CAST(x'6be979' AS TEXT)")):
+            path = self.copy(f"again-{number}", sound)
+            with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+                connection.execute(f"UPDATE note SET key = {bad} WHERE key <> 'other'")
+                connection.execute(f"UPDATE receipt SET stream = {bad}")
+                connection.execute(f"UPDATE queue SET name = {bad}")
+            house = House(str(path), file_bytes=2000)
+            error = self.assertRaises(StoreDamaged, house.open)
+            self.assertIn("store salvage", str(error))
+            found = salvage(str(path), str(self.base / f"small-{number}"))
+            self.assertFalse(found.is_complete)
+            self.assertEqual(len(found.lost), 3, found.lost)
+            house = House(str(self.base / f"small-{number}" / "store.db"), file_bytes=2000)
+            recovery = house.open()
+            (name,) = recovery.queues
+            self.assertTrue(name.startswith("salvaged-"))
+            self.assertEqual(recovery.notes, {"kind": {"other": b"value"}})
+            self.assertEqual(recovery.received, {})
+            house.close()
 
     def test_missing_file(self) -> None:
         path = self.stopped()
