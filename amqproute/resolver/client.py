@@ -15,6 +15,9 @@ dnspython builds and parses the messages, Twisted carries them. One question goe
 A server that stayed silent is asked last for half a minute, so that a dead first line in
 resolv.conf costs one time-out and not one for each question.
 
+Dozens of answers may arrive together: few of them are read in one turn of the reactor, see
+`answer_turns`.
+
 Against forged answers (RFC 5452): each query has its own UDP socket on a port the kernel chooses,
 connected to the server's address, and a random id; datagrams from elsewhere, with another id or
 another question are passed over. After a number of those the question goes over TCP, where an
@@ -49,6 +52,7 @@ from twisted.python.failure import Failure
 
 from amqproute.errors import ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
+from amqproute.resolver.answer_turns import AnswerTurns
 from amqproute.resolver.dnssec import Validator
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.tracebacks import forget_frames, without_frames
@@ -192,6 +196,7 @@ class DnsClient:
         self._silent_until: dict[Nameserver, float] = {}
         self._flights: dict[Question, _Flight] = {}
         self._slots = DeferredSemaphore(self.limits.max_concurrent)
+        self._turns_of_answers = AnswerTurns(reactor)  # type: ignore[arg-type]  # IReactorTime
         self.set_nameservers(nameservers)
 
     def __repr__(self) -> str:
@@ -441,7 +446,7 @@ class DnsClient:
     async def _by_udp(
         self, query: dns.message.QueryMessage, server: Nameserver
     ) -> dns.message.Message | None:
-        conversation = _UdpQuery(query, server)
+        conversation = _UdpQuery(query, server, self._turns_of_answers)
         try:
             # Port 0: the kernel picks a port at random, another one for each query.
             port = self._reactor.listenUDP(
@@ -464,7 +469,7 @@ class DnsClient:
         endpoint = endpoint_type(self._reactor, server.host, server.port)
         try:
             conversation: _TcpQuery = await connectProtocol(  # type: ignore[no-untyped-call]
-                endpoint, _TcpQuery(query)
+                endpoint, _TcpQuery(query, self._turns_of_answers)
             )
         except ConnectTimeoutError:
             raise Unusable("dns.timeout", "no TCP connection in time") from None
@@ -486,10 +491,14 @@ class _UdpQuery(DatagramProtocol):
 
     noisy = False
 
-    def __init__(self, query: dns.message.QueryMessage, server: Nameserver) -> None:
+    def __init__(
+        self, query: dns.message.QueryMessage, server: Nameserver, turns: AnswerTurns
+    ) -> None:
         self._query = query
         self._server = server
+        self._turns = turns
         self._stray = 0
+        self._unread = 0
         self.closed = False
         self.result: Deferred[dns.message.Message | None] = Deferred()
 
@@ -506,8 +515,15 @@ class _UdpQuery(DatagramProtocol):
         """Take the first datagram that is the answer and pass over all others."""
         if self.result.called:
             return
-        if addr[:2] != (self._server.host, self._server.port):
+        if addr[:2] != (self._server.host, self._server.port) or not _has_id(self._query, datagram):
             self._pass_over()
+        elif self._unread < MAX_STRAY_DATAGRAMS:
+            self._unread += 1
+            self._turns.take(lambda: self._read(datagram))
+
+    def _read(self, datagram: bytes) -> None:
+        self._unread -= 1
+        if self.result.called:
             return
         try:
             response = _parse(self._query, datagram)
@@ -543,8 +559,10 @@ class _UdpQuery(DatagramProtocol):
 class _TcpQuery(Int16StringReceiver):
     """One query over one TCP connection (RFC 7766)."""
 
-    def __init__(self, query: dns.message.QueryMessage) -> None:
+    def __init__(self, query: dns.message.QueryMessage, turns: AnswerTurns) -> None:
         self._query = query
+        self._turns = turns
+        self._has_answer = False
         self.result: Deferred[dns.message.Message] = Deferred()
 
     def connectionMade(self) -> None:
@@ -553,6 +571,12 @@ class _TcpQuery(Int16StringReceiver):
 
     def stringReceived(self, string: bytes) -> None:
         """Take the answer; over TCP anything else is the server's own nonsense."""
+        if self.result.called or self._has_answer:
+            return
+        self._has_answer = True
+        self._turns.take(lambda: self._read(string))
+
+    def _read(self, string: bytes) -> None:
         if self.result.called:
             return
         try:
@@ -567,7 +591,7 @@ class _TcpQuery(Int16StringReceiver):
 
     def connectionLost(self, reason: Failure | None = None) -> None:
         """The connection ended; without an answer that is a failure."""
-        if not self.result.called:
+        if not (self.result.called or self._has_answer):
             text = "the TCP connection was closed without an answer"
             self.result.errback(Unusable("dns.unreachable", text))
 
@@ -575,6 +599,11 @@ class _TcpQuery(Int16StringReceiver):
         """Have done with the connection, whatever its state."""
         if self.transport is not None:
             self.transport.loseConnection()
+
+
+def _has_id(query: dns.message.QueryMessage, wire: bytes) -> bool:
+    """Tell whether a message has the id of the query; cheap, unlike reading it."""
+    return len(wire) >= 2 and int.from_bytes(wire[:2], "big") == query.id
 
 
 def _parse(query: dns.message.QueryMessage, wire: bytes) -> dns.message.Message | None:
@@ -586,7 +615,7 @@ def _parse(query: dns.message.QueryMessage, wire: bytes) -> dns.message.Message 
     Raises:
         Unusable: it has the right id and is not a DNS message otherwise.
     """
-    if len(wire) < 2 or int.from_bytes(wire[:2], "big") != query.id:
+    if not _has_id(query, wire):
         return None
     try:
         response = dns.message.from_wire(wire)

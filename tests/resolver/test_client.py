@@ -19,6 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
+from amqproute.resolver.answer_turns import ANSWERS_PER_TURN
 from amqproute.resolver.client import MAX_STRAY_DATAGRAMS, ClientLimits, DnsClient, _parse
 from amqproute.resolver.nameservers import (
     Nameserver,
@@ -27,7 +28,7 @@ from amqproute.resolver.nameservers import (
     read_resolv_conf,
 )
 from amqproute.resolver.zone import Authority, Fault, FaultKind
-from tests.resolver.fakes import Datagram, PretendNetwork
+from tests.resolver.fakes import LATENCY, Datagram, PretendNetwork
 
 ZONE = """
 $ORIGIN beta.example.
@@ -434,6 +435,35 @@ class FlightTests(ClientTestCase):
     def test_no_servers(self) -> None:
         """A client without servers is a mistake in the configuration."""
         self.assertRaises(ValueError, self.client.set_nameservers, [])
+
+    def turn(self) -> None:
+        """Make the calls that are due now, and none that these ask for."""
+        network = self.network
+        network.rightNow += LATENCY
+        for call in [each for each in network.calls if each.getTime() <= network.rightNow]:
+            if call.active():
+                network.calls.remove(call)
+                call.called = 1
+                call.func(*call.args, **call.kw)
+
+    def test_answers_together(self) -> None:
+        """However many answers arrive together, few are acted upon in one turn."""
+        count = 20
+        self.client = self.make_client(FIRST)
+        self.first.set_zone(
+            "$ORIGIN d.example.\n$TTL 60\n@ SOA ns h 1 60 60 60 60\n"
+            + "\n".join(f"n{number} A 192.0.2.1" for number in range(count))
+        )
+        answered: list[Answer] = []
+        for number in range(count):
+            self.client.ask(Question(f"n{number}.d.example", A)).addCallback(answered.append)
+        per_turn = []
+        while len(answered) < count:
+            before = len(answered)
+            self.turn()
+            per_turn.append(len(answered) - before)
+            self.assertLess(len(per_turn), 10 * count)
+        self.assertLessEqual(max(per_turn), ANSWERS_PER_TURN)
 
 
 class NameserverTests(SynchronousTestCase):
