@@ -29,6 +29,7 @@ from tests.network.surroundings import (
     FullDisk,
     TroubledNameServer,
 )
+from tests.support.patience import PATIENCE
 
 SCENARIOS: Final[Mapping[str, tuple[Scenario, Scenario]]] = {
     "kills-and-cuts": (KillsAndCuts(), KillsAndCuts(messages=800, kills=3, cuts=5)),
@@ -52,7 +53,7 @@ SCENARIOS: Final[Mapping[str, tuple[Scenario, Scenario]]] = {
         ExpiringCertificates(messages=200, renewals=1, lapses=1, valid_seconds=3.0),
     ),
     "full-disk": (FullDisk(), FullDisk(messages=300, times=1, seconds=1.0)),
-    "clock": (ClockJumps(), ClockJumps(messages=400, jumps=4)),
+    "clock": (ClockJumps(), ClockJumps(messages=400, jumps=4, longest_seconds=PATIENCE)),
 }
 """By name: the long and the short form."""
 

@@ -22,6 +22,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 import amqproute
+from tests.support.patience import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 PLUGIN = ROOT / "plugins" / "twisted" / "plugins" / "amqproute_plugin.py"
@@ -135,7 +136,7 @@ class WheelTests(SynchronousTestCase):
             shutil.copy(ROOT / name, tree / name)
         done = subprocess.run(
             [sys.executable, "-m", "build", "--wheel", "--no-isolation", "."],
-            cwd=tree, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120,
+            cwd=tree, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE,
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         (wheel,) = (tree / "dist").glob("amqproute-*.whl")

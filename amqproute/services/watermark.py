@@ -14,7 +14,8 @@ closed or opened:
 * **max-bytes**: the store holds more than `store.max-bytes`.
 * **store**: a commit failed for want of room, or the disk failed. A small one is tried after a
   second, later after up to `LONGEST_SECONDS`, and when it has been written the gate opens: a quota
-  is not seen in the figures of a file system, nor is a disk that fails.
+  is not seen in the figures of a file system, nor is a disk that fails. Where there is twice the
+  room of the last failure (`is_worth_a_try`), the next try is not waited for.
 * **memory**: see `broker.floodgate.HeldMemory`. What receivers hold is none of the gate's
   business: `broker.outgoing`.
 
@@ -46,7 +47,7 @@ from amqproute.broker.floodgate import (
 from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
-from amqproute.store.records import Room
+from amqproute.store.records import Room, is_worth_a_try
 
 __all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
 
@@ -140,6 +141,7 @@ class Watermarks:
         self._is_stopped = False
         self._is_near = False
         self._retry_at = 0.0
+        self._least_writable: int | None = None  # since the last failure
         self._is_trying = False
         self._patience = FIRST_SECONDS
         self._opened_at = 0.0
@@ -197,6 +199,7 @@ class Watermarks:
         floor = self.terms.floor(room.total)
         level = self.level(room)
         self._is_near = level < 3 * floor
+        self._compare_with_failure(room)
         if room.is_short:
             self._gate.close(
                 DISK,
@@ -254,12 +257,23 @@ class Watermarks:
             return
         if not self._retry_at:
             self._retry_at = now + self._patience
+            self._least_writable = None
             self._patience = min(2 * self._patience, LONGEST_SECONDS)
         elif now >= self._retry_at and not self._is_trying:
             self._is_trying = True
             batch = self._broker.begin()
             batch.transaction.note(PROBE, "at", b"%d" % batch.now_ms)
             batch.commit().addCallbacks(self._writes, self._writes_not)
+
+    def _compare_with_failure(self, room: Room) -> None:
+        """Have the next try made at once if there is much more room than when the store failed."""
+        if not self._retry_at or self._is_trying:
+            return
+        least = self._least_writable
+        if least is None or room.writable < least:
+            self._least_writable = room.writable
+        elif is_worth_a_try(room.writable, least):
+            self._retry_at = min(self._retry_at, self._clock.seconds())
 
     def _writes(self, _: object) -> None:
         self._is_trying = False

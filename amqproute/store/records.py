@@ -16,6 +16,8 @@ QUARANTINE_NUMBER: Final = -1
 TRANSIENT: Final = 1
 """Bit 0 of `StoredEntry.flags`: a non-durable entry that was paged out; `open` deletes it."""
 
+MEBIBYTE: Final = 1024 * 1024
+
 
 @dataclass(slots=True)
 class StoredEntry:
@@ -124,6 +126,23 @@ class Room:
     used: int
     is_short: bool = False
     plenty: int = 0
+
+    @property
+    def writable(self) -> int:
+        """Octets that may be written, wherever they go."""
+        return self.free + self.reusable
+
+
+def is_worth_a_try(room: int, before: int) -> bool:
+    """Tell whether what has failed for want of room should be tried again at once.
+
+    Where there is twice as much and a mebibyte: so a disk that empties slowly costs few tries.
+
+    Args:
+        room: octets that may be written now.
+        before: the least that could be since it has failed.
+    """
+    return room >= 2 * before + MEBIBYTE
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,7 @@ from amqproute.store.records import (
     Recovery,
     Room,
     StoredEntry,
+    is_worth_a_try,
 )
 from amqproute.store.seal import Seal, Sealed
 from amqproute.store.statements import purge_transient, read_receipt
@@ -59,7 +60,8 @@ log = Logger()
 ID_BLOCK: Final = 1 << 24
 """Ids that may be given out before the database has to hear of it."""
 SHRINK_SECONDS: Final = 30.0
-"""After what time a database that could not be made smaller is tried again."""
+"""After what time a database that could not be made smaller is tried again; at once where there is
+more room by then (`is_worth_a_try`)."""
 FILE_BYTES: Final = 32 * 1024
 """See `amqproute.store.files`, "Why so"."""
 MOST_PAGES: Final = 0xFFFFFFFE
@@ -145,6 +147,7 @@ class SqliteStore:
         self._turn = self._round = 0
         self._is_marked = True
         self._shrink_at = 0.0
+        self._least_free = 0  # since it could not be made smaller
         self._writer = Writer(
             self.path,
             reactor,
@@ -668,11 +671,11 @@ class SqliteStore:
 
         What is left in the database has to fit into the log, where it goes for that.
         """
-        return (
-            self._free() < self.plenty <= reusable
-            and size - reusable <= self._ballast.size
-            and time.monotonic() >= self._shrink_at
-        )
+        free = self._free()
+        if not (free < self.plenty <= reusable and size - reusable <= self._ballast.size):
+            return False
+        least = self._least_free = min(free, self._least_free)
+        return time.monotonic() >= self._shrink_at or is_worth_a_try(free, least)
 
     def _shrink(self, connection: sqlite3.Connection) -> bool:
         """Give the room of an emptied database, and of its log, back to the file system."""
@@ -682,6 +685,7 @@ class SqliteStore:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
         except sqlite3.Error as error:
             self._shrink_at = time.monotonic() + SHRINK_SECONDS
+            self._least_free = before
             log.warn("{path} cannot be made smaller: {error}", path=self.path, error=str(error))
             return False
         log.info(

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands import COMMANDS
 from amqproute.cli.main import amqproute
+from tests.support.patience import PATIENCE
 from tests.support.program import ROOT
 
 HEAVY = ("amqproute.daemon", "amqproute.config", "cryptography", "pydantic", "rich", "twisted")
@@ -32,7 +33,7 @@ def loaded_by(*args: str) -> tuple[str, set[str]]:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, set(done.stderr.split())

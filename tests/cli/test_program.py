@@ -13,9 +13,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.support.patience import PATIENCE
 from tests.support.program import ROOT, Process, run
-
-PATIENCE = 20.0
 
 ABANDONS = """
 import os, signal, sys
@@ -50,7 +49,7 @@ class ForkTests(SynchronousTestCase):
                 capture_output=True,
                 text=True,
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
-                timeout=60,
+                timeout=PATIENCE,
             )
             forked = run(*args)
             self.assertEqual(
@@ -92,7 +91,7 @@ class ForkTests(SynchronousTestCase):
                 text=True,
                 pass_fds=[reading],
                 env={**os.environ, "PYTHONPATH": str(ROOT)},
-                timeout=60,
+                timeout=PATIENCE,
             )
             self.assertEqual(done.returncode, -signal.SIGKILL, done.stderr)
             pids = [int(each) for each in done.stdout.split()]

@@ -16,11 +16,9 @@ from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.frames import FrameBuffer, encode_frame, encode_sasl_frame
 from amqproute.wire.amqp10.link import Link
 from amqproute.wire.header import ProtocolHeader
+from tests.support.patience import PATIENCE
 
 T = TypeVar("T")
-
-PATIENCE = 20.0
-"""Seconds after which a condition that should come true at once is given up."""
 
 AMQP = ProtocolHeader.AMQP_1_0.value
 SASL = ProtocolHeader.AMQP_1_0_SASL.value
@@ -233,6 +231,7 @@ class Wire:
             )
         )
         self.events: list[Any] = []
+        self._unsent = bytearray()
         self.engine.start(time.monotonic())
         self.engine.open()
         self.session = self.engine.begin()
@@ -245,10 +244,15 @@ class Wire:
         self.socket.close()
 
     def flush(self) -> None:
-        """Write what the engine has to say."""
-        data = self.engine.data_to_send()
-        if data:
-            self.socket.sendall(b"".join(data))
+        """Write what the engine has to say.
+
+        Raises:
+            TimeoutError: the other side does not read; the next call goes on with the rest.
+        """
+        self._unsent += b"".join(self.engine.data_to_send())
+        while self._unsent:
+            done = self.socket.send(self._unsent)
+            del self._unsent[:done]
 
     def read(self, seconds: float = PATIENCE) -> list[Any]:
         """Read once; return the events."""
@@ -350,10 +354,10 @@ class Wire:
         return got
 
     def close(self) -> None:
-        """Close politely."""
+        """Close politely, if the other side reads and answers; else close all the same."""
         self.engine.close()
-        self.flush()
         with contextlib.suppress(OSError):
+            self.flush()
             while not any(type(event) is ev.ConnectionClosed for event in self.read(5)):
                 pass
         self.socket.close()
@@ -371,6 +375,6 @@ def sasl_frame(body: Any) -> bytes:
 
 
 __all__ = [
-    "AMQP", "PATIENCE", "SASL", "TLS", "Raw", "Refused", "Wire", "body_of", "frame", "message",
+    "AMQP", "SASL", "TLS", "Raw", "Refused", "Wire", "body_of", "frame", "message",
     "opening", "sasl_frame", "sending_link", "transfer",
 ]  # fmt: skip

@@ -33,13 +33,12 @@ import twisted
 
 import amqproute
 from tests.integration.support import die_with_parent, new_directory, until
+from tests.support.patience import PATIENCE
 
 __all__ = ["SOURCES", "SYSTEMD", "CannotBoot", "Machine", "why_no_machine"]
 
 SYSTEMD = Path("/lib/systemd/systemd")
 SOURCES = Path(amqproute.__file__).parents[1]
-BOOT_SECONDS = 60.0
-COMMAND_SECONDS = 60.0
 
 _PREPARE = r"""
 set -eu
@@ -187,8 +186,8 @@ class Machine:
                 env={**os.environ, **{name: str(value) for name, value in places.items()}},
                 preexec_fn=die_with_parent,
             )  # fmt: skip
-        self._first = until(self._find_first, "the first process", BOOT_SECONDS, self._said)
-        until(self._is_up, "a machine that is up", BOOT_SECONDS, self._said)
+        self._first = until(self._find_first, "the first process", PATIENCE, self._said)
+        until(self._is_up, "a machine that is up", PATIENCE, self._said)
 
     def _said(self) -> str:
         return self.log_path.read_text(errors="replace")[-5000:]
@@ -217,8 +216,8 @@ class Machine:
         if process is None:
             return
         process.kill()  # and with it all within: --kill-child
-        process.wait(COMMAND_SECONDS)
-        until(lambda: remove(self._cgroup), "the end of all within", COMMAND_SECONDS)
+        process.wait(PATIENCE)
+        until(lambda: remove(self._cgroup), "the end of all within", PATIENCE)
 
     # -- commands ----------------------------------------------------------------------------------
 
@@ -229,16 +228,14 @@ class Machine:
                 "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
                 "HOME=/root", "SYSTEMD_PAGER=cat", "SYSTEMD_COLORS=0", *command]  # fmt: skip
 
-    def ask(
-        self, *command: str, seconds: float = COMMAND_SECONDS
-    ) -> subprocess.CompletedProcess[str]:
+    def ask(self, *command: str, seconds: float = PATIENCE) -> subprocess.CompletedProcess[str]:
         """Run a command within, whatever comes of it."""
         return subprocess.run(
             self.within(*command), stdin=subprocess.DEVNULL, capture_output=True, text=True,
             timeout=seconds,
         )  # fmt: skip
 
-    def run(self, *command: str, seconds: float = COMMAND_SECONDS) -> str:
+    def run(self, *command: str, seconds: float = PATIENCE) -> str:
         """Run a command within; return what it prints.
 
         Raises:
@@ -257,7 +254,7 @@ class Machine:
         """Write a file within."""
         subprocess.run(
             self.within("tee", path), input=text.encode(), stdout=subprocess.DEVNULL, check=True,
-            timeout=COMMAND_SECONDS,
+            timeout=PATIENCE,
         )  # fmt: skip
 
     def property(self, unit: str, name: str) -> str:

@@ -29,9 +29,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -42,7 +42,6 @@ from amqproute.net.authority import Issued, issue, make_authority
 from amqproute.resolver.zone import Authority
 from tests.integration.clients import (
     AMQP,
-    PATIENCE,
     SASL,
     TLS,
     Raw,
@@ -56,34 +55,11 @@ from tests.integration.clients import (
     sending_link,
     transfer,
 )
+from tests.support.patience import PATIENCE, until
 from tests.support.program import Process
 
 TROUBLE = re.compile(r"Traceback|Unhandled|^\S+ (error|critical) ", re.MULTILINE)
 """What stands in a log only if this project is at fault."""
-
-T = TypeVar("T")
-
-
-def until(
-    condition: Callable[[], T | None],
-    what: str = "",
-    seconds: float = PATIENCE,
-    detail: Callable[[], str] | None = None,
-) -> T:
-    """Wait until a condition is true, and return what it returned.
-
-    Raises:
-        AssertionError: it did not come true in time; `detail` is called for more words.
-    """
-    end = time.monotonic() + seconds
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            more = f"\n{detail()}" if detail is not None else ""
-            raise AssertionError(f"not within {seconds} s: {what or condition}{more}")
-        time.sleep(0.01)
 
 
 @functools.cache
@@ -304,7 +280,7 @@ class Daemon:
         self.wait_notice(b"READY=1")
         return self
 
-    def wait_notice(self, notice: bytes, seconds: float = 30.0) -> None:
+    def wait_notice(self, notice: bytes, seconds: float = PATIENCE) -> None:
         """Wait for a line to the service manager.
 
         Raises:
@@ -339,7 +315,7 @@ class Daemon:
         self.signal(signal.SIGHUP)
         self.wait_notice(b"READY=1")
 
-    def wait(self, seconds: float = 30.0) -> int:
+    def wait(self, seconds: float = PATIENCE) -> int:
         """Wait for the end; return the exit code."""
         assert self.process is not None
         try:
@@ -381,7 +357,7 @@ class Daemon:
         """Return a place in the log, for `wait_log`."""
         return len(self.log())
 
-    def wait_log(self, pattern: str, since: int = 0, seconds: float = 10.0) -> re.Match[str]:
+    def wait_log(self, pattern: str, since: int = 0, seconds: float = PATIENCE) -> re.Match[str]:
         """Wait for a line that matches a regular expression."""
         return until(
             lambda: re.search(pattern, self.log()[since:], re.MULTILINE),
@@ -498,7 +474,6 @@ class DaemonTestCase(SynchronousTestCase):
         daemon: the daemon.
     """
 
-    timeout = 60
     changes: Mapping[str, Any] = {}
     nodes: Sequence[Mapping[str, Any]] = ()
 

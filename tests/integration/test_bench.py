@@ -10,6 +10,7 @@ import sys
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.pair import child_environment
+from tests.support.patience import PATIENCE
 
 
 class BenchTests(SynchronousTestCase):
@@ -20,7 +21,7 @@ class BenchTests(SynchronousTestCase):
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=PATIENCE,
             env=child_environment(),
         )
         self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)

@@ -28,6 +28,7 @@ from tests.integration.support import (
     transfer,
 )
 from tests.integration.test_proton import ProtonTestCase, proton
+from tests.support.patience import PATIENCE
 
 EVIL = "evil.example"
 RATE = 50
@@ -76,7 +77,7 @@ class Flood(threading.Thread):
             self._raw.write(frame(spec.Close()))
         except OSError:
             pass  # closed for it; the test looks at what was taken
-        reader.join(10)
+        reader.join(PATIENCE)
 
     def _read(self) -> None:
         try:
@@ -157,7 +158,7 @@ class FloodTests(ProtonTestCase):
         while flood.sent < 40 * RATE and flood.is_alive():
             sender.send(proton.Message(body="more", durable=True))
         flood.is_over = True
-        flood.join(30)
+        flood.join(PATIENCE)
         seconds = time.monotonic() - begun
         self.assertGreater(flood.sent, flood.accepted)
         # A second's worth, so much a second, and what it is let owe before it is refused.

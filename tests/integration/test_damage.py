@@ -9,8 +9,6 @@ from tests.network.damage import Case, Ground, damaged
 
 
 class DamageTests(SynchronousTestCase):
-    timeout = 600
-
     def test_cases(self) -> None:
         """One damage of each kind and some bits of each file that holds messages."""
         failed = []

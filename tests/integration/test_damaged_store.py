@@ -19,6 +19,7 @@ from amqproute.message import encode_annotations
 from amqproute.values import RETURN_TO
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.integration.support import Daemon, Wire, body_of, message, until
+from tests.support.patience import PATIENCE
 
 MESSAGES = 41
 FINDING = re.compile(r"(?:log|rows|database)-[a-z]+-[0-9a-f]{8};")
@@ -28,8 +29,6 @@ HEAD = codec.encode(spec.Header(durable=True)) + encode_annotations(
 
 
 class DamagedStoreTests(SynchronousTestCase):
-    timeout = 120
-
     def setUp(self) -> None:
         nodes = [{"name": "q"}, {"name": "reports"}]
         self.daemon = Daemon("alpha.example", changes={"nodes": nodes}).start()
@@ -58,7 +57,7 @@ class DamagedStoreTests(SynchronousTestCase):
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=PATIENCE,
         )
         return done.returncode, done.stdout, done.stderr
 

@@ -66,8 +66,6 @@ ELSEWHERE = ("nowhere.example", "routed.example")
 class DecisionTests(SynchronousTestCase):
     """One daemon, and a signed tree with everything that happens in one."""
 
-    timeout = 180
-
     def setUp(self) -> None:
         self.zone = Zone()
         self.addCleanup(self.zone.close)

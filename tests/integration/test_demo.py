@@ -15,8 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.pair import child_environment
 from amqproute.journal.record import read_line
+from tests.support.patience import PATIENCE
 
-SECONDS = 60.0
 NODES = ("orders", "amqp$out/beta.example")
 
 
@@ -52,7 +52,7 @@ class DemoTests(SynchronousTestCase):
     def end(self, process: subprocess.Popen[str]) -> None:
         if process.poll() is None:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=PATIENCE)
 
     def assertNothingLeft(self) -> None:
         """No process of the demonstration runs, no file of it lies about."""
@@ -64,7 +64,7 @@ class DemoTests(SynchronousTestCase):
         journals, if that is asked for."""
         journals = Path(self.mktemp()).absolute()
         process = self.start("--messages", "100", "--journals", str(journals))
-        said, complained = process.communicate(timeout=SECONDS)
+        said, complained = process.communicate(timeout=PATIENCE)
         self.assertEqual((process.returncode, complained), (0, ""), said)
         counts = dict(line.split("\t") for line in said.splitlines() if "\t" in line)
         self.assertEqual(counts.pop("messages"), "count")
@@ -85,14 +85,14 @@ class DemoTests(SynchronousTestCase):
         """With --json a program reads the result; a directory of one's own is kept."""
         directory = self.temporary / "kept"
         process = self.start("--messages", "10", "--json", "--directory", str(directory))
-        said, complained = process.communicate(timeout=SECONDS)
+        said, complained = process.communicate(timeout=PATIENCE)
         self.assertEqual((process.returncode, complained), (0, ""), said)
         result = json.loads(said)
         self.assertEqual((result["relayed"], result["received"], result["lost"]), (10, 10, 0))
         self.assertTrue((directory / "alpha" / "amqproute.yaml").is_file())
         self.assertEqual(of(self.temporary), set())
         again = self.start("--directory", str(directory))
-        said, complained = again.communicate(timeout=SECONDS)
+        said, complained = again.communicate(timeout=PATIENCE)
         self.assertEqual((again.returncode, said), (2, ""), complained)
         self.assertIn("pair.directory: ", complained)
 
@@ -105,7 +105,7 @@ class DemoTests(SynchronousTestCase):
                 break
         self.assertEqual(len(of(self.temporary)), 3)
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=SECONDS)
+        process.communicate(timeout=PATIENCE)
         self.assertEqual(process.returncode, 0)
         self.assertNothingLeft()
 
@@ -117,8 +117,8 @@ class DemoTests(SynchronousTestCase):
             if "until Ctrl-C" in line:
                 break
         process.kill()
-        process.communicate(timeout=SECONDS)
-        until = time.monotonic() + 20
+        process.communicate(timeout=PATIENCE)
+        until = time.monotonic() + PATIENCE
         while of(self.temporary):
             self.assertLess(time.monotonic(), until, of(self.temporary))
             time.sleep(0.05)  # what ends is not our child: there is nothing to wait for

@@ -28,6 +28,7 @@ from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.types import Int
 from tests.integration.support import Daemon, Wire, body_of, message, until
+from tests.support.patience import PATIENCE
 from tests.support.program import run
 
 ROUNDS = 30 if os.environ.get("AMQPROUTE_CRASH") == "long" else 3
@@ -65,7 +66,7 @@ class Manager:
         self.control.send((encoded,), b"%d" % number, settled=True)
         self.wire.flush()
 
-    def answer(self, seconds: float = 20.0) -> tuple[int, Any] | None:
+    def answer(self, seconds: float = PATIENCE) -> tuple[int, Any] | None:
         """Wait for an answer, not for ever; return XA's code and the body."""
         end = time.monotonic() + seconds
         while True:
@@ -297,7 +298,7 @@ class DocumentTests(CrashCase):
         url = f"amqp://127.0.0.1:{self.daemon.plain}"
         done = subprocess.run(
             [sys.executable, "-c", script.replace('"orders"', '"there"'), url, *words],
-            capture_output=True, text=True, timeout=60, check=False, env=child_environment(),
+            capture_output=True, text=True, timeout=PATIENCE, check=False, env=child_environment(),
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, done.stderr)
         return done.stdout.splitlines()

@@ -14,16 +14,15 @@ import time
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from amqproute.store.fsck import check
-from tests.integration.support import RUN, Daemon, Wire, body_of, until
+from tests.integration.support import RUN, Daemon, Wire, body_of
 from tests.integration.test_full_disk import CLOSED, OPENED, Publisher
 from tests.support.failing_disk import FailingDisk, is_possible
+from tests.support.patience import until
 
 TROUBLE = "cannot take transactions"
 
 
 class FailingDiskTests(SynchronousTestCase):
-    timeout = 120
-
     def setUp(self) -> None:
         if not is_possible():
             raise SkipTest("needs seccomp with user notification")
@@ -54,16 +53,23 @@ class FailingDiskTests(SynchronousTestCase):
 
     def lose(self, size: int) -> None:
         publisher = Publisher(self.daemon, "q", size)
+        self.disk.failing = "store."  # not the journal, which syncs as well
         times = 0
+
+        def has_failed() -> bool:
+            publisher.send(20)
+            publisher.hear(0.1)
+            return not self.disk.failing_syncs
+
         while times < 2 or not self.disk.lost:  # a sync of nothing loses nothing
             times += 1
             for _ in range(10):
                 publisher.send(20)
                 publisher.hear(0.02)
             self.disk.failing_syncs = 1
-            until(lambda: publisher.send(20) or publisher.hear(0.1) or not self.disk.failing_syncs)
+            until(has_failed, "a sync that fails")
             until(lambda: publisher.link.sendable or publisher.hear(0.2), "credit")
-        publisher.until_heard(40)
+        publisher.until_heard()
         self.assertEqual(self.disk.failed["fsync"] + self.disk.failed["fdatasync"], times)
         self.assertEqual(publisher.accepted, set(range(publisher.sent)))
         self.daemon.check()
@@ -97,7 +103,7 @@ class FailingDiskTests(SynchronousTestCase):
         self.assertEqual(len([line for line in lines if OPENED in line]), 0)
         self.disk.fails_writes = False
         self.daemon.wait_log(OPENED, mark)
-        publisher.until_heard(40)
+        publisher.until_heard()
         self.assertEqual(publisher.accepted, set(range(publisher.sent)))
         self.daemon.check()
         self.check_all(publisher)
@@ -111,11 +117,9 @@ class FailingDiskTests(SynchronousTestCase):
         self.disk.fails_writes = True
         publisher.send()
         self.daemon.wait_log(CLOSED, mark)
-        begun = time.monotonic()
         self.daemon.signal(signal.SIGTERM)
         until(lambda: self.daemon.process is None or self.daemon.process.poll() is not None,
-              "the end", 30)  # fmt: skip
-        self.assertLess(time.monotonic() - begun, 15)
+              "the end")  # fmt: skip
         self.assertNotIn("Traceback", self.daemon.log())
         publisher.accepted = {each for each in publisher.accepted if each < 100}
         self.check_all(publisher)

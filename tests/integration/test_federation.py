@@ -32,6 +32,7 @@ from tests.integration.support import (
     message,
     until,
 )
+from tests.support.patience import PATIENCE
 
 TRACE = Symbol("x-opt-amqproute-trace")
 RETURN_TO = Symbol("x-opt-return-to")
@@ -84,7 +85,7 @@ class Impostor:
         with contextlib.suppress(OSError):
             while True:
                 plain, _ = self._socket.accept()
-                plain.settimeout(5)
+                plain.settimeout(PATIENCE)
                 self.called += 1
                 with (
                     contextlib.suppress(OSError),
@@ -428,7 +429,7 @@ class FederationTests(FederationTestCase):
         publisher.start()
         victim.kill()
         victim.start()
-        publisher.join(30)
+        publisher.join(PATIENCE)
         got = [body_of(each) for each in self.consume(victim, 3000, "q")]
         self.assertEqual(sorted(got, key=int), bodies)
         with Wire(victim.plain) as wire:

@@ -26,6 +26,7 @@ from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.events import DeliveriesReceived, DeliveriesUpdated, PartsReceived
 from tests.integration.support import Daemon, Wire, message
 from tests.support.pairs import Pair
+from tests.support.patience import PATIENCE
 from tests.support.program import run
 
 MIB = 1024 * 1024
@@ -33,7 +34,7 @@ LARGE = int(os.environ.get("AMQPROUTE_LARGE_MIB", "64")) * MIB
 MOST_MEMORY = 64 * MIB if LARGE >= 1024 * MIB else 32 * MIB
 """What a daemon may need more than before."""
 PART = MIB
-PATIENCE = 60 + LARGE / (10 * MIB)
+WAIT = PATIENCE + LARGE / MIB
 
 
 def parts() -> Iterator[bytes]:
@@ -155,14 +156,24 @@ class LargeTests(SynchronousTestCase):
             self.assertEqual((sent.returncode, sent.stderr), (0, ""))
             self.assertIn("accepted", sent.stdout)
             received = run(
-                "receive", QUEUE, f"--output={got}", f"--url={pair.beta.url}", "--timeout=20"
+                "receive",
+                QUEUE,
+                f"--output={got}",
+                f"--url={pair.beta.url}",
+                f"--timeout={PATIENCE:g}",
             )
             self.assertEqual(received.returncode, 0, received.stderr)
             self.assertEqual(got.read_bytes(), given.read_bytes())
             self.assertEqual(sorted(each.name for each in directory.iterdir()), ["given", "got"])
             # It is gone from the queue; a small one can be had in the same way.
             run("send", QUEUE, "--body=text", f"--url={pair.beta.url}")
-            small = ("receive", QUEUE, f"--output={got}", f"--url={pair.beta.url}", "--timeout=20")
+            small = (
+                "receive",
+                QUEUE,
+                f"--output={got}",
+                f"--url={pair.beta.url}",
+                f"--timeout={PATIENCE:g}",
+            )
             refused = run(*small)
             self.assertEqual(refused.returncode, 1)
             self.assertIn("not binary data", refused.stderr)
@@ -175,7 +186,7 @@ class LargeTests(SynchronousTestCase):
         self.take(taking, 300)
 
     def send_small(self, aside: Connected, count: int, body: bytes = b"small") -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT
         sent = done = 0
         encoded = codec.encode(spec.Header(durable=True)) + b"\x00\x53\x75\xb0"
         encoded += len(body).to_bytes(4, "big") + body
@@ -191,7 +202,7 @@ class LargeTests(SynchronousTestCase):
     def send_large(self, sending: Connected, address: str) -> None:
         """Send it to alpha, in parts, and wait for its outcome."""
         link = sending.attach("sender", address)
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT
         while not link.credit:
             sending.turn(0.5)
         first = head(address)
@@ -224,7 +235,7 @@ class LargeTests(SynchronousTestCase):
         return int(rows.row("queue", QUEUE).get("depth", 0))
 
     def wait_for(self, rows: Management, depth: int) -> None:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT
         while self.depth(rows) < depth:
             self.assertLess(time.monotonic(), until)
             time.sleep(0.05)
@@ -237,7 +248,7 @@ class LargeTests(SynchronousTestCase):
         digest = hashlib.sha256()
         beginning = b""
         taken = earlier = 0
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + WAIT
         while taken < count:
             self.assertLess(time.monotonic(), until)
             for event in taking.turn(0.5):
@@ -260,7 +271,7 @@ class LargeTests(SynchronousTestCase):
 
     def wait_until_empty(self, pair: Any, daemon: Any) -> None:
         """Nothing is left of it on the disk."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + WAIT
         while True:
             bodies = pair.directory / daemon.name / "state" / "store.bodies"
             left = [each.stat().st_size for each in bodies.iterdir()]

@@ -112,8 +112,8 @@ class MachineTests(SynchronousTestCase):
 
     def wait_restarted(self, count: int) -> None:
         """Wait until it was, and runs."""
-        until(lambda: self.restarts() == count, f"{count} restarts", 60, self.told)
-        until(lambda: self.machine.property(DAEMON, "SubState") == "running", "running", 60)
+        until(lambda: self.restarts() == count, f"{count} restarts", detail=self.told)
+        until(lambda: self.machine.property(DAEMON, "SubState") == "running", "running")
 
     def told(self) -> str:
         """Return the log of the daemon."""
@@ -137,7 +137,7 @@ class DaemonTests(MachineTests):
 
         self.configure("nodes:", "nodes:\n  - {name: more}")
         machine.run("systemctl", "reload", "amqproute")
-        until(lambda: "reloaded /etc" in self.told(), "the reload", 20, self.told)
+        until(lambda: "reloaded /etc" in self.told(), "the reload", detail=self.told)
         machine.run("amqproute", "queue", "show", "more")
         self.configure("domains:", "domain:")
         refused = machine.ask("systemctl", "reload", "amqproute")
@@ -145,7 +145,7 @@ class DaemonTests(MachineTests):
         self.assertRegex(self.told(), r"amqproute\.yaml:2: domain: unknown key; did you mean")
         # A hang-up that did not come by way of the unit.
         machine.run("systemctl", "kill", "--signal=HUP", "amqproute")
-        until(lambda: "reload was refused" in self.status(), "the refusal", 20, self.told)
+        until(lambda: "reload was refused" in self.status(), "the refusal", detail=self.told)
         self.assertEqual(machine.property(DAEMON, "ActiveState"), "active")
 
         self.machine.write("/etc/amqproute/amqproute.yaml", CONFIGURATION)
@@ -232,7 +232,9 @@ class LongTests(MachineTests):
         self.send("--url", url.replace("localhost", "broker.alpha.example"), "--body", "by TLS")
         self.send("--body", "x", "--count", "500")
         machine.run("amqproute", "send", "orders@beta.example", "--body", "abroad")
-        until(lambda: "beta.example cannot be reached" in self.told(), "an attempt", 20, self.told)
+        until(
+            lambda: "beta.example cannot be reached" in self.told(), "an attempt", detail=self.told
+        )
         self.receive()
         machine.run("systemctl", "reload", "amqproute")
         machine.run("systemctl", "restart", "amqproute")
@@ -249,7 +251,7 @@ class LongTests(MachineTests):
         self.shell(f"install -Dm600 {key} /etc/ssl/private/amqproute.pem; rm {key}")
         self.configure(key, "/run/credentials/amqproute.service/key.pem")
         self.shell("systemctl start amqproute; systemctl reload amqproute; amqproute check")
-        until(lambda: "reloaded /etc" in self.told(), "the reload", 20, self.told)
+        until(lambda: "reloaded /etc" in self.told(), "the reload", detail=self.told)
 
     def test_pipeline(self) -> None:
         """The nightly run: Java and Spark in its sandbox, from the journal to the page."""

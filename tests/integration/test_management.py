@@ -26,6 +26,7 @@ from tests.integration.support import (
     message,
     until,
 )
+from tests.support.patience import PATIENCE
 from tests.support.program import run
 
 try:
@@ -56,7 +57,7 @@ class ManagementCase(DaemonTestCase):
         self, *args: str, code: int = 0, stdin: str | None = None
     ) -> subprocess.CompletedProcess[str]:
         """Run a command as the operator; assert its exit code."""
-        done = run(*args, "--config", str(self.daemon.file), stdin=stdin, seconds=30)
+        done = run(*args, "--config", str(self.daemon.file), stdin=stdin)
         self.assertEqual(done.returncode, code, done.stdout + done.stderr)
         return done
 
@@ -264,7 +265,7 @@ class ReadmeTests(DaemonTestCase):
         (block,) = re.findall(r"```python\n(.*?)```", self.chapter(), re.DOTALL)
         program = block.replace("localhost:5672", f"127.0.0.1:{self.daemon.plain}")
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE
         )
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertRegex(done.stdout, r"^meanwhile\ndynamic-\S+\n$")
@@ -289,7 +290,9 @@ class ProtonTests(ManagementCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.connection = BlockingConnection(f"amqp://127.0.0.1:{self.daemon.plain}", timeout=10)
+        self.connection = BlockingConnection(
+            f"amqp://127.0.0.1:{self.daemon.plain}", timeout=PATIENCE
+        )
         self.addCleanup(lambda: self.connection and self.connection.close())
         self.receiver = self.connection.create_receiver(None, dynamic=True, credit=10)
         self.sender = self.connection.create_sender("amqp$admin")
@@ -298,7 +301,7 @@ class ProtonTests(ManagementCase):
         """Send a request; return the reply."""
         address = self.receiver.link.remote_source.address
         self.sender.send(Message(id="m1", reply_to=address, body=body, **more))
-        reply = self.receiver.receive(timeout=10)
+        reply = self.receiver.receive(timeout=PATIENCE)
         self.receiver.accept()
         self.assertEqual(reply.correlation_id, "m1")
         return reply
@@ -328,7 +331,7 @@ class ProtonTests(ManagementCase):
         self.assertEqual((row["source"], row["target"]), ("a", "b"))
         consumer = self.connection.create_receiver("b", credit=1)
         self.connection.create_sender("a").send(Message(body="x", properties={"color": "red"}))
-        self.assertEqual(consumer.receive(timeout=10).body, "x")
+        self.assertEqual(consumer.receive(timeout=PATIENCE).body, "x")
         consumer.accept()
         reply = self.ask("update link l with filter=null\nrename queue b c\nassert queue c")
         self.assertTrue(reply.body["committed"], reply.body)

@@ -34,10 +34,8 @@ from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
 from amqproute.resolver.zone import Fault, FaultKind, ZoneServer
 from amqproute.values import Resolution
+from tests.support.patience import PATIENCE
 from tests.support.targets import LOOPBACK, dialled
-
-READY_SECONDS = 20.0
-STOP_SECONDS = 10.0
 
 HEAD = "$ORIGIN {0}.\n$TTL 300\n@ SOA ns.{0}. hostmaster.{0}. 1 3600 600 86400 60\n@ NS ns\n"
 
@@ -153,14 +151,14 @@ class Daemon(ProcessProtocol):
             return
         assert self.transport is not None
         self.transport.signalProcess("TERM")
-        kill = reactor.callLater(STOP_SECONDS, self.transport.signalProcess, "KILL")
+        kill = reactor.callLater(PATIENCE, self.transport.signalProcess, "KILL")
         await self.ended
         if kill.active():
             kill.cancel()
 
 
 class NameServerTestCase(TestCase):
-    timeout = 60
+    timeout = PATIENCE
     port: int
 
     def setUp(self) -> Deferred[None]:
@@ -338,7 +336,7 @@ class DaemonTestCase(NameServerTestCase):
         raise NotImplementedError
 
     async def wait_until_ready(self) -> None:
-        deadline = reactor.seconds() + READY_SECONDS
+        deadline = reactor.seconds() + PATIENCE
         client = self.client(rounds=1, try_timeout=0.5)
         while True:
             try:

@@ -25,6 +25,7 @@ from tests.integration.support import (
     until,
 )
 from tests.integration.test_federation import annotated
+from tests.support.patience import PATIENCE
 from tests.support.program import installed, run
 
 ROOT = Path(amqproute.__file__).parent.parent
@@ -39,8 +40,6 @@ def command(
 
 class OperatorCase(SynchronousTestCase):
     """Alpha, whose partners beta and gamma are out of reach at first."""
-
-    timeout = 120
 
     def setUp(self) -> None:
         self.zone = Zone()
@@ -351,7 +350,7 @@ class ReadmeTests(OperatorCase):
                 capture_output=True,
                 text=True,
                 env=environment,
-                timeout=120,
+                timeout=PATIENCE,
             )
             # Beta cannot be reached, and these say so.
             wanted = 1 if "peer test" in block or "status" in block else 0

@@ -33,6 +33,7 @@ from tests.integration.support import (
     until,
 )
 from tests.network.line import Line
+from tests.support.patience import PATIENCE
 
 try:
     from proton import SSLDomain
@@ -79,8 +80,6 @@ def sender(domain: str, port: int, **targets: str) -> Daemon:
 
 class RabbitTests(SynchronousTestCase):
     """One node, with alpha in front of it and behind it: all in one go, for it starts slowly."""
-
-    timeout = 120
 
     if not (HOME / "rabbitmq-server").exists() or not list(
         Path("/usr/lib/rabbitmq").glob("lib/*/plugins/rabbitmq_amqp1_0-*")
@@ -225,7 +224,7 @@ class RabbitTests(SynchronousTestCase):
                 rabbit.purge("full")
                 return False
 
-            until(is_empty, "nothing left for the full queue", 30, alpha.log)
+            until(is_empty, "nothing left for the full queue", detail=alpha.log)
         purged += rabbit.depth("full")
         self.assertGreaterEqual(purged, 5)
         print(f"\n5 messages for a queue of 3: {purged} arrived, over its emptying")
@@ -242,7 +241,7 @@ class RabbitTests(SynchronousTestCase):
             def is_gone() -> bool:
                 return not management.row("relay-queue", f"amqp$out/{self.hop}/made")["depth"]
 
-            until(is_gone, "accepted at RabbitMQ", 10, alpha.log)
+            until(is_gone, "accepted at RabbitMQ", detail=alpha.log)
         self.depth(alpha, rabbit, "made", 1)
 
     def cut(self, alpha: Daemon, wire: Wire, rabbit: Client, line: Line) -> None:
@@ -254,9 +253,9 @@ class RabbitTests(SynchronousTestCase):
             until(lambda: line.is_used, "a connection")
             line.cut(0.02)
             time.sleep(0.2)
-        publisher.join(30)
-        until(lambda: rabbit.depth("orders") >= 3000, "3000 at RabbitMQ", 30,
-              alpha.log)  # fmt: skip
+        publisher.join(PATIENCE)
+        until(lambda: rabbit.depth("orders") >= 3000, "3000 at RabbitMQ",
+              detail=alpha.log)  # fmt: skip
         time.sleep(0.5)
         found = rabbit.depth("orders")
         print(f"\n{line.cuts} cuts, 3000 messages: {found} in the queue of RabbitMQ")
@@ -267,8 +266,8 @@ class RabbitTests(SynchronousTestCase):
 
     def depth(self, alpha: Daemon, rabbit: Client, queue: str, depth: int) -> None:
         """Wait until a queue of RabbitMQ's is so deep."""
-        until(lambda: rabbit.depth(queue) == depth, f"{depth} in {queue}", 20,
-              alpha.log)  # fmt: skip
+        until(lambda: rabbit.depth(queue) == depth, f"{depth} in {queue}",
+              detail=alpha.log)  # fmt: skip
 
 
 # -- Proton ----------------------------------------------------------------------------------------
@@ -339,8 +338,6 @@ if Container is not None:
 
 
 class ProtonBrokerTests(SynchronousTestCase):
-    timeout = 60
-
     if Container is None:
         skip = "python-qpid-proton is not installed"
 
@@ -403,7 +400,7 @@ class ProtonBrokerTests(SynchronousTestCase):
             until(lambda: self.line.is_used, "a connection")
             self.line.cut(0.02)
             time.sleep(0.1)
-        publisher.join(30)
+        publisher.join(PATIENCE)
         until(lambda: set(self.broker.got.get("nodes/q", ())) >= set(bodies), "all of them",
               30, self.alpha.log)  # fmt: skip
         counts = Counter(self.broker.got["nodes/q"])

@@ -37,6 +37,7 @@ from tests.integration.support import (
 )
 from tests.integration.test_federation import Impostor
 from tests.integration.test_operator import command
+from tests.support.patience import PATIENCE
 from tests.support.signing import SignedTree
 
 BETA = "beta.example"
@@ -78,7 +79,7 @@ class Foreign:
         with contextlib.suppress(OSError):
             while True:
                 plain, _ = self._socket.accept()
-                plain.settimeout(5)
+                plain.settimeout(PATIENCE)
                 with (
                     contextlib.suppress(OSError),
                     self._context.wrap_socket(plain, server_side=True) as secured,
@@ -119,8 +120,6 @@ class Foreign:
 
 class PeerTestCase(SynchronousTestCase):
     """The configuration of alpha, which need not run."""
-
-    timeout = 120
 
     def setUp(self) -> None:
         self.zone = Zone()

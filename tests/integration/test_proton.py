@@ -129,7 +129,7 @@ class ProtonTestCase(DaemonTestCase):
         receiver = (connection or self.connection).create_receiver(self.node, credit=count)
         got = []
         for _ in range(count):
-            got.append(receiver.receive(timeout=10))
+            got.append(receiver.receive(timeout=PATIENCE))
             receiver.accept()
         receiver.close()
         return got
@@ -151,7 +151,9 @@ class MessageTests(ProtonTestCase):
         """Pre-settled deliveries, in and out."""
         self.send(*(Message(body=n) for n in range(5)), options=AtMostOnce())
         receiver = self.connection.create_receiver(self.node, credit=5, options=AtMostOnce())
-        self.assertEqual([receiver.receive(timeout=10).body for _ in range(5)], list(range(5)))
+        self.assertEqual(
+            [receiver.receive(timeout=PATIENCE).body for _ in range(5)], list(range(5))
+        )
         receiver.close()
         self.assert_empty()
 
@@ -254,9 +256,9 @@ class OutcomeTests(ProtonTestCase):
         """A released message comes again, with its count as it was."""
         self.send(Message(body=1))
         receiver = self.connection.create_receiver(self.node, credit=2)
-        receiver.receive(timeout=10)
+        receiver.receive(timeout=PATIENCE)
         receiver.release(delivered=False)
-        again = receiver.receive(timeout=10)
+        again = receiver.receive(timeout=PATIENCE)
         self.assertEqual((again.body, again.delivery_count, again.first_acquirer), (1, 0, False))
         receiver.accept()
 
@@ -264,12 +266,12 @@ class OutcomeTests(ProtonTestCase):
         """delivery-failed raises the count."""
         self.send(Message(body=1))
         receiver = self.connection.create_receiver(self.node, credit=2)
-        receiver.receive(timeout=10)
+        receiver.receive(timeout=PATIENCE)
         delivery = receiver.fetcher.unsettled.popleft()
         delivery.local.failed = True
         delivery.update(Disposition.MODIFIED)
         delivery.settle()
-        again = receiver.receive(timeout=10)
+        again = receiver.receive(timeout=PATIENCE)
         self.assertEqual((again.body, again.delivery_count), (1, 1))
         receiver.accept()
 
@@ -277,12 +279,12 @@ class OutcomeTests(ProtonTestCase):
         """Not to this link again, but to another (O-13)."""
         self.send(Message(body=1), Message(body=2))
         receiver = self.connection.create_receiver(self.node, credit=1)
-        receiver.receive(timeout=10)
+        receiver.receive(timeout=PATIENCE)
         delivery = receiver.fetcher.unsettled.popleft()
         delivery.local.undeliverable = True
         delivery.update(Disposition.MODIFIED)
         delivery.settle()
-        self.assertEqual(receiver.receive(timeout=10).body, 2)
+        self.assertEqual(receiver.receive(timeout=PATIENCE).body, 2)
         receiver.accept()
         other = self.connect()
         self.assertEqual(self.receive(1, other)[0].body, 1)
@@ -292,10 +294,10 @@ class OutcomeTests(ProtonTestCase):
         self.node = "with-grave"
         self.send(Message(body="foul", durable=True))
         receiver = self.connection.create_receiver(self.node, credit=1)
-        receiver.receive(timeout=10)
+        receiver.receive(timeout=PATIENCE)
         receiver.reject()
         grave = self.connection.create_receiver("buried", credit=1)
-        dead = grave.receive(timeout=10)
+        dead = grave.receive(timeout=PATIENCE)
         grave.accept()
         self.assertEqual(dead.body, "foul")
         self.assertEqual(dead.annotations["x-opt-dead-letter-reason"], "rejected")
@@ -307,9 +309,9 @@ class OutcomeTests(ProtonTestCase):
         other = BlockingConnection(f"127.0.0.1:{self.daemon.plain}", timeout=PATIENCE)
         receiver = other.create_receiver(self.node, credit=0)
         receiver.flow(3)
-        receiver.receive(timeout=10)
+        receiver.receive(timeout=PATIENCE)
         receiver.accept()
-        receiver.receive(timeout=10)
+        receiver.receive(timeout=PATIENCE)
         other.create_sender(None)  # its answer shows that the outcome has been written
         descriptor = other.conn.transport._selectable.fileno()
         with socket.socket(fileno=os.dup(descriptor)) as gone:
@@ -344,7 +346,7 @@ class SuspendedTests(ProtonTestCase):
         receiver = connection.create_receiver(self.node, credit=0, name="park", **options)
         receiver.flow(count)
         for _ in range(count):
-            receiver.receive(timeout=10)
+            receiver.receive(timeout=PATIENCE)
         return receiver
 
     def test_detached(self) -> None:
@@ -360,7 +362,7 @@ class SuspendedTests(ProtonTestCase):
         receiver.link.free()
         again = holder.create_receiver(self.node, credit=0, name="park", options=Stays())
         again.flow(3)
-        self.assertEqual([again.receive(timeout=10).body for _ in range(3)], [0, 1, 2])
+        self.assertEqual([again.receive(timeout=PATIENCE).body for _ in range(3)], [0, 1, 2])
         for _ in range(3):
             again.accept()
         again.close()
@@ -466,7 +468,7 @@ class LinkTests(ProtonTestCase):
         sender = self.connection.create_sender(f"{self.node}@alpha.example")
         sender.send(Message(body=1))
         receiver = self.connection.create_receiver(f"{self.node}@alpha.example", credit=1)
-        self.assertEqual(receiver.receive(timeout=10).body, 1)
+        self.assertEqual(receiver.receive(timeout=PATIENCE).body, 1)
         receiver.accept()
 
     def test_many_links_and_sessions(self) -> None:

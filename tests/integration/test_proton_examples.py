@@ -236,7 +236,7 @@ class ExampleCase(ProtonTestCase):
         commands = self.connection.create_sender("amqp$admin")
         address = answers.link.remote_source.address
         commands.send(Message(id="m", reply_to=address, body=text))
-        reply = answers.receive(timeout=10)
+        reply = answers.receive(timeout=PATIENCE)
         commands.close()
         answers.close()
         return reply
@@ -411,7 +411,7 @@ class ExampleTests(ExampleCase):
         ((asked, delivery),) = self.take(requests, 1)
         self.settle(delivery, Delivery.ACCEPTED)
         answers.send(Message(body="answer", address=asked.reply_to, correlation_id=asked.id))
-        got = inboxes[0].receive(timeout=10)
+        got = inboxes[0].receive(timeout=PATIENCE)
         inboxes[0].accept()
         self.assertEqual((got.body, got.correlation_id), ("answer", "q-1"))
         inboxes[0].close()

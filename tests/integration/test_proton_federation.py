@@ -15,6 +15,7 @@ from tests.integration import support
 from tests.integration.support import Daemon, Zone, certificates, free_ports
 from tests.integration.test_federation import Impostor
 from tests.integration.test_proton_examples import ExampleCase
+from tests.support.patience import PATIENCE
 
 try:
     import proton
@@ -125,7 +126,7 @@ class FederatedTests(ExampleCase):
         self.assertRegex(asked.reply_to, r"^reply-.{20,}@alpha\.example$")
         answer = Message(body="answer", address=asked.reply_to, correlation_id=asked.id)
         server.create_sender(None).send(answer)
-        got = inbox.receive(timeout=10)
+        got = inbox.receive(timeout=PATIENCE)
         inbox.accept()
         self.assertEqual((got.body, got.correlation_id), ("answer", "q-1"))
 

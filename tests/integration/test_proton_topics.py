@@ -8,6 +8,7 @@ from typing import Any
 from amqproute.store.fsck import check
 from tests.integration.support import until
 from tests.integration.test_proton import ProtonTestCase
+from tests.support.patience import PATIENCE
 
 try:
     from proton import Message, Terminus
@@ -43,7 +44,7 @@ class TopicTests(ProtonTestCase):
         asked = {"operation": "QUERY", "entityType": "queue"}
         reply_to = receiver.link.remote_source.address
         sender.send(Message(id="1", reply_to=reply_to, properties=asked))
-        body = receiver.receive(timeout=10).body
+        body = receiver.receive(timeout=PATIENCE).body
         sender.close()
         receiver.close()
         names = body["attributeNames"]
@@ -62,7 +63,7 @@ class TopicTests(ProtonTestCase):
         second = self.connection.create_receiver("t", credit=10, options=AtMostOnce(), name="two")
         self.send(*(Message(body=n, durable=True) for n in range(3)))
         for receiver in (first, second):
-            self.assertEqual([receiver.receive(timeout=10).body for _ in range(3)], [0, 1, 2])
+            self.assertEqual([receiver.receive(timeout=PATIENCE).body for _ in range(3)], [0, 1, 2])
         for _ in range(3):
             first.accept()
 
@@ -72,14 +73,14 @@ class TopicTests(ProtonTestCase):
         )
         colors = ("red", "blue", "red")
         self.send(*(Message(body=n, properties={"color": c}) for n, c in enumerate(colors)))
-        self.assertEqual([receiver.receive(timeout=10).body for _ in range(2)], [0, 2])
+        self.assertEqual([receiver.receive(timeout=PATIENCE).body for _ in range(2)], [0, 2])
 
     def test_last_value(self) -> None:
         self.node = "prices"
         sent = [("a", 1), ("b", 2), ("a", 3)]
         self.send(*(Message(body=price, properties={"symbol": name}) for name, price in sent))
         receiver = self.connection.create_receiver("prices", credit=10)
-        self.assertEqual([receiver.receive(timeout=10).body for _ in range(2)], [2, 3])
+        self.assertEqual([receiver.receive(timeout=PATIENCE).body for _ in range(2)], [2, 3])
 
     def test_durable(self) -> None:
         """What comes while the subscriber and then the daemon are away is there (W-17)."""
@@ -103,7 +104,7 @@ class TopicTests(ProtonTestCase):
         receiver = connection.create_receiver("t", credit=10, name="sub", options=options)
         got = []
         for _ in range(2):
-            got.append(receiver.receive(timeout=10).body)
+            got.append(receiver.receive(timeout=PATIENCE).body)
             receiver.accept()
         self.assertEqual(got, [0, 2])
         receiver.close()
@@ -132,7 +133,7 @@ class TopicTests(ProtonTestCase):
         self.daemon.start()
         self.connection = self.connect()
         for each in subscribers():
-            self.assertEqual(each.receive(timeout=10).body, body)
+            self.assertEqual(each.receive(timeout=PATIENCE).body, body)
             each.accept()
             each.close()
         # The next start removes what nobody needs, the segment that was the current one too.

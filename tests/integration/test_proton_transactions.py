@@ -10,6 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SkipTest
 
 from tests.integration.support import DaemonTestCase, Wire, until
+from tests.support.patience import PATIENCE
 
 try:
     from proton import Message
@@ -18,8 +19,6 @@ try:
 except ImportError:
     Container = None
     MessagingHandler = TransactionHandler = object
-
-SECONDS = 20.0
 
 
 class Script(MessagingHandler, TransactionHandler):  # type: ignore[misc]
@@ -63,7 +62,7 @@ class Script(MessagingHandler, TransactionHandler):  # type: ignore[misc]
 
     def on_start(self, event: Any) -> None:
         self.container = event.container
-        self.deadline = event.container.schedule(SECONDS, self)
+        self.deadline = event.container.schedule(PATIENCE, self)
         self.connection = event.container.connect(self.url, reconnect=False, heartbeat=None)
         self.container.declare_transaction(
             self.connection, handler=self, settle_before_discharge=self.settles

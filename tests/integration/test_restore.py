@@ -26,8 +26,6 @@ target.close()
 
 
 class RestoreTests(SynchronousTestCase):
-    timeout = 120
-
     def setUp(self) -> None:
         self.zone = Zone()
         self.addCleanup(self.zone.close)

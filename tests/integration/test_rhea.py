@@ -24,6 +24,7 @@ from tests.integration.support import (
     certificates,
     until,
 )
+from tests.support.patience import PATIENCE
 
 CLIENT = Path(__file__).with_name("rhea_client.js")
 HERE = Path(__file__).parent
@@ -63,7 +64,7 @@ class RheaTests(DaemonTestCase):
     def rhea(self, verb: str, **arguments: Any) -> Any:
         """Run one command; return its answer."""
         done = subprocess.run(
-            self.command(verb, **arguments), capture_output=True, text=True, timeout=40,
+            self.command(verb, **arguments), capture_output=True, text=True, timeout=PATIENCE,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         self.assertEqual(done.returncode, 0, f"{done.stderr}\n{self.daemon.log()[-2000:]}")

@@ -26,6 +26,7 @@ from tests.integration.support import (
     message,
     until,
 )
+from tests.support.patience import PATIENCE
 
 
 class Password:
@@ -324,7 +325,7 @@ class ActivationTests(SynchronousTestCase):
             with Wire(port) as wire:
                 wire.publish("q", [message(b"x")])
                 self.assertEqual(body_of(wire.consume("q", 1)[0]), b"x")
-            early.settimeout(10)
+            early.settimeout(PATIENCE)
             early.sendall(b"AMQP\0\1\0\0")
             self.assertEqual(early.recv(8), b"AMQP\0\1\0\0")
             with socket.create_connection(secured.getsockname(), 10) as raw:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from tests.support.patience import PATIENCE
+
 UNITS = Path(__file__).parent.parent.parent / "systemd"
 PROGRAM = "/opt/amqproute/bin/amqproute"
 EXPOSED = 3.0
@@ -23,7 +25,8 @@ class UnitTests(SynchronousTestCase):
             raise SkipTest("systemd-analyze is not installed (Debian: apt-get install systemd)")
         return subprocess.run(
             [tool, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True,
-            timeout=60, env={"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": "cat", "PATH": "/usr/bin:/bin"},
+            timeout=PATIENCE,
+            env={"LC_ALL": "C.UTF-8", "SYSTEMD_PAGER": "cat", "PATH": "/usr/bin:/bin"},
         )  # fmt: skip
 
     def units(self) -> list[str]:

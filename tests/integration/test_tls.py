@@ -32,6 +32,7 @@ from amqproute.values import Candidate, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.amqp10.events import OpenReceived
 from tests.net.wires import PretendEngine, PretendUser, Side, contexts_in
+from tests.support.patience import PATIENCE
 
 reactor: Any = _reactor
 
@@ -78,7 +79,7 @@ class Octets(Protocol):
 
 
 class NetworkTests(TestCase):
-    timeout = 20
+    timeout = PATIENCE
 
     def setUp(self) -> None:
         self.directory = self.mktemp()
@@ -422,7 +423,7 @@ class NetworkTests(TestCase):
                 pass_fds=[each.fileno() for each in inherited],
                 capture_output=True,
                 text=True,
-                timeout=15,
+                timeout=PATIENCE,
                 check=False,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             )

@@ -20,10 +20,10 @@ from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec
 from amqproute.wire.amqp10.spec import Header, Properties
 from tests.store.rig import QueueReactor
+from tests.support.patience import PATIENCE
 
 NAMES = Names("", "mx1.alpha.example", "alpha.example", "store-1")
 ANN = Principal("user", "ann")
-SECONDS = 10.0
 
 
 class Wall:
@@ -81,7 +81,7 @@ class Desk:
 
     def until(self, true: Any) -> None:
         """Run what the threads tell until something is true."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not true():
             if time.monotonic() > deadline:
                 raise AssertionError("it has not come true")

@@ -18,6 +18,7 @@ import amqproute
 from amqproute.net import own_addresses
 from amqproute.net.own_addresses import FRESH_SECONDS, OwnAddresses
 from tests.network.lab import run, why_no_namespaces
+from tests.support.patience import PATIENCE
 
 SHOW = """
 import time
@@ -81,7 +82,7 @@ class OwnAddressesTests(SynchronousTestCase):
                 ["ip", "netns", "exec", space, sys.executable, "-c", SHOW],
                 capture_output=True,
                 text=True,
-                timeout=30,
+                timeout=PATIENCE,
                 check=True,
                 env={**os.environ, "PYTHONPATH": str(Path(amqproute.__file__).parent.parent)},
             )

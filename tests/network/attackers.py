@@ -41,6 +41,7 @@ from tests.integration.clients import (
     sending_link,
     transfer,
 )
+from tests.support.patience import PATIENCE
 
 __all__ = ["ATTACKS", "Mark"]
 
@@ -407,7 +408,7 @@ def _repeat(mark: Mark, crew: int, octets: bytes, frames: int, start: bytes = b"
 
     def once(_: int, counts: Counts) -> None:
         with _anonymous(mark) as raw:
-            raw.socket.settimeout(120)
+            raw.socket.settimeout(PATIENCE)
             raw.write(start)
             while until:
                 raw.write(octets)

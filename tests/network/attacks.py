@@ -25,6 +25,7 @@ from tests.integration.support import TROUBLE, Daemon, Zone, die_with_parent, ne
 from tests.network.attackers import ATTACKS, Mark
 from tests.network.bystander import Visit
 from tests.network.campaign import Finding, Scenario
+from tests.support.patience import PATIENCE
 
 __all__ = ["Attacks", "make_attacker", "make_bystander", "make_mark", "short"]
 
@@ -184,7 +185,7 @@ class _Program:
     """A program of this package that prints one JSON object."""
 
     def __init__(self, arguments: Sequence[str], seconds: float, *, is_pinned: bool) -> None:
-        self._deadline = time.monotonic() + seconds + 120
+        self._deadline = time.monotonic() + seconds + PATIENCE
         self._process = subprocess.Popen(
             [sys.executable, "-m", *arguments],
             stdout=subprocess.PIPE,

@@ -19,15 +19,15 @@ from amqproute.cli.pair import QUEUE, Daemon, Pair
 from amqproute.cli.refusal import ClientError
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import DeliveriesReceived
+from tests.support.patience import PATIENCE
 
-STUCK_SECONDS = 30.0
 PAUSE_SECONDS = 0.3
 WINDOW = 50
 """Messages without an outcome: as many are in doubt when alpha is killed."""
 
 
 class Stuck(Exception):
-    """Nothing has moved for `STUCK_SECONDS`."""
+    """Nothing has moved for `PATIENCE`."""
 
 
 class Course:
@@ -77,7 +77,7 @@ class Course:
         goal = self.numbering.count if stop_after is None else self.accepted + stop_after
         # Not more than there are: a goal beyond would never be reached.
         goal = min(goal, self.numbering.count - len(self._later))
-        until = time.monotonic() + STUCK_SECONDS
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             self._turn()
             if self.accepted >= goal:
@@ -258,7 +258,7 @@ class Tally:
 
 def wait(is_true: Callable[[], bool]) -> None:
     """Look again and again: it happens in other processes, and nobody tells."""
-    deadline = time.monotonic() + STUCK_SECONDS
+    deadline = time.monotonic() + PATIENCE
     while not is_true():
         if time.monotonic() > deadline:
             raise Stuck("alpha's relay queue does not become empty")

@@ -47,6 +47,7 @@ from tests.integration.support import (
 from tests.integration.test_distributed_crash import Manager
 from tests.network.campaign import Finding, Scenario
 from tests.store.rig import House
+from tests.support.patience import PATIENCE
 
 __all__ = ["GROUPS", "Case", "Damage", "Ground", "damaged"]
 
@@ -264,7 +265,7 @@ class Ground:
             found = re.search(r'"depth": (\d+)', said)
             return found is not None and int(found[1]) >= count
 
-        until(there, f"{count} messages in {INBOX}", 60.0)
+        until(there, f"{count} messages in {INBOX}")
 
     def _settled(self) -> None:
         """Wait until the store has let go of what was consumed: a later commit says so."""
@@ -273,7 +274,9 @@ class Ground:
 
     def _amqproute(self, *words: str) -> str:
         command = [*AMQPROUTE, *words, "--url", f"amqp://127.0.0.1:{self.alpha.plain}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE
+        )
         return done.stdout
 
     def _rows(self, path: Path) -> dict[str, dict[int, str]]:
@@ -409,7 +412,7 @@ AMQPROUTE: Final = (sys.executable, "-m", "amqproute")
 
 def _copy(source: Path, target: Path) -> None:
     subprocess.run(
-        ["cp", "-a", "--sparse=always", str(source), str(target)], check=True, timeout=120
+        ["cp", "-a", "--sparse=always", str(source), str(target)], check=True, timeout=PATIENCE
     )
 
 

@@ -23,13 +23,13 @@ from tests.network.campaign import Finding, Scenario
 from tests.network.grounds import amend, logged, quiet
 from tests.network.line import Line
 from tests.support.pairs import Pair
+from tests.support.patience import PATIENCE
 
 __all__ = ["BadNeighbors"]
 
 BAD = 3
 FIRST_RETRY = 0.5
 CONNECT_TIMEOUT = 5.0
-DRAIN_SECONDS = 30.0
 
 
 class Spread:
@@ -255,7 +255,7 @@ class BadNeighbors(Scenario):
         ):
             gather = Gather(far, self.destinations)
             spread = Spread(near, domains, self.total, self.rate)
-            end = time.monotonic() + self.total / self.rate + DRAIN_SECONDS
+            end = time.monotonic() + self.total / self.rate + PATIENCE
             while time.monotonic() < end:
                 spread.offer()
                 near.turn(0.001)

@@ -20,6 +20,7 @@ from tests.integration.support import TROUBLE, until
 from tests.network.campaign import Finding
 from tests.network.line import Line
 from tests.support.pairs import Pair
+from tests.support.patience import PATIENCE
 
 __all__ = ["amend", "lead_through", "lined_pair", "logged", "peer_row", "put_certificate", "quiet",
            "replace_zone", "wait_logged"]  # fmt: skip
@@ -74,7 +75,7 @@ def logged(daemon: Daemon, pattern: str, since: int = 0) -> list[str]:
     return re.findall(pattern, daemon.log_path.read_text()[since:], re.MULTILINE)
 
 
-def wait_logged(daemon: Daemon, pattern: str, seconds: float = 20.0, since: int = 0) -> str:
+def wait_logged(daemon: Daemon, pattern: str, seconds: float = PATIENCE, since: int = 0) -> str:
     """Wait for a line in a daemon's log; return what matches."""
     return until(
         lambda: logged(daemon, pattern, since),

@@ -22,12 +22,12 @@ from tests.network.campaign import Finding, Scenario
 from tests.network.course import Course, Tally
 from tests.network.grounds import lined_pair, logged, peer_row, quiet
 from tests.network.strangers import Sponge
+from tests.support.patience import PATIENCE
 
 __all__ = ["BreaksProtocol", "Flood", "NeverSettles"]
 
 EVIL = "evil.example"
 START_SECONDS = 1.0
-STUCK_SECONDS = 30.0
 UNREADABLE = bytes.fromhex("0000000d 02000000 0053 15c0ff")
 """A disposition whose list is longer than its frame."""
 
@@ -76,7 +76,7 @@ class NeverSettles(Scenario):
             started = time.monotonic()
             course.publish(self.messages)
             finding.figures["accepted at alpha meanwhile"] = course.accepted
-            until(lambda: time.monotonic() - started > self.seconds, "", self.seconds + 5)
+            until(lambda: time.monotonic() - started > self.seconds, "", self.seconds + PATIENCE)
             taken, most, calls = sponge.taken, sponge.most_unsettled, len(sponge.called_at)
             sponge.close()
             line.lead_to(pair.beta.tls_port)
@@ -143,9 +143,9 @@ class BreaksProtocol(Scenario):
                 row = peer_row(pair.alpha, "peer", pair.beta.domain)
                 return "peer.broken: amqp:decode-error" in str(row["last-error"])
 
-            until(lambda: time.monotonic() - started > self.seconds, "", self.seconds + 5)
-            until(lambda: len(broken.called_at) > 4, "more connections", 60)
-            until(said, "`peer show` to say why", 60)
+            until(lambda: time.monotonic() - started > self.seconds, "", self.seconds + PATIENCE)
+            until(lambda: len(broken.called_at) > 4, "more connections")
+            until(said, "`peer show` to say why")
             calls = len(broken.called_at)
             broken.close()
             line.lead_to(pair.beta.tls_port)
@@ -256,7 +256,7 @@ class Flood(Scenario):
                 publisher.offer()
                 near.turn(0.0005)
                 far.turn(0.0005)
-                if time.monotonic() - started > STUCK_SECONDS:
+                if time.monotonic() - started > PATIENCE:
                     raise AssertionError(f"{consumer.missing} messages did not come")
             assert publisher.accepted == self.messages, publisher.refused
             return self.messages / (time.monotonic() - started)
@@ -277,12 +277,12 @@ class Flood(Scenario):
         try:
             time.sleep(START_SECONDS)
             yield found
-            output, _ = process.communicate(timeout=seconds + STUCK_SECONDS)
+            output, _ = process.communicate(timeout=seconds + PATIENCE)
             found.update(json.loads(output))
         finally:
             if process.poll() is None:
                 process.kill()
-                process.wait(10)
+                process.wait(PATIENCE)
 
 
 class _Running:

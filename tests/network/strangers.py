@@ -15,6 +15,7 @@ from amqproute.net.authority import Issued
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
 from amqproute.wire.mechanisms import EXTERNAL, ExternalIdentity, ServerContext, server_mechanism
+from tests.support.patience import PATIENCE
 
 __all__ = ["Sponge"]
 
@@ -81,7 +82,7 @@ class Sponge:
                 threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
 
     def _serve(self, plain: socket.socket) -> None:
-        plain.settimeout(5.0)
+        plain.settimeout(PATIENCE)
         with (
             contextlib.suppress(OSError),
             self._context.wrap_socket(plain, server_side=True) as secured,

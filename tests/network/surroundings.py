@@ -45,6 +45,7 @@ from tests.network.grounds import (
     wait_logged,
 )
 from tests.network.line import Line
+from tests.support.patience import PATIENCE
 from tests.support.signing import SignedTree
 
 __all__ = ["ClockJumps", "ExpiringCertificates", "FullDisk", "TroubledNameServer"]
@@ -358,14 +359,14 @@ def small_disk(path: Path, mebibytes: int) -> Iterator[Path]:
     """
     path.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m,mode=700", "amqproute", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode:
         raise CannotRun(f"no tmpfs can be mounted here: {done.stderr.strip()}")
     try:
         yield path
     finally:
         # Lazy: a daemon that is being killed may still have a file open there.
-        subprocess.run(["umount", "-l", str(path)], capture_output=True, timeout=10)
+        subprocess.run(["umount", "-l", str(path)], capture_output=True, timeout=PATIENCE)
 
 
 @dataclass(frozen=True)
@@ -517,7 +518,7 @@ class WallClock:
             [compiler, "-shared", "-fPIC", "-O1", "-w", "-o", library, source, "-ldl"],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE,
         )
         if done.returncode:
             raise CannotRun(f"the library that shifts the clock: {done.stderr.strip()[:200]}")

@@ -15,8 +15,6 @@ AT_THE_DOOR = ("refused-certificates", "mute-connections", "wrong-passwords")
 
 
 class AttackTests(SynchronousTestCase):
-    timeout = 240
-
     def play(self, *names: str) -> None:
         finding = short(" ".join(names)).play()
         self.assertEqual(finding.broken, [], f"{finding.title}: {finding.figures}")

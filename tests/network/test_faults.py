@@ -12,8 +12,6 @@ from benchmarks.faults import SCENARIOS
 
 
 class FaultTests(SynchronousTestCase):
-    timeout = 120
-
     def play(self, name: str) -> None:
         finding = SCENARIOS[name][1].play()
         if finding.skipped:

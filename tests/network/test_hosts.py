@@ -25,6 +25,7 @@ from amqproute.cli.load import Connected, Consumer, Numbering, Place, Publisher
 from amqproute.net.dane import record_of
 from tests.integration.support import RUN, Certificates, Daemon, until
 from tests.network.lab import AMQPS, Host, Lab, make_lab
+from tests.support.patience import PATIENCE
 
 IS_LONG = os.environ.get("AMQPROUTE_NETWORK") == "long"
 INBOX = "orders"
@@ -136,8 +137,6 @@ class Flow:
 
 
 class HostsTests(SynchronousTestCase):
-    timeout = 290
-
     @contextlib.contextmanager
     def brokers(self, *names: str) -> Iterator[tuple[Lab, Mapping[str, Broker]]]:
         """Make hosts and start a daemon on each."""
@@ -206,7 +205,7 @@ class HostsTests(SynchronousTestCase):
                 time.sleep(0.5)
                 lab.mend("beta")
 
-            self.drive(brokers, flows, 60, [cut])
+            self.drive(brokers, flows, PATIENCE, [cut])
             for broker in brokers.values():
                 self.assertNotIn("dane.mismatch", broker.log())
             self.tell(lab, f"{len(flows)} flows, {sum(f.numbering.count for f in flows)} messages")
@@ -220,7 +219,7 @@ class HostsTests(SynchronousTestCase):
             until(lambda: flow.turn() or "dane.mismatch" in brokers["alpha"].log(), "a refusal")
             self.assertEqual(flow.consumer.received, 0)
             lab.publish("beta", brokers["beta"].tlsa)
-            self.drive(brokers, [flow], 30)
+            self.drive(brokers, [flow], PATIENCE)
             self.tell(lab, "a key that the zone does not name: refused until it did")
 
     def test_five(self) -> None:
@@ -245,7 +244,7 @@ class HostsTests(SynchronousTestCase):
             harms: list[Callable[[], Any]] = [cut, cut, lab.stop_names, cut, cut, lab.start_names,
                                               cut, cut]  # fmt: skip
             started = time.monotonic()
-            self.drive(brokers, flows, 240, harms)
+            self.drive(brokers, flows, 3 * PATIENCE, harms)
             seconds = time.monotonic() - started
             total = sum(flow.numbering.count for flow in flows)
             self.tell(

@@ -11,6 +11,7 @@ import time
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.network.line import AGAIN_SECONDS, Line
+from tests.support.patience import PATIENCE
 
 
 class LineTests(SynchronousTestCase):
@@ -28,12 +29,12 @@ class LineTests(SynchronousTestCase):
                 sender = threading.Thread(target=near.sendall, args=(sent,))
                 sender.start()
                 got = b""
-                far.settimeout(20)
+                far.settimeout(PATIENCE)
                 while len(got) < len(sent):
                     piece = far.recv(65536)
                     self.assertTrue(piece)
                     got += piece
-                sender.join(10)
+                sender.join(PATIENCE)
         with contextlib.suppress(OSError):
             line.cut()
         self.assertEqual(got, sent)

@@ -77,8 +77,6 @@ class HostedDaemon(Daemon):
 
 
 class InsideTests(SynchronousTestCase):
-    timeout = 120
-
     def setUp(self) -> None:
         if why_no_namespaces():
             raise SkipTest(why_no_namespaces())

@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from tests.support.patience import PATIENCE
+
 PROGRAM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 
 MISSING = None if PROGRAM else "no Chromium on this machine: the page was not opened in a browser"
@@ -27,8 +29,6 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--disable-dev-shm-usage", "--remote-debugging-pipe",
 )  # fmt: skip
-
-PATIENCE = 60.0
 
 
 class Chromium:
@@ -76,7 +76,7 @@ class Chromium:
         os.close(self._in)
         self._process.terminate()
         try:
-            self._process.wait(10)
+            self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()

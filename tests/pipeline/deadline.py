@@ -17,9 +17,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+from tests.support.patience import PATIENCE
+
 __all__ = ["Overdue", "deadline", "virtual_machines"]
 
-_ASKED = 20.0
+_ASKED = PATIENCE
 """Seconds that a JVM has for its answer."""
 
 

@@ -29,6 +29,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
 from tests.pipeline.deadline import deadline
+from tests.support.patience import PATIENCE
 
 MISSING = (
     None
@@ -118,7 +119,7 @@ class SparkCase(SynchronousTestCase):
     skip = MISSING
     shares_process = True
     spark: SparkSession
-    seconds = 240.0
+    seconds = 3 * PATIENCE
 
     def setUp(self) -> None:
         """Take the session; leave no cached table behind."""

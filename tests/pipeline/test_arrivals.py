@@ -30,6 +30,7 @@ from tests.pipeline.courses import (
 )
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase
+from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
@@ -94,7 +95,7 @@ def differences(found: Rows, expected: Rows) -> list[str]:
 class ArrivalCase(SparkCase):
     """Courses that have come in their ways, beside the same records in order, each once."""
 
-    seconds = 3600.0 if IS_LONG else 240.0
+    seconds = 3600.0 if IS_LONG else 3 * PATIENCE
 
     def setUp(self) -> None:
         super().setUp()

@@ -19,6 +19,7 @@ from amqproute.journal.record import Kind
 from tests.pipeline import chromium
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
+from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
     from amqproute.cli import analysis
@@ -45,7 +46,7 @@ class GroupTests(SynchronousTestCase):
             "amqproute.main(['pipeline', '--help'], standalone_mode=False)\n"
             "print(*sys.modules, file=sys.stderr)\n"
         )
-        done = run_python(script, seconds=60)
+        done = run_python(script, seconds=PATIENCE)
         self.assertEqual(done.returncode, 0, done.stderr)
         for name in SUMMARIES:
             self.assertIn(f"\n  {name} ", done.stdout)
@@ -79,7 +80,7 @@ class GroupTests(SynchronousTestCase):
             "sys.argv = ['amqproute', 'pipeline', 'report']\n"
             "main()\n"
         )
-        done = run_python(script, seconds=60)
+        done = run_python(script, seconds=PATIENCE)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
         self.assertIn("pipeline.not-installed: the package pyspark", done.stderr)
         self.assertIn("pip install 'amqproute[pipeline]'", done.stderr)
@@ -113,7 +114,7 @@ class InterruptTests(SynchronousTestCase):
             "        running.sparkContext._jvm.java.lang.Thread.sleep(200_000)\n"
             "program(['wait'])\n"
         )
-        done = run_python(script, seconds=150)
+        done = run_python(script, seconds=3 * PATIENCE)
         self.assertEqual(done.returncode, 1, done.stderr)
         self.assertEqual(done.stderr.strip(), "interrupted: stopped before it was done")
 

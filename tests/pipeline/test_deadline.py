@@ -6,6 +6,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipeline.support import MISSING, run_python
+from tests.support.patience import PATIENCE
 
 PROGRAM = """
 import os, subprocess
@@ -40,7 +41,7 @@ result = TestResult()
 Hanging("test_endless").run(result)
 [(test, failure)] = result.errors
 print(failure.value)
-print(process.wait(10), SparkContext._gateway, SparkContext._active_spark_context)
+print(process.wait(120), SparkContext._gateway, SparkContext._active_spark_context)
 """
 
 
@@ -51,7 +52,7 @@ class DeadlineTests(SynchronousTestCase):
 
     def test_hang(self) -> None:
         """The failure shows where Python and where Java stood; the JVM is ended and forgotten."""
-        done = run_python(PROGRAM, seconds=60)
+        done = run_python(PROGRAM, seconds=PATIENCE)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertIn("not done within 2 s", done.stdout)
         self.assertIn("in test_endless", done.stdout)

@@ -15,6 +15,7 @@ from amqproute.journal import record
 from amqproute.journal.record import FIELDS, LONGEST_RUN, RUN_FIELDS, InvalidLine, Kind
 from tests.pipeline.journals import Journal
 from tests.pipeline.support import MISSING, SparkCase, run_python
+from tests.support.patience import PATIENCE
 
 if not MISSING:
     from pyspark.sql import functions as F
@@ -361,7 +362,7 @@ class CrashTests(IngestCase):
     def test_killed(self) -> None:
         """``kill -9`` when all is written and nothing said: it is as if it had not begun."""
         self.journal.segment(self.journals)
-        process = run_python(KILLED, str(self.journals), self.warehouse.base, seconds=200)
+        process = run_python(KILLED, str(self.journals), self.warehouse.base, seconds=3 * PATIENCE)
         self.assertEqual(process.returncode, -signal.SIGKILL, process.stderr)
         self.assertTrue(list(Path(self.warehouse.base).rglob("*.parquet")))
         self.assertEqual(self.warehouse.snapshot().version, 0)

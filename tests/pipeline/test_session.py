@@ -14,6 +14,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.pipeline.support import MISSING, SparkCase, run_python
+from tests.support.patience import PATIENCE
 
 if not MISSING:
     from amqproute.pipeline import java
@@ -102,7 +103,7 @@ class StartTests(SynchronousTestCase):
         with self.assertRaises(JavaError) as caught:
             start_gateway(Java(str(program), 21), "", {})
         for process in begun:
-            process.wait(10)
+            process.wait(PATIENCE)
         return str(caught.exception).replace(str(program), "java")
 
     def test_launcher_hangs(self) -> None:

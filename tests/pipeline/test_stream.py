@@ -17,6 +17,7 @@ from pathlib import Path
 
 from tests.integration.support import until
 from tests.pipeline.support import MISSING, SUBMITTED, SparkCase
+from tests.support.patience import PATIENCE
 
 if not MISSING:
     from pyspark.sql import DataFrame
@@ -29,7 +30,6 @@ if not MISSING:
     from amqproute.pipeline.tables import Warehouse
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 200.0
 
 
 class StreamTests(SparkCase):

@@ -125,6 +125,37 @@ class WatermarkTests(SynchronousTestCase):
         self.assertGreater(len(waits), 4)
         self.assertLessEqual(max(waits), 33)
 
+    def test_tried_at_once_where_room_was_made(self) -> None:
+        """Twice the room that a failure had, and nobody waits for the next try; once for each."""
+        opened: list[float] = []
+
+        def changed() -> None:
+            if self.gate.is_open:
+                opened.append(self.clock.seconds())
+                self.gate.close(STORE, "still")
+
+        self.marks.terms = DiskTerms(min_free=0)
+        self.gate.watch(changed)
+        self.see(MIB)
+        self.gate.close(STORE, "no room")
+        self.clock.pump([1.0] * 50)  # the next try is more than ten seconds away
+        while self.clock.seconds() - opened[-1] > 1:
+            self.clock.advance(1)
+        self.clock.pump([1.0] * 2)
+        before, at = len(opened), self.clock.seconds()
+        self.see(2 * MIB)
+        self.clock.pump([1.0] * 5)
+        self.assertEqual(len(opened), before)
+        self.see(4 * MIB)
+        self.clock.advance(1)
+        self.assertEqual(len(opened), before + 1)
+        self.assertLess(opened[-1] - at, 10)
+        self.clock.pump([1.0] * 5)  # there is no more than at that failure
+        self.assertEqual(len(opened), before + 1)
+        self.see(50 * MIB)
+        self.clock.advance(1)
+        self.assertEqual(len(opened), before + 2)
+
     def test_sampled_memory(self) -> None:
         """Unfinished deliveries are found by looking."""
         self.partial = 2000

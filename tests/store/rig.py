@@ -7,13 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 
 from amqproute.store.records import QueueSummary, Recovery, StoredEntry
 from amqproute.store.sqlite import SqliteStore
+from tests.support.patience import PATIENCE
 
 T = TypeVar("T")
 
@@ -34,13 +35,24 @@ class QueueReactor:
         timer.start()
         return timer
 
+    def next_call(self) -> Callable[[], Any]:
+        """Wait for what a thread calls next, and return it.
+
+        Raises:
+            AssertionError: nobody has called.
+        """
+        try:
+            return self.calls.get(timeout=PATIENCE)
+        except Empty:
+            raise AssertionError(f"no thread has called within {PATIENCE:g} s") from None
+
     def wait(self, deferred: Deferred[T]) -> T:
         """Run calls until `deferred` has fired; return its result or raise its failure."""
         results: list[Any] = []
         failures: list[Any] = []
         deferred.addCallbacks(results.append, failures.append)
         while not results and not failures:
-            self.calls.get(timeout=10)()
+            self.next_call()()
         if failures:
             failures[0].raiseException()
         return results[0]  # type: ignore[no-any-return]

@@ -21,9 +21,10 @@ from amqproute.store import schema
 from amqproute.store.ballast import sizes_for
 from amqproute.store.fsck import check
 from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
-from amqproute.store.sqlite import ID_BLOCK
+from amqproute.store.sqlite import ID_BLOCK, SqliteStore
 from amqproute.store.writer import Call
 from tests.store.rig import House
+from tests.support.patience import PATIENCE
 
 
 class StoreCase(SynchronousTestCase):
@@ -53,7 +54,7 @@ class StoreCase(SynchronousTestCase):
     def hold(self, house: House) -> Any:
         """Keep the writer busy, so that what is committed next becomes one group."""
         gate = threading.Event()
-        house.store._writer.submit(Call(lambda: gate.wait(30), Deferred()))
+        house.store._writer.submit(Call(lambda: gate.wait(PATIENCE), Deferred()))
         return gate.set
 
     def tearDown(self) -> None:
@@ -536,8 +537,8 @@ class FailureTests(StoreCase):
         house = self.opened(connect=filling)
         ids = [house.store.next_id() for _ in range(2)]
         big = self.commit(house, ("enqueue", "q", ids[0], Filling.BIG, 1, 0, 0))
-        house.reactor.calls.get(timeout=10)()  # the turn ends, and the thread has it
-        hear = house.reactor.calls.get(timeout=10)
+        house.reactor.next_call()()  # the turn ends, and the thread has it
+        hear = house.reactor.next_call()
         small = self.commit(house, ("enqueue", "q", ids[1], b"small", 1, 0, 0))
         self.assertNoResult(big)
         hear()
@@ -663,6 +664,28 @@ class FullTests(SynchronousTestCase):
         self.assertFalse(os.path.exists(f"{again.store.path}-wal"))
         self.assertEqual(again.open().queues["q"].count, 2)
         again.close()
+
+    def test_made_smaller_as_soon_as_there_is_room(self) -> None:
+        """An attempt that failed is made again where there is more room, and not before its time.
+
+        A purge comes first, and what else stands on the disk is moved away after it.
+        """
+        mebibyte = 1 << 20
+        house = House(self.mktemp(), ballast_bytes=mebibyte, connect=faulty)
+        house.open()
+        self.addCleanup(house.close)
+        entries = house.put("q", *[b"x" * 30_000] * 200)
+        transaction = house.store.begin()
+        transaction.dequeue(entries)
+        house.reactor.wait(transaction.commit())
+        free = [mebibyte // 4]
+        self.patch(SqliteStore, "_free", lambda store: free[0])
+        self.patch(Faulty, "faults", {"VACUUM": 1})
+        for _ in range(3):
+            self.assertGreater(house.reactor.wait(house.store.room()).reusable, 5 * mebibyte)
+        self.assertEqual(Faulty.faults["VACUUM"], 0)
+        free[0] = 3 * mebibyte // 2  # still less than what is plenty
+        self.assertLess(house.reactor.wait(house.store.room()).reusable, mebibyte)
 
     def test_words(self) -> None:
         """An error of any of SQLite's files means a full disk where the disk is full."""

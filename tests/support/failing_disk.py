@@ -28,6 +28,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from tests.support.patience import PATIENCE
+
 NUMBERS: Final = {
     "x86_64": {"pwrite64": 18, "fsync": 74, "fdatasync": 75, "pwritev": 296, "seccomp": 317},
     "aarch64": {"pwrite64": 68, "pwritev": 70, "fsync": 82, "fdatasync": 83, "seccomp": 277},
@@ -83,6 +85,7 @@ class FailingDisk:
 
     Attributes:
         failing_syncs: so many of the next ones fail.
+        failing: of files whose path below the directory begins with this.
         fails_writes: writing fails while it is True.
         failed: calls that failed, by kind.
         lost: octets that a failed sync has lost.
@@ -90,6 +93,7 @@ class FailingDisk:
 
     def __init__(self, directory: str) -> None:
         self.failing_syncs = 0
+        self.failing = ""
         self.fails_writes = False
         self.failed: Counter[str] = Counter()
         self.lost = 0
@@ -112,7 +116,7 @@ class FailingDisk:
 
     def serve(self) -> None:
         """Answer from now on; the process is being started."""
-        self._here.settimeout(10)
+        self._here.settimeout(PATIENCE)
         _, (listener, *_), _, _ = socket.recv_fds(self._here, 1, 1)
         self._thread = threading.Thread(target=self._run, args=(listener,), daemon=True)
         self._thread.start()
@@ -121,7 +125,7 @@ class FailingDisk:
         """Answer no more; the process should be gone."""
         self._is_over = True
         if self._thread is not None:
-            self._thread.join(10)
+            self._thread.join(PATIENCE)
         self._here.close()
         self._there.close()
 
@@ -169,7 +173,7 @@ class FailingDisk:
             # Of a vector it is not known here how long it is.
             self._note(path, offset, arguments[2] if name == "pwrite64" else None)
             return 0
-        if self.failing_syncs > 0:
+        if self.failing_syncs > 0 and path.startswith(f"{self._directory}/{self.failing}"):
             self.failing_syncs -= 1
             self.failed[name] += 1
             self._lose(path)

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import IO, Any, NoReturn
 
 import amqproute
+from tests.support.patience import PATIENCE
 
 ROOT = Path(amqproute.__file__).parent.parent
 
@@ -52,7 +53,6 @@ LOADED = (
 """What the template imports, with all that these import."""
 
 _REQUEST_OCTETS = 1 << 20
-_PATIENCE = 30.0
 
 
 # -- what tests use ----------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Process:
         os.close(writing)
         self._status = open(reading, "rb", buffering=0)  # noqa: SIM115 - read over its whole life
         self.returncode: int | None = None
-        self.pid = int(self._line(_PATIENCE) or self._gone())
+        self.pid = int(self._line(PATIENCE) or self._gone())
 
     def _line(self, seconds: float | None) -> bytes:
         """Return the template's next line about it, empty if none comes in time."""
@@ -142,7 +142,7 @@ def run(
     *arguments: str,
     environ: Mapping[str, str] | None = None,
     stdin: str | None = None,
-    seconds: float = 60.0,
+    seconds: float = PATIENCE,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end; return what it printed and its exit code.
 
