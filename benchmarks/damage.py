@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from benchmarks.campaign import Campaign
-from tests.network.damage import GROUPS, Damage
+from tests.network.damage import COMBINED, GROUPS, Damage
 
 HEAD: Final = """\
 # The campaign of damage
@@ -28,7 +28,9 @@ Made by `make damage` (`python -m benchmarks.damage`, `--part NAME` for a part).
 is made by two real daemons: messages of 200 octets, 40 kB and 1.5 MB in a queue, on durable
 subscriptions, and waiting for a peer that is down; receipts of a peer's messages; a prepared
 branch. One file of a copy is damaged: missing, empty, cut in half, cut by an octet, its end or half
-of it zero, an older copy, or one bit changed, at seeded places. The daemon is started on it as a
+of it zero, an older copy, or one bit changed, at seeded places. In the rows `combined` several
+files at once are missing, empty, cut in half or older copies: database and seal, log and mark, all
+but the journal, and others. The daemon is started on it as a
 process and drained; what waits for the peer is read by the store's own reader once the daemon has
 stopped.
 """
@@ -51,7 +53,7 @@ CAMPAIGN: Final = Campaign(
             Damage(snapshot=snapshot, group=group, flips=2, messages=24),
         )
         for snapshot in SNAPSHOTS
-        for group in GROUPS
+        for group in (*GROUPS, COMBINED)
     },
     head=HEAD,
     columns={
@@ -61,7 +63,7 @@ CAMPAIGN: Final = Campaign(
         f"{snapshot}-{number}": tuple(f"{snapshot}-{group}" for group in groups)
         for snapshot in SNAPSHOTS
         for number, groups in enumerate(
-            (("database", "log"), ("bodies",), ("evidence", "journal", "rest")), 1
+            (("database", "log"), ("bodies",), ("evidence", "journal", "rest", COMBINED)), 1
         )
     },
 )

@@ -75,6 +75,7 @@ entries of 1 KiB open in under a second, in memory proportional to queues, recei
 how far each commit went, `evidence` compares at the start, and a store that holds less than was on
 the disk is not opened. What no row names is deleted only where the seal proves that no row is
 missing; else it moves to a `quarantine`. `salvage` gets back what can be read, into another folder.
+What an operator does about single messages that were set aside is in `quarantined`.
 
 **A database that was put back** would give ids out again that peers have seen: `mark` notices it.
 
@@ -152,6 +153,7 @@ __all__ = [
     "mark",
     "memory",
     "quarantine",
+    "quarantined",
     "reading",
     "records",
     "salvage",

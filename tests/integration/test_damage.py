@@ -30,7 +30,13 @@ class DamageTests(SynchronousTestCase):
             Case(bodies[1], "flip", 2),
             Case(bodies[0], "missing"),
         ]
+        cases += [
+            Case("store.db", "missing", also=("store.db.seal", "store.db.mark", "store.bodies")),
+            Case("store.db", "empty", also=("store.db.seal", "store.db.mark", "store.bodies")),
+            Case("store.db", "older", also=("store.db.seal",)),
+        ]
         if "store.db-wal" in files:
+            cases.append(Case("store.db-wal", "missing", also=("store.db.seal",)))
             cases += [Case("store.db-wal", "missing"), Case("store.db-wal", "flip", 1)]
         return cases
 

@@ -77,22 +77,45 @@ GROUPS: Final[Mapping[str, str]] = {
 """Which files of the state directory a scenario damages."""
 
 
+COMBINED: Final = "combined"
+"""The group of cases in which several files are damaged at once."""
+BODIES: Final = "store.bodies"
+ALL_OF_STORE: Final = ("store.db", "store.db-wal", "store.db-shm", "store.db.seal", "store.db.mark")
+TOGETHER: Final = (
+    (*ALL_OF_STORE, BODIES),
+    ("store.db", "store.db.seal"),
+    ("store.db", "store.db.mark"),
+    ("store.db", BODIES),
+    ("store.db", "store.db-wal"),
+    ("store.db-wal", "store.db.mark"),
+    ("store.db-wal", "store.db.seal"),
+    ("store.db-wal", "store.db.seal", "store.db.mark"),
+    ("store.db.seal", "store.db.mark"),
+    ("store.db.seal", BODIES),
+    ("store.db.seal", "journal/head"),
+)
+"""Files that are damaged together, a folder standing for all that is in it."""
+
+
 @dataclass(frozen=True)
 class Case:
-    """One damage to one file.
+    """One damage to one file, or to several.
 
     Attributes:
         file: its path within the state directory.
         kind: of the damage; ``flip`` is one bit.
         seed: where the bit is.
+        also: further files and folders that are damaged in the same way.
     """
 
     file: str
     kind: str
     seed: int = 0
+    also: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.file} {self.kind}{f' {self.seed}' if self.kind == 'flip' else ''}"
+        files = " ".join((self.file, *self.also))
+        return f"{files} {self.kind}{f' {self.seed}' if self.kind == 'flip' else ''}"
 
 
 def damaged(octets: bytes, case: Case, older: bytes | None) -> bytes | None:
@@ -305,6 +328,14 @@ class Ground:
 
     def cases(self, snapshot: str, group: str, flips: int) -> Iterator[Case]:
         """Yield all damages to the files of a group."""
+        if group == COMBINED:
+            there = {*self.files(snapshot), BODIES}
+            for together in TOGETHER:
+                chosen = [each for each in together if each in there]
+                if len(chosen) > 1:
+                    for kind in ("missing", "empty", "half", "older"):
+                        yield Case(chosen[0], kind, also=tuple(chosen[1:]))
+            return
         pattern = re.compile(GROUPS[group])
         for file in filter(pattern.search, self.files(snapshot)):
             size = (self.snapshots[snapshot] / file).stat().st_size
@@ -321,15 +352,10 @@ class Ground:
         shutil.rmtree(self.state, ignore_errors=True)
         _copy(self.snapshots[snapshot], self.state)
         _restamp(self.state)
-        file = self.state / case.file
-        older = self.snapshots["older"] / case.file
-        octets = damaged(file.read_bytes(), case, older.read_bytes() if older.exists() else None)
-        if octets is None:
-            file.unlink()
-        else:
-            with file.open("r+b") as opened:
-                opened.write(octets)
-                opened.truncate(len(octets))
+        for name in (case.file, *case.also):
+            path = self.state / name
+            for file in filter(Path.is_file, path.rglob("*")) if path.is_dir() else (path,):
+                self._damage(file, case)
         self.alpha.log_file.unlink(missing_ok=True)
         self.alpha.spawn()
         try:
@@ -344,6 +370,16 @@ class Ground:
         if code:
             return Outcome("failed", f"exit code {code} at the end: {self._last_words()}")
         return self._compare(got)
+
+    def _damage(self, file: Path, case: Case) -> None:
+        older = self.snapshots["older"] / file.relative_to(self.state)
+        octets = damaged(file.read_bytes(), case, older.read_bytes() if older.exists() else None)
+        if octets is None:
+            file.unlink()
+            return
+        with file.open("r+b") as opened:
+            opened.write(octets)
+            opened.truncate(len(octets))
 
     def _refused(self) -> Outcome:
         process = self.alpha.process
@@ -378,6 +414,7 @@ class Ground:
             return Outcome("failed", f"a traceback: {log[log.index('Traceback') :][-600:]}")
         left = self._rows(self.state / "store.db")
         silent: list[str] = []
+        absent = _listed(log)
         named = 0
         for queue, entries in self.accepted.items():
             digests = Counter(entries.values())
@@ -395,7 +432,7 @@ class Ground:
             for entry_id, digest in entries.items():
                 if missing[digest]:
                     missing[digest] -= 1
-                    if re.search(rf"(?:entry|message) {entry_id}\b", log):
+                    if entry_id in absent or re.search(rf"(?:entry|message) {entry_id}\b", log):
                         named += 1
                     else:
                         silent.append(f"{queue} {entry_id}")
@@ -408,6 +445,16 @@ class Ground:
 
 
 AMQPROUTE: Final = (sys.executable, "-m", "amqproute")
+
+
+def _listed(log: str) -> set[int]:
+    """Return the entries that the log says a restored store is without."""
+    found: set[int] = set()
+    for ids in re.findall(r"are not there: entries ([0-9, -]+);", log):
+        for part in ids.split(", "):
+            first, _, last = part.partition("-")
+            found.update(range(int(first), int(last or first) + 1))
+    return found
 
 
 def _copy(source: Path, target: Path) -> None:

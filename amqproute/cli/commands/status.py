@@ -104,8 +104,8 @@ def _show(
     damaged = sum(row.get("quarantined") or 0 for row in marks)
     if damaged:
         click.echo(
-            f"{damaged} damaged messages are in quarantine and go to nobody: the log names them; "
-            "look at the disk"
+            f"{damaged} damaged messages are in quarantine and go to nobody: look at the disk, and "
+            "see amqproute store quarantine ls"
         )
     for row in closed:
         click.echo(f"{row['name']}: {row['reason']}")

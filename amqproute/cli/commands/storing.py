@@ -21,6 +21,7 @@ from amqproute.config.load import find
 from amqproute.daemon.losses import look_for_losses, testimony
 from amqproute.errors import StoreError
 from amqproute.store import evidence, fsck
+from amqproute.store import quarantined as quarantined_entries
 from amqproute.store import salvage as salvaging
 from amqproute.store.quarantine import quarantined
 
@@ -186,6 +187,125 @@ def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) 
     ):
         click.echo(f"        {render.printable(line)}")
     return DONE if found.is_complete else NEGATIVE
+
+
+@store.group("quarantine")
+def quarantine() -> None:
+    """Damaged messages that were set aside: list, look at, release, or give up.
+
+    A message that does not match its checksum goes to nobody, and its sender gets a report if it
+    wants one. It is kept until somebody decides: release it as it reads, if the damage does no
+    harm, or give it up.
+    """
+
+
+@quarantine.command("ls")
+@state_option
+@config_option
+@json_option
+def list_quarantined(state: Path | None, config: Path | None, as_json: bool) -> int:
+    """List damaged messages and folders of files in quarantine, also while the daemon runs."""
+    path, _ = _database(state, config)
+    found = quarantined_entries.listed(str(path)) if path.exists() else []
+    count, size = quarantined(str(path))
+    rows = [
+        {
+            "entry": one.entry,
+            "size": one.size,
+            "arrived-ms": one.arrived_ms,
+            "message-id": one.message_id,
+            "to": one.to,
+            "why": one.why,
+        }
+        for one in found
+    ]
+    if as_json:
+        render.json_text({"messages": rows, "files": {"files": count, "size": size}})
+        return DONE
+    headings = ("entry", "size", "message-id", "to", "why")
+    render.table(headings, ([row[name] for name in headings] for row in rows), right="entry size")
+    if count:
+        click.echo(f"{count} files ({size} octets) in {path.with_suffix('.quarantine')}")
+    return DONE
+
+
+@quarantine.command("show")
+@click.argument("entry", type=int)
+@click.option(
+    "--into",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="A file that is not there yet: it gets the octets of the message as they are.",
+)
+@state_option
+@config_option
+def show_quarantined(entry: int, into: Path, state: Path | None, config: Path | None) -> int:
+    """Write a damaged message into a file, also while the daemon runs."""
+    path, _ = _database(state, config)
+    octets = quarantined_entries.octets_of(str(path), entry)
+    try:
+        with open(os.open(into, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(octets)
+    except OSError as error:
+        raise StoreError(f"{into}: {error.strerror}") from error
+    click.echo(f"{len(octets)} octets of entry {entry} are in {into}")
+    return DONE
+
+
+@quarantine.command("release")
+@click.argument("entries", type=int, nargs=-1, required=True)
+@click.option("--to", "queue", metavar="QUEUE", required=True, help="The queue to put them on.")
+@state_option
+@config_option
+@json_option
+def release_quarantined(
+    entries: tuple[int, ...], queue: str, state: Path | None, config: Path | None, as_json: bool
+) -> int:
+    """Put damaged messages on QUEUE as they read now. The daemon has to be stopped.
+
+    Each counts as a new message, with an entry number of its own. Which queue it was on is in the
+    journal: amqproute journal find --entry NUMBER. Nothing is released if one of them is no
+    message any more.
+    """
+    path, _ = _database(state, config)
+    with _held(path):
+        given = quarantined_entries.release(str(path), entries, queue)
+    if as_json:
+        render.json_text({"released": [{"entry": a, "as": b} for a, b in given.items()]})
+        return DONE
+    for entry, fresh in given.items():
+        click.echo(f"entry {entry} is entry {fresh} of {render.printable(queue)} now")
+    click.echo("  next: start the daemon")
+    return DONE
+
+
+@quarantine.command("drop")
+@click.argument("entries", type=int, nargs=-1)
+@click.option("--all", "drops_all", is_flag=True, help="All of them.")
+@state_option
+@config_option
+@json_option
+def drop_quarantined(
+    entries: tuple[int, ...],
+    drops_all: bool,
+    state: Path | None,
+    config: Path | None,
+    as_json: bool,
+) -> int:
+    """Give damaged messages up for good. The daemon has to be stopped."""
+    if bool(entries) == drops_all:
+        raise click.UsageError("give numbers of entries, or --all")
+    path, _ = _database(state, config)
+    with _held(path):
+        if drops_all:
+            entries = tuple(one.entry for one in quarantined_entries.listed(str(path)))
+        quarantined_entries.drop(str(path), entries)
+    if as_json:
+        render.json_text({"dropped": list(entries)})
+    else:
+        click.echo(f"{len(entries)} messages are given up")
+    return DONE
 
 
 def _problems(path: Path) -> list[str]:
