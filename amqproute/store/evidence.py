@@ -22,8 +22,8 @@ log-short          the log ends, or cannot be read, before its last frame that w
 log-other          the log is an older one, or belongs to another store
 database-older     the database, or its file beneath the log, is older than the seal
 database-other     seal and database have the same age and different names
-rows-missing       the seal is gone or damaged, and the journal says of messages that the database
-                   does not have that they are there
+rows-missing       the seal is gone or damaged, or the mark is of another database, and the journal
+                   says of messages that the database does not have that they are there
 =================  =================================================================================
 
 **What explains what.** A power failure may take back what was not synced: the seal is stale then,
@@ -37,10 +37,11 @@ into quarantine instead of being removed, since nothing proves that no row is mi
 
 **The journal as a witness.** Where the seal cannot say anything, a `Witness` is asked which
 messages there should be. The journal is never ahead of the store, and the store's outbox has the
-endings that it lacks, so a durable message that it names and the store has not is gone. It is not
-asked where an honest start may have no seal: the store of an earlier release, a restore, a seal
-that a power failure has left behind a log. A journal that is switched off says nothing; one that is
-damaged proves only that a store was here.
+endings that it lacks, so a durable message that it names and the store has not is gone. It is asked
+too where database and seal agree and the mark is of another database: both may be older copies. It
+is not asked where an honest start may have no seal: the store of an earlier release, a restore, a
+seal that a power failure has left behind a log. A journal that is switched off says nothing; one
+that is damaged proves only that a store was here.
 
 **Acceptance.** `accept` writes a file that names one finding by its digest. The next start that
 comes to this very finding moves what contradicts into quarantine and goes on with what there is, as
@@ -255,6 +256,9 @@ def examine(path: str, witness: Witness | None = None) -> Evidence:
             _ask(path, witness, mark, evidence)
         return evidence
     evidence.finding = _compare(path, sealed, found, evidence)
+    if evidence.finding is None and found.state not in states and not mark.is_withdrawn():
+        # Seal and database fit together: copies, maybe, that are older than the mark.
+        _ask(path, witness, mark, evidence, f"{mark.path} is of another one")
     if evidence.finding is None:
         evidence.is_sealed = True
     elif evidence.finding.code in RESTORABLE:
@@ -262,8 +266,10 @@ def examine(path: str, witness: Witness | None = None) -> Evidence:
     return evidence
 
 
-def _ask(path: str, witness: Witness | None, mark: Mark, evidence: Evidence) -> None:
-    """Ask the journal about a database whose seal says nothing."""
+def _ask(
+    path: str, witness: Witness | None, mark: Mark, evidence: Evidence, doubt: str = ""
+) -> None:
+    """Ask the journal about a database whose seal says nothing, or of which there is a doubt."""
     if witness is None:
         return
     try:
@@ -288,7 +294,8 @@ def _ask(path: str, witness: Witness | None, mark: Mark, evidence: Evidence) -> 
         return
     words = (
         f"{path} does not have {len(heard.missing)} messages that {heard.source} says are there "
-        f"({ranges(heard.missing)}), and {path}.seal, which would know, is missing or damaged"
+        f"({ranges(heard.missing)}), and "
+        + (doubt or f"{path}.seal, which would know, is missing or damaged")
     )
     if heard.is_whole:
         evidence.finding = Finding("rows-missing", words, heard.facts)

@@ -337,6 +337,22 @@ class WitnessTests(Rig):
         self.is_whole = False
         self.assertEqual(len(self.held(again)), MESSAGES - 20)
 
+    def test_older_with_its_seal(self) -> None:
+        """They agree with each other; the mark does not, and the journal knows more."""
+        self.house.close()
+        first = self.copy("first")
+        house = self.begin(self.path)
+        self.ids += house.put("q", body(len(self.ids)))
+        house.close()
+        self.expected = set(self.ids)
+        for end in ("", ".seal"):
+            shutil.copy(f"{first}{end}", f"{self.path}{end}")
+        again = self.copy("again")
+        error = self.refused(self.path, "rows-missing", self.witness)
+        self.assertIn(".mark is of another one", str(error))
+        os.unlink(f"{again}.mark")
+        self.assertEqual(len(self.held(again)), MESSAGES)
+
     def test_restore(self) -> None:
         """Without mark and log it is meant."""
         path = self.stopped()
