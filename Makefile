@@ -143,7 +143,7 @@ $(VENV)/.lock: $(VENV)/.python
 	  'uv >= 0.9' 'cyclonedx-bom >= 7'
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.pipeline $(VENV)/.package
+$(VENV)/.test: $(VENV)/.tools $(VENV)/.interop $(VENV)/.pipeline $(VENV)/.classes $(VENV)/.package
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.needs
@@ -171,4 +171,9 @@ $(VENV)/.pipeline: $(VENV)/.tools
 	  && $(PIP) install --quiet '.[pipeline]'; } > $(VENV)/pipeline.log 2>&1 && rm -rf build \
 	  || { echo 'make: the extra "pipeline" cannot be installed here; the tests of the pipeline are'; \
 	       echo 'make: skipped. See $(VENV)/pipeline.log; to try again: rm $(VENV)/.pipeline'; }
+	@touch $@
+
+# What a JVM makes of Spark's classes at its start, kept for those that the tests start.
+$(VENV)/.classes: $(VENV)/.pipeline tests/pipeline/classes.py
+	@$(BIN)/python -m tests.pipeline.classes || echo 'make: the tests of the pipeline take longer so.'
 	@touch $@

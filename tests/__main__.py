@@ -7,14 +7,20 @@ for the first time. Here one process gets the tests that say so (``shares_proces
 the others do behind them. A second one lends a hand as soon as nothing else is left to do, while
 there are enough of them to be worth a JVM. All options are trial's, and so is everything else.
 
+Before the first test all sources are compiled. The suite starts some hundred processes, and where
+PYTHONDONTWRITEBYTECODE is set each of them would compile what it imports, which is more work than
+most of them do otherwise.
+
 A run ends with the tests, and the modules of tests, that took longest (`slowest`).
 """
 
 from __future__ import annotations
 
+import compileall
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from twisted.scripts import trial
@@ -22,6 +28,9 @@ from twisted.trial._dist.disttrial import DistTrialRunner
 
 WORTH_A_JVM = 8
 """So many tests take longer than a JVM that starts."""
+
+ROOT = Path(__file__).parent.parent
+COMPILED = ("amqproute", "benchmarks", "tests")
 
 TESTS_LISTED = 20
 MODULES_LISTED = 10
@@ -93,6 +102,16 @@ def _shares(case: Any) -> bool:
     return getattr(case, "shares_process", False)
 
 
+def compile_sources(root: Path) -> None:
+    """Write the bytecode of all modules that processes of the suite import, where it is not there.
+
+    What cannot be compiled, or written, is left to whoever imports it.
+    """
+    for name in COMPILED:
+        compileall.compile_dir(root / name, quiet=2)
+
+
 if __name__ == "__main__":
+    compile_sources(ROOT)
     trial.DistTrialRunner = Runner
     trial.run()

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from io import StringIO
+from pathlib import Path
 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
@@ -13,7 +15,14 @@ from twisted.trial._dist.distreporter import DistReporter
 from twisted.trial.reporter import MinimalReporter
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.__main__ import LISTED_FROM, MODULES_LISTED, TESTS_LISTED, Runner, slowest
+from tests.__main__ import (
+    LISTED_FROM,
+    MODULES_LISTED,
+    TESTS_LISTED,
+    Runner,
+    compile_sources,
+    slowest,
+)
 
 
 @dataclass(frozen=True)
@@ -98,6 +107,22 @@ class RunnerTests(SynchronousTestCase):
                 ["2.0", "s", "a.c"],
             ],
         )
+
+
+class CompileTests(SynchronousTestCase):
+    """`tests.__main__.compile_sources`."""
+
+    def test_compiled(self) -> None:
+        """Bytecode is written whatever the environment says; a bad module is no obstacle."""
+        self.patch(sys, "dont_write_bytecode", True)
+        root = Path(self.mktemp())
+        for name, text in (("good", "x = 1\n"), ("bad", "x = \n"), ("nested/other", "y = 2\n")):
+            source = root / "amqproute" / f"{name}.py"
+            source.parent.mkdir(parents=True, exist_ok=True)
+            source.write_text(text)
+        compile_sources(root)
+        found = {path.name.partition(".")[0] for path in root.rglob("*.pyc")}
+        self.assertEqual(found, {"good", "other"})
 
 
 class SlowestTests(SynchronousTestCase):

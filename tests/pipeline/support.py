@@ -69,11 +69,19 @@ def run_python(
     )
 
 
-SETTINGS = {
+CLASSES = Path(sys.prefix, "spark-classes.jsa")
+"""Spark's classes, parsed and verified already (`tests.pipeline.classes`), where that was done."""
+
+JAVA = (
     # Tests are many small jobs: no time for the optimizing compiler, no threads for collecting,
     # and no collecting because more classes are loaded.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "
-    "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m",
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
+)
+# A file of another Java, or of another Spark, is passed over without a word.
+SHARED = f' -XX:SharedArchiveFile="{CLASSES}" -Xlog:disable -Xlog:all=error:stderr'
+
+SETTINGS = {
+    "spark.driver.extraJavaOptions": JAVA + (SHARED if CLASSES.exists() else ""),
     "spark.sql.shuffle.partitions": "2",
     # Few rows: to compile Java for a plan takes longer than to interpret it.
     "spark.sql.codegen.wholeStage": "false",
