@@ -33,6 +33,8 @@ MEMORY = "4g"
 
 _LOGGING = Path(__file__).parent / "log4j2.properties"
 
+_CALL_SITES = "spark.python.sql.dataFrameDebugging.enabled"
+
 _EVERYWHERE = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -44,6 +46,9 @@ _EVERYWHERE = {
     # A task writes to few days and domains: to keep their files open is cheaper than to sort.
     "spark.sql.maxConcurrentOutputFileWriters": "16",
     "spark.ui.enabled": "false",
+    # With it each column and each step asks the JVM six times over, for the line of Python that an
+    # error would name; `debug` has it.
+    _CALL_SITES: "false",
 }
 
 
@@ -103,6 +108,8 @@ def session(
     conf = SparkConf(_jvm=gateway.jvm).setAppName(name)
     for key, value in given.items():
         conf.set(key, value)
+    if debug:
+        conf.setIfMissing(_CALL_SITES, "true")
     _complete(conf)
     SparkContext._ensure_initialized(gateway=gateway)
     return SparkSession.builder.config(conf=conf).getOrCreate()

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -17,6 +18,8 @@ from tests.pipeline.support import MISSING, SparkCase, run_python
 from tests.support.patience import PATIENCE
 
 if not MISSING:
+    from pyspark.sql import functions as F
+
     from amqproute.pipeline import java
     from amqproute.pipeline.java import Java, JavaError, find_java, start_gateway
     from amqproute.pipeline.session import session
@@ -139,6 +142,14 @@ class SessionTests(SparkCase):
         # What was given comes behind the defaults, and so holds.
         patient = arguments.index("-XX:Tier4InvocationThreshold=50000")
         self.assertLess(patient, arguments.index("-XX:TieredStopAtLevel=1"))
+
+    def test_few_questions(self) -> None:
+        """To name a column is one call of Java or two, and no search for the line of Python."""
+        F.lit(0)  # what is looked up once
+        client = self.spark.sparkContext._gateway._gateway_client
+        with mock.patch.object(client, "send_command", wraps=client.send_command) as asked:
+            F.lit(0)
+        self.assertLess(asked.call_count, 8)
 
     def test_shared(self) -> None:
         """A second call gives the same session."""
