@@ -70,7 +70,7 @@ class Eviction(Generic[C, K]):
 
 
 def evictions(
-    held: Mapping[str, Mapping[C, int]],
+    held: Mapping[Hashable, Mapping[C, int]],
     deliveries_of: Callable[[C], Sequence[Incoming[K]]],
     excess: int,
 ) -> list[Eviction[C, K]]:

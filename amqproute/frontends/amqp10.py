@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ from amqproute.interfaces import IConnectionUser
 from amqproute.journal.events import Told
 from amqproute.journal.record import Kind
 from amqproute.net.pump import TransportFacts
-from amqproute.sparing import and_more
+from amqproute.sparing import and_more, source_of
 from amqproute.values import (
     ANONYMOUS_PRINCIPAL,
     COMMAND_CONTAINER,
@@ -98,6 +98,7 @@ class Frontend:
         self._verifying: Deferred[bool | None] | None = None
         self.probe = ""
         self.is_lost = False
+        self._party: tuple[str, Hashable] | None = None
 
     def __repr__(self) -> str:
         state = "lost" if self.is_lost else f"links={len(self.links)}"
@@ -171,6 +172,23 @@ class Frontend:
         ):
             for name in _PARTS:
                 self.__dict__.pop(name, None)
+
+    @property
+    def party(self) -> tuple[str, Hashable]:
+        """Whose share of a bound it uses, and as which member of that party.
+
+        Users and peers are parties, their connections the members. All anonymous clients are one
+        party, and its members are their addresses. To be asked for only once it has opened.
+        """
+        if self._party is None:
+            member = source_of(self.facts.host or "") if self.is_anonymous else id(self)
+            self._party = (str(self.principal), member)
+        return self._party
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether nobody has proved who is there."""
+        return self.principal.kind == ANONYMOUS_PRINCIPAL.kind
 
     @property
     def is_stopping(self) -> bool:

@@ -20,11 +20,8 @@ from typing import TYPE_CHECKING, Final
 from amqproute import conditions
 from amqproute.broker.party_shares import PartyShares
 from amqproute.errors import ResourceLimitExceeded
-from amqproute.sparing import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
-
     from amqproute.frontends.amqp10 import Frontend
 
 CONNECTION_OCTETS: Final = 16 * 1024 * 1024
@@ -70,7 +67,6 @@ class Endpoints:
         self._taken = 0
         self._waiting = 0
         self._refused = 0
-        self._party: tuple[str, Hashable] | None = None
 
     def __repr__(self) -> str:
         return f"<Endpoints {self._taken}>"
@@ -86,7 +82,7 @@ class Endpoints:
         Raises:
             ResourceLimitExceeded: there is no room for it.
         """
-        shares, party = self._memory.shares, self._who()
+        shares, party = self._memory.shares, self._frontend.party
         room = min(shares.room(self._memory.limit, *party), CONNECTION_OCTETS - self._taken)
         if octets <= room:
             self._refused = 0
@@ -116,19 +112,9 @@ class Endpoints:
             return
         self._taken = octets
         if difference > 0:
-            self._memory.shares.take(difference, *self._who())
+            self._memory.shares.take(difference, *self._frontend.party)
         else:
-            self._memory.shares.give_back(-difference, *self._who())
-
-    def _who(self) -> tuple[str, Hashable]:
-        """Return party and member; who has opened stays the same."""
-        if self._party is None:
-            frontend = self._frontend
-            principal = frontend.principal
-            is_anonymous = principal.kind == "anonymous"
-            member = source_of(frontend.facts.host or "") if is_anonymous else id(frontend)
-            self._party = (str(principal), member)
-        return self._party
+            self._memory.shares.give_back(-difference, *self._frontend.party)
 
 
 __all__ = ["CONNECTION_OCTETS", "MOST_REFUSED", "EndpointMemory", "Endpoints"]

@@ -120,28 +120,27 @@ class Intake:
             NoPlaceError: too many large messages are on their way already.
             AmqpError: the message will be refused.
         """
-        first = b"".join(parts)
+        first, rest = _split(parts)
         size = head_size(first, HEAD_BYTES)
         self.delivery.payload = first[:size]
         before = self._rehearse()
         frontend = self._frontend
-        drafts = frontend.shared.unfinished.drafts
-        party = str(frontend.principal)
-        if not drafts.room(MOST_DRAFTS, party, frontend):
+        drafts, party = frontend.shared.unfinished.drafts, frontend.party
+        if not drafts.room(MOST_DRAFTS, *party):
             raise NoPlaceError(
                 "too many large messages are on their way in already",
                 info={"limiter": "large-messages-on-their-way"},
             )
         self._draft = frontend.shared.broker.draft(self._written, before)
-        drafts.take(1, party, frontend)
+        drafts.take(1, *party)
         self._has_place = True
-        return [first[size:]]
+        return [first[size:], *rest]
 
     def _leave_place(self) -> None:
         if self._has_place:
             self._has_place = False
             frontend = self._frontend
-            frontend.shared.unfinished.drafts.give_back(1, str(frontend.principal), frontend)
+            frontend.shared.unfinished.drafts.give_back(1, *frontend.party)
 
     def _rehearse(self) -> bytes | None:
         """Refuse now what would be refused in the end.
@@ -234,3 +233,13 @@ class Intake:
         """Hand the rest of the message over, and keep nothing of it."""
         body, self.body = self.body, None
         return body
+
+
+def _split(parts: list[bytes]) -> tuple[bytes, list[bytes]]:
+    """Return the first octets of a message in one piece, `HEAD_BYTES` or all, and what follows."""
+    size = 0
+    for count, part in enumerate(parts, 1):
+        size += len(part)
+        if size >= HEAD_BYTES:
+            return b"".join(parts[:count]), parts[count:]
+    return b"".join(parts), []

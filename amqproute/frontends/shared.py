@@ -86,7 +86,11 @@ class Shared:
         self.strangers = Sparing(self.seconds, MOST_TOLD)
         self.memory = HeldMemory(self.broker.gate, self.limits.memory_bytes)
         self.unfinished = UnfinishedDeliveries(
-            self.memory, self.frontends, self.seconds, self.limits.delivery_seconds
+            self.memory,
+            self.frontends,
+            self.transactions.clock,
+            self.seconds,
+            self.limits.delivery_seconds,
         )
         self.endpoints = EndpointMemory(self.limits.memory_bytes)
         self.outgoing = OutgoingMemory(self.limits.memory_bytes)

@@ -5,8 +5,9 @@ Each engine tells with every read what it holds of its peer's input: the frames 
 deliveries, and a frame that is not complete. The sum counts as memory on its way
 (`broker.floodgate.HeldMemory`), and has a bound of its own, a quarter of ``limits.memory``: so
 what never ends cannot take the room of messages that do, nor close the floodgate for everybody.
-Past the bound those who hold most give way (`amqproute.broker.eviction`), down to seven eighths
-of it:
+Past the bound those who hold most give way (`amqproute.broker.eviction`): users and peers, and
+the anonymous by their addresses. They give way for what has come, and for `SPARE_BYTES` more, so
+that no read is followed by more of this work than it brought:
 
 * a delivery of which more than `HEAD_BYTES` have come is handed up in parts and goes to a draft of
   the store (`intake`), as one does anyway that grows beyond a mebibyte. Its sender notices nothing;
@@ -16,6 +17,8 @@ of it:
 One that makes no progress for `SPILL_SECONDS` is spilled even if there is room. One that makes
 none for ``limits.delivery-timeout`` is ended, in memory or on the disk. Progress is a kibibyte of
 the message; empty frames are none. Time in which we do not let the sender go on does not count.
+Thousands may be overdue at one time: each turn of the reactor looks at `MOST_LOOKED_AT` deliveries
+and those of one connection more, and deals with `MOST_EVICTED` of them, or with `SPARE_BYTES`.
 
 Drafts cost a file each. How many there may be is bounded by `intake.MOST_DRAFTS`, with a share for
 each principal and connection; a large message beyond that is released, so its sender keeps it.
@@ -23,8 +26,11 @@ each principal and connection; a large message beyond that is released, so its s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import deque
+from collections.abc import Callable, Collection, Hashable
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+from twisted.internet.interfaces import IReactorTime
 
 from amqproute import conditions
 from amqproute.broker.eviction import Eviction, Incoming, Way, evictions, overdue
@@ -45,6 +51,11 @@ __all__ = ["SPILL_SECONDS", "UnfinishedDeliveries"]
 
 SPILL_SECONDS: Final = 30.0
 """Without progress for so long a delivery has no claim to memory."""
+SPARE_BYTES: Final = 1024 * 1024
+"""Octets that are freed beyond what is too much; fewer where the bound is small."""
+MOST_LOOKED_AT: Final = 1000
+MOST_EVICTED: Final = 16
+"""Overdue deliveries that are looked at, and dealt with, in one turn of the reactor."""
 
 Key: TypeAlias = Link | None
 """The link of a delivery; None for a frame that is not complete."""
@@ -56,6 +67,7 @@ class UnfinishedDeliveries:
     Args:
         memory: what counts as on its way.
         frontends: every connection; changed as they come and go.
+        clock: the reactor, for its turns.
         seconds: the monotonic clock of the engines.
         timeout_seconds: without progress for so long a delivery is ended.
 
@@ -69,14 +81,20 @@ class UnfinishedDeliveries:
         self,
         memory: HeldMemory,
         frontends: Collection[Frontend],
+        clock: IReactorTime,
         seconds: Callable[[], float],
         timeout_seconds: float,
     ) -> None:
         self._memory = memory
         self._frontends = frontends
+        self._clock = clock
         self._seconds = seconds
         self._timeout_seconds = timeout_seconds
         self._held: dict[Frontend, int] = {}
+        # What is still to be looked at, and what was found overdue.
+        self._rest: deque[Frontend] = deque()
+        self._overdue: deque[tuple[Frontend, Key]] = deque()
+        self._is_scheduled = False
         self.drafts = PartyShares()
         self.spilled = 0
         self.ended = 0
@@ -103,47 +121,80 @@ class UnfinishedDeliveries:
         if not self.is_too_much:
             return
         most = self._memory.most_arriving
-        parties: dict[str, dict[Frontend, int]] = {}
+        parties: dict[Hashable, dict[Frontend, int]] = {}
         for frontend, octets in self._held.items():
-            parties.setdefault(str(frontend.principal), {})[frontend] = octets
-        excess = self._memory.arriving_bytes - (most - most // 8)
+            name, member = frontend.party
+            party = (name, member) if frontend.is_anonymous else name
+            parties.setdefault(party, {})[frontend] = octets
+        excess = self._memory.arriving_bytes - most + min(most // 8, SPARE_BYTES)
         for each in evictions(parties, self._deliveries_of, excess):
             self._evict(each, "unfinished deliveries hold too much memory")
 
     def look(self) -> int:
-        """Count anew, and deal with what makes no progress.
+        """Count anew, and deal with what makes no progress: with some now, the rest in turns.
 
         Returns:
             The octets that are held.
         """
-        words = f"nothing came of a delivery for {self._timeout_seconds:g} s"
         for frontend in tuple(self._frontends):
-            connection = frontend.connection
-            self.holds(frontend, connection.held_bytes)
-            if not connection.unfinished and not connection.unread_bytes:
-                continue
-            deliveries = self._deliveries_of(frontend, are_all=True)
-            for incoming, way in overdue(deliveries, SPILL_SECONDS, self._timeout_seconds):
-                self._evict(Eviction(frontend, incoming, way), words)
+            self.holds(frontend, frontend.connection.held_bytes)
+        if not self._rest:
+            self._rest.extend(self._frontends)
+        if not self._is_scheduled:
+            self._go_on()
         self.relieve()
         return self._memory.arriving_bytes
+
+    def _go_on(self) -> None:
+        """Look at some deliveries, and deal with some of those that make no progress."""
+        self._is_scheduled = False
+        words = f"nothing came of a delivery for {self._timeout_seconds:g} s"
+        looked_at = evicted = octets = 0
+        while self._overdue or self._rest:
+            if looked_at >= MOST_LOOKED_AT or evicted >= MOST_EVICTED or octets >= SPARE_BYTES:
+                self._is_scheduled = True
+                self._clock.callLater(0, self._go_on)
+                return
+            if not self._overdue:
+                frontend = self._rest.popleft()
+                deliveries = self._deliveries_of(frontend, are_all=True)
+                looked_at += 1 + len(deliveries)
+                found = overdue(deliveries, SPILL_SECONDS, self._timeout_seconds)
+                self._overdue.extend([(frontend, each.key) for each, _ in found])
+                continue
+            frontend, key = self._overdue.popleft()
+            each = self._incoming(frontend, key, self._seconds())
+            still = [] if each is None else [each]  # it may have got on meanwhile, or be over
+            for incoming, way in overdue(still, SPILL_SECONDS, self._timeout_seconds):
+                self._evict(Eviction(frontend, incoming, way), words)
+                evicted += 1
+                octets += incoming.octets
 
     def _deliveries_of(self, frontend: Frontend, are_all: bool = False) -> list[Incoming[Key]]:
         """Return what a connection has on its way in: in memory, or all."""
         now = self._seconds()
-        connection = frontend.connection
-        found: list[Incoming[Key]] = []
-        for link in connection.unfinished:
-            if frontend.is_held or not link.session.incoming_window:
-                link.restart_progress(now)
-            if are_all or not link.is_in_parts:
-                octets = link.unfinished_bytes
-                idle = now - link.progress_at
-                found.append(Incoming(link, octets, idle, _can_spill(link, octets)))
-        if connection.unread_bytes:
-            idle = 0.0 if frontend.is_held else now - connection.last_received
-            found.append(Incoming(None, connection.unread_bytes, idle, False))
+        found = []
+        for key in (*frontend.connection.unfinished, None):
+            if are_all or key is None or not key.is_in_parts:
+                incoming = self._incoming(frontend, key, now)
+                if incoming is not None:
+                    found.append(incoming)
         return found
+
+    @staticmethod
+    def _incoming(frontend: Frontend, link: Key, now: float) -> Incoming[Key] | None:
+        """Return what there is of a delivery, or of a frame; None if there is none any more."""
+        connection = frontend.connection
+        if link is None:
+            octets = connection.unread_bytes
+            idle = 0.0 if frontend.is_held else now - connection.last_received
+            return Incoming(None, octets, idle, False) if octets else None
+        if link not in connection.unfinished:
+            return None
+        if frontend.is_held or not link.session.incoming_window:
+            link.restart_progress(now)
+        octets = link.unfinished_bytes
+        return Incoming(link, octets, now - link.progress_at, _can_spill(link, octets))
 
     def _evict(self, eviction: Eviction[Frontend, Key], words: str) -> None:
         frontend, link = eviction.connection, eviction.incoming.key

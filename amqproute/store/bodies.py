@@ -43,6 +43,8 @@ __all__ = ["Bodies", "Body", "Draft", "check_body", "read_sums"]
 
 log = Logger()
 
+MOST_BUFFERS: Final = 512
+"""Of one pwritev(2); the system's bound is 1,024, and frames may be as short as 512 octets."""
 SYNC_BYTES: Final = 8 * 1024 * 1024
 """Octets of a draft after which it is synced, so that the end of it does not take long."""
 
@@ -342,6 +344,8 @@ class Draft:
                 bodies.require_room(self)
                 self._number, self._descriptor = bodies.directory.create()
             bodies.require_room(self)
+            if len(parts) > MOST_BUFFERS:
+                parts = [b"".join(parts)]
             done = os.pwritev(self._descriptor, parts, self._at)
             if done < size:
                 os.pwrite(self._descriptor, b"".join(parts)[done:], self._at + done)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.frontends import intake
 from amqproute.frontends.intake import HEAD_BYTES
-from amqproute.frontends.unfinished import SPILL_SECONDS
+from amqproute.frontends.unfinished import MOST_EVICTED, SPARE_BYTES, SPILL_SECONDS
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.connection import Connection, ConnectionSettings
@@ -53,6 +53,13 @@ class UnfinishedCase(SynchronousTestCase):
         client = self.here.client(principal).ready(name)
         for handle in range(links):
             client.sender(handle=handle)
+        client.frames.clear()
+        return client
+
+    def anonymous(self, host: str) -> Client:
+        """Return a client without a name, with a link to ``q``."""
+        client = self.here.client(facts={"host": host}).ready(f"c{len(self.here.frontends)}")
+        client.sender()
         client.frames.clear()
         return client
 
@@ -129,6 +136,31 @@ class BoundTests(UnfinishedCase):
         self.go_on(honest, BODY[100_000:150_000])
         self.go_on(honest, BODY[150_000:], more=False)
         self.assertAccepted(honest)
+
+    def test_work_of_a_read(self) -> None:
+        """Past the bound a read is followed by little more work than it brought."""
+        self.here = self.world.house(limits={"memory_bytes": 128 * MIB})
+        self.unfinished = self.here.shared.unfinished
+        clients = [self.sender(MALLORY, f"m{number}", links=20) for number in range(10)]
+        most = 0
+        for handle in range(20):
+            for client in clients:
+                before = self.unfinished.spilled
+                self.begin(client, 200_000, handle)
+                most = max(most, self.unfinished.spilled - before)
+        self.assertGreater(self.unfinished.spilled, 20)
+        self.assertLessEqual(most, 2 + (200_000 + SPARE_BYTES) // 200_000)
+
+    def test_addresses(self) -> None:
+        """The anonymous give way by address: one with many connections before one with few."""
+        bystander = self.anonymous("192.0.2.1")
+        self.begin(bystander, 250_000)
+        for _ in range(15):
+            self.begin(self.anonymous("192.0.2.66"), 100_000)
+        self.assertEqual(self.unfinished.spilled, 0)
+        self.assertGreater(self.unfinished.ended, 5)
+        self.go_on(bystander, BODY[250_000:], more=False)
+        self.assertAccepted(bystander)
 
     def test_frames(self) -> None:
         """A frame that never ends counts as well; its connection goes."""
@@ -224,6 +256,31 @@ class ProgressTests(UnfinishedCase):
         self.assertEqual([condition(each) for each in ended], [LIMITED] * 2)
         self.assertEqual((self.memory.arriving_bytes, self.unfinished.drafts.used), (0, 0))
 
+    def test_many_at_once(self) -> None:
+        """Those that are overdue at the same time are ended in turns."""
+        client = self.sender(MALLORY, "m", links=50)
+        for handle in range(50):
+            self.begin(client, 1000, handle)
+        self.world.clock.advance(301.0)
+        self.unfinished.look()
+        self.assertEqual(self.unfinished.ended, MOST_EVICTED)
+        self.world.advance()
+        self.assertEqual(self.unfinished.ended, 50)
+        self.assertEqual(len(client.run().all(spec.Detach)), 50)
+
+    def test_many_to_the_disk_at_once(self) -> None:
+        """Those that have no claim to memory any more are written to disk in turns."""
+        self.here = self.world.house(limits={"memory_bytes": 128 * MIB})
+        self.unfinished = self.here.shared.unfinished
+        client = self.sender(MALLORY, "m", links=20)
+        for handle in range(20):
+            self.begin(client, 200_000, handle)
+        self.world.clock.advance(SPILL_SECONDS)
+        self.unfinished.look()
+        self.assertEqual(self.unfinished.spilled, SPARE_BYTES // 200_000 + 1)
+        self.world.advance()
+        self.assertEqual(self.unfinished.spilled, 20)
+
     def test_slow(self) -> None:
         """A sender on a thin line gets through, though it takes an hour."""
         client = self.sender(ANN, "ann")
@@ -287,6 +344,27 @@ class PlaceTests(UnfinishedCase):
             self.go_on(other, LARGE[1_200_000:], more=False)
             self.assertAccepted(other)
             self.assertEqual(self.unfinished.drafts.used, 0)
+
+    def test_addresses(self) -> None:
+        """Connections of one address share what is one address's part of the anonymous."""
+        with patch.object(intake, "MOST_DRAFTS", 8):
+            states = [self.large(self.anonymous("192.0.2.66"), 0) for _ in range(4)]
+            self.assertEqual(states[:2], [[], []])
+            self.assertIsInstance(states[2][0], spec.Released)
+            self.assertEqual(self.large(self.anonymous("192.0.2.1"), 0), [])
+
+    def test_small_frames(self) -> None:
+        """A large message in many small frames stays whole where its head is taken off."""
+        client = self.sender(ANN, "ann")
+        client.write(client.transfer(0, LARGE[:1000], 0, more=True))
+        for start in range(1000, len(LARGE), 1000):
+            more = start + 1000 < len(LARGE)
+            self.go_on(client, LARGE[start : start + 1000], more=more)
+        self.assertAccepted(client)
+        taker = self.here.client(ANN).ready("taker")
+        taker.receiver(address="q", credit=1)
+        (taken,) = taker.run().messages()
+        self.assertTrue(taken.endswith(LARGE))  # behind a header
 
 
 class StrangerTests(UnfinishedCase):

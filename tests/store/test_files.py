@@ -423,6 +423,16 @@ class BodyTests(FilesCase):
         del body
         self.assertEqual(self.names(), [])
 
+    def test_many_parts(self) -> None:
+        """A message in frames of 512 octets has more parts at a time than one write takes."""
+        parts = [bytes([number % 251]) * 450 for number in range(3000)]
+        draft = self.house.store.draft(lambda _: None)
+        draft.append(parts)
+        body = self.house.reactor.wait(draft.finish())
+        reader = body.reader()
+        self.assertEqual(self.house.reactor.wait(reader.read(1_350_000)), b"".join(parts))
+        reader.close()
+
     def test_abandoned(self) -> None:
         """A draft that is given up leaves nothing, also if nothing was written."""
         draft = self.house.store.draft(lambda _: None)
