@@ -24,6 +24,7 @@ from amqproute.errors import (
     ConfigError,
     ConnectError,
     ResolveError,
+    StoreError,
     TlsError,
 )
 
@@ -104,6 +105,9 @@ def as_refusal(error: AmqprouteError) -> Refusal:
             return Refusal(NEGATIVE, error.code, str(error), details=error.attempts)
         case AmqpError():
             return Refusal(NEGATIVE, error.condition, error.description)
+        case StoreError():
+            step = "docs/recovery.md has the ways out of each damage to the state directory"
+            return Refusal(NEGATIVE, "failed", str(error), step)
         case _:
             return Refusal(NEGATIVE, "failed", str(error))
 

@@ -97,7 +97,6 @@ def salvage(path: str, folder: str) -> Salvaged:
 
     Raises:
         StoreError: there is nothing to read, or no place to write to.
-        OSError: as it comes.
     """
     if not any(os.path.exists(f"{path}{end}") for end in ("", "-wal")) and not _bodies_of(path):
         raise StoreError(f"there is nothing of a store at {path}")
@@ -105,6 +104,19 @@ def salvage(path: str, folder: str) -> Salvaged:
         os.makedirs(folder, mode=0o700)
     except FileExistsError:
         raise StoreError(f"{folder} is there already: give another folder") from None
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be made: {error.strerror}") from error
+    try:
+        return _salvage(path, folder)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise StoreError(
+            f"salvage into {folder} has failed ({where}{error.strerror}); what is there is not "
+            "complete: remove it, and give a folder with as much room as the store takes"
+        ) from error
+
+
+def _salvage(path: str, folder: str) -> Salvaged:
     found = Salvaged(folder)
     image = os.path.join(folder, "image.db")
     is_whole = _make_image(path, image, found)

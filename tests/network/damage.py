@@ -32,6 +32,7 @@ from typing import Any, ClassVar, Final
 
 from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.cli.pair import free_ports
+from amqproute.message import Message
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Int
@@ -296,9 +297,21 @@ class Ground:
         until(there, f"{count} messages in {INBOX}")
 
     def _settled(self) -> None:
-        """Wait until the store has let go of what was consumed: a later commit says so."""
+        """Wait until the store has let go of what was consumed: a later commit says so.
+
+        And until the journal, which is up to a second behind, has it: what it does not know yet at
+        a kill it cannot name.
+        """
+        last = message(b"o:last")
         with Wire(self.alpha.plain) as wire:
-            wire.publish(ORDERS, [message(b"o:last")])
+            wire.publish(ORDERS, [last])
+        digest = hashlib.sha256(Message(last).bare).hexdigest()
+
+        def noted() -> bool:
+            segments = (self.state / "journal").rglob("*.jsonl")
+            return any(digest in each.read_text(errors="replace") for each in segments)
+
+        until(noted, "the last message in the journal", 60.0)
 
     def _amqproute(self, *words: str) -> str:
         command = [*AMQPROUTE, *words, "--url", f"amqp://127.0.0.1:{self.alpha.plain}"]

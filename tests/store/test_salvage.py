@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -178,6 +179,22 @@ class SalvageTests(Rig):
         self.assertRaises(StoreError, salvage, str(self.base / "no" / "store.db"), folder)
         os.mkdir(folder)
         self.assertRaises(StoreError, salvage, str(self.killed), folder)
+
+    def test_full(self) -> None:
+        """What could not be written is said, with what to do; the originals are as they were."""
+        before = self.files(self.killed)
+
+        def fails(source: str, target: str) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        self.patch(shutil, "copyfile", fails)
+        folder = str(self.base / "full")
+        error = self.assertRaises(StoreError, salvage, str(self.killed), folder)
+        self.assertIn("No space left on device", str(error))
+        self.assertIn("remove it", str(error))
+        self.assertEqual(self.files(self.killed), before)
+        beneath = str(self.killed / "x")
+        self.assertRaises(StoreError, salvage, str(self.killed), beneath)
 
     def test_orphans(self) -> None:
         """Messages in a file that no row names come out one by one."""

@@ -355,8 +355,12 @@ def _held(path: Path) -> Iterator[None]:
     """
     lock = f"{path}.lock"
     try:
+        is_new = not os.path.exists(lock)
         descriptor = os.open(lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
+            if is_new and os.geteuid() == 0:  # the daemon is somebody else, and has to open it
+                folder = os.stat(path.parent)
+                os.fchown(descriptor, folder.st_uid, folder.st_gid)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
