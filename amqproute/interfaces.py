@@ -447,8 +447,14 @@ class IHops(Interface):
             AmqpError: there is proof that the hop does not exist.
         """
 
-    def admit(hop: NextHop) -> Deferred[None]:
-        """Return a Deferred that fires when `target` will answer; it has a deadline of its own."""
+    def admit(hop: NextHop, origin: Origin | None = None) -> Deferred[None]:
+        """Return a Deferred that fires when `target` will answer.
+
+        Args:
+            hop: where to.
+            origin: who wants it, and waits for its turn; None for the broker itself. From then on
+                there is a deadline.
+        """
 
 
 class IConnectionUser(Interface):

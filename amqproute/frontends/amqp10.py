@@ -43,6 +43,7 @@ from amqproute.values import (
     CONTRACT,
     PROBE,
     NextHop,
+    Origin,
     Principal,
 )
 from amqproute.wire.amqp10 import events as ev
@@ -486,7 +487,9 @@ class Frontend:
 
     def admit(self, hop: NextHop) -> Deferred[Any]:
         """Have a next hop looked up. See `IHops.admit`."""
-        admitted: Deferred[Any] = self.shared.hops.admit(hop)
+        admitted: Deferred[Any] = self.shared.hops.admit(
+            hop, Origin(self.principal, connection=self.facts.remote)
+        )
         return admitted
 
     # -- deliveries ------------------------------------------------------------------------------

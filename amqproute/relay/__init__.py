@@ -37,6 +37,9 @@ Who decides what about a destination:
 `census`       how many destinations a sender may have messages waiting for
 =============  ===================================================================================
 
+Domains that nobody has written to yet are looked up at a pace, each sender in its turn
+(`first_contacts`).
+
 What a failure means is decided in one table, `failures` (``docs/failures.md``), which `verdict`
 looks things up in: whether it is about the message, the link, the host, or the destination, and
 what happens then. `schedule` says when to try again, or a peer that has proved who it is does,

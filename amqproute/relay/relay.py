@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from twisted.internet.defer import CancelledError, Deferred, succeed
@@ -24,6 +25,7 @@ from amqproute.relay.agent import Agent
 from amqproute.relay.census import OURSELVES, Census, Holder, holder_of
 from amqproute.relay.destination import Destination
 from amqproute.relay.disclosure import DENIED, error_for_senders
+from amqproute.relay.first_contacts import FirstContacts
 from amqproute.relay.holds import Holds
 from amqproute.relay.note import NOTE, Note
 from amqproute.relay.starts import Starts
@@ -35,7 +37,9 @@ from amqproute.values import RELAY_PREFIX, NextHop, Origin, Principal
 REMEMBERED_DOMAINS = 10_000
 KNOWN_SECONDS = 60.0
 """How long it is remembered that the DNS was asked about a domain, and there may be a way."""
-UNFOUND_PER_SECOND = 5.0
+COUNT_SECONDS = 1.0
+"""Between two counts of these destinations: with thousands a count takes a millisecond."""
+UNFOUND_PER_SECOND = 3.0
 """Attempts for destinations that the DNS has never known, over all of them: the more there are, the
 later each is tried again. It takes a processor milliseconds to learn that nothing has changed."""
 UNUSED_SECONDS = 60.0
@@ -104,10 +108,14 @@ class Relay:
         self._by_name: dict[str, tuple[str, ...]] = {}
         self.census = Census(clock.seconds, lambda: self._terms.most_destinations)
         self._known: OrderedDict[str, float] = OrderedDict()
+        self._unfound = 0
+        self._counted_at = -COUNT_SECONDS
         self._made: list[Destination] = []
         self._look: IDelayedCall | None = None
         self._refusals: OrderedDict[str, tuple[float, NotFound]] = OrderedDict()
         self._asking: dict[str, list[Deferred[None]]] = {}
+        self._looked_up: set[str] = set()
+        self._first_contacts = FirstContacts(clock)
 
     # -- recovery --------------------------------------------------------------------------------
 
@@ -188,22 +196,30 @@ class Relay:
             destination.backoff.persist()  # a restart has to know the holder
         return destination.queue
 
-    def admit(self, hop: NextHop) -> Deferred[None]:
+    def admit(self, hop: NextHop, origin: Origin | None = None) -> Deferred[None]:
         """See `IHops.admit`: ask the DNS whether the domain exists."""
         if hop.key in self.destinations or hop.via is not None:
             return succeed(None)
         waiter: Deferred[None] = Deferred()
-        waiters = self._asking.get(hop.key)
-        if waiters is not None:
-            waiters.append(waiter)
-            return waiter
-        self._asking[hop.key] = [waiter]
+        waiters = self._asking.setdefault(hop.key, [])
+        waiters.append(waiter)
+        if hop.key not in self._looked_up:
+            # Also if somebody waits for the same: others' turns may come later.
+            holder = OURSELVES if origin is None else holder_of(origin)
+            self._first_contacts.ask(holder, partial(self._look_up, hop))
+        return waiter
+
+    def _look_up(self, hop: NextHop) -> bool:
+        """Ask the DNS about a domain; False if it has been asked meanwhile."""
+        if hop.key in self._looked_up or hop.key not in self._asking:
+            return False
+        self._looked_up.add(hop.key)
         asked = Deferred.fromCoroutine(self._agent.places(hop))
         asked.addTimeout(self._admission_seconds, self._clock)
         asked.addCallbacks(self._exists, self._unknown, (hop,), errbackArgs=(hop,))
         asked.addErrback(self._broken, hop)
         asked.addCallback(self._answer, hop)
-        return waiter
+        return True
 
     def _exists(self, _: object, hop: NextHop) -> None:
         self._known[hop.key] = self._clock.seconds() + KNOWN_SECONDS
@@ -249,6 +265,7 @@ class Relay:
         self.log.failure("{destination}: admission failed", failure, destination=hop.key)
 
     def _answer(self, _: object, hop: NextHop) -> None:
+        self._looked_up.discard(hop.key)
         for waiter in self._asking.pop(hop.key, ()):
             waiter.callback(None)
 
@@ -298,8 +315,11 @@ class Relay:
 
     def _spread(self) -> float:
         """Return the seconds between two attempts for one of those that the DNS does not know."""
-        unfound = sum(each.is_unfound for each in self.destinations.values())
-        return unfound / UNFOUND_PER_SECOND
+        now = self._clock.seconds()
+        if now - self._counted_at >= COUNT_SECONDS:
+            self._counted_at = now
+            self._unfound = sum(each.is_unfound for each in self.destinations.values())
+        return self._unfound / UNFOUND_PER_SECOND
 
     def _look_at_made(self) -> None:
         """Give back what was made for messages that were not kept then."""
@@ -417,6 +437,7 @@ class Relay:
     def stop(self) -> None:
         """Cancel all timers."""
         self._starts.stop()
+        self._first_contacts.stop()
         self.holds.stop()
         if self._look is not None and self._look.active():
             self._look.cancel()

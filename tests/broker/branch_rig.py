@@ -139,7 +139,7 @@ class BranchCase(SynchronousTestCase):
         """Find a target that is no queue."""
         return self.abroad.get(name) or self.broker.target(name)
 
-    def admit(self, hop: Any) -> Deferred[Any]:
+    def admit(self, hop: Any, origin: Any = None) -> Deferred[Any]:
         """Note that somebody asked the DNS."""
         self.asked.append(hop)
         return succeed(None)

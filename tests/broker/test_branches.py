@@ -482,7 +482,7 @@ class FailureTests(BranchCase):
                     raise Unresolved(hop)
                 queue.put(*args)
 
-        def admit(hop: Any) -> Deferred[Any]:
+        def admit(hop: Any, origin: Any = None) -> Deferred[Any]:
             waiting.append(Deferred())
             return waiting[-1]
 

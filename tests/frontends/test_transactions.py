@@ -1211,7 +1211,7 @@ class AbroadTests(TransactionCase):
                 raise Unresolved(hop)
             return real(hop, origin)
 
-        def admit(hop: Any) -> Deferred[None]:
+        def admit(hop: Any, origin: Any = None) -> Deferred[None]:
             asked.append(hop)
             return answer.addCallback(lambda _: ask(hop))
 

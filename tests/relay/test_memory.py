@@ -146,6 +146,7 @@ class RefusalTests(MemoryCase):
 
     def refused(self, to: str) -> None:
         """Send one message that is refused."""
+        self.clock.advance(0.01)  # the pace of first contacts
         self.client.send(self.anonymous, message(b"x", to=to))
         self.turn(6)
         self.assertEqual(len(self.client.updates), 1)
