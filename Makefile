@@ -27,7 +27,7 @@ BASIS   := setup.cfg pyproject.toml
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 .PHONY: help demo test test-long test-crash test-network test-systemd faults lock sbom \
-	attacks damage soak bench lint types wheel format clean
+	attacks damage soak mutants bench lint types wheel format clean
 
 help: ## say what there is
 	@echo 'make GOAL, where GOAL is one of'
@@ -62,6 +62,10 @@ attacks: $(VENV)/.test ## strangers attack; in parts: ATTACKS="--part alone-1"; 
 
 damage: $(VENV)/.test ## damage each file of a store; in parts: DAMAGE="--part stopped-1"; writes benchmarks/damage.md
 	timeout --kill-after=20 14400 $(BIN)/python -m benchmarks.damage $(DAMAGE)
+
+mutants: $(VENV)/.test ## plant small faults, which tests have to find; writes tests/MUTANTS.md
+	$(BIN)/python -m tests.mutants cover
+	$(BIN)/python -m tests.mutants run $(MUTANTS)
 
 bench: $(VENV)/.package ## messages a second, CPU a message, latency, over loopback
 	$(BIN)/amqproute bench relay $(BENCH)
