@@ -605,6 +605,6 @@ class QueueModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             QueueMachine,
             settings=settings(
-                max_examples=3 * settings().max_examples, stateful_step_count=50, deadline=None
+                max_examples=settings().max_examples, stateful_step_count=50, deadline=None
             ),
         )

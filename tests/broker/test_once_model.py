@@ -142,6 +142,6 @@ class OnceModelTests(SynchronousTestCase):
         run_state_machine_as_test(
             OnceMachine,
             settings=settings(
-                max_examples=2 * settings().max_examples, stateful_step_count=20, deadline=None
+                max_examples=settings().max_examples, stateful_step_count=20, deadline=None
             ),
         )

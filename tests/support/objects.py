@@ -12,6 +12,10 @@ from typing import NamedTuple
 
 from twisted.logger import globalLogPublisher
 
+PART = 1 if os.environ.get("AMQPROUTE_HYPOTHESIS") == "long" else 4
+"""The ordinary suite repeats the longest of these actions so many times less often, and allows for
+so many times less to be kept."""
+
 
 class Left(NamedTuple):
     """What is left of a number of actions.
