@@ -14,7 +14,7 @@ TESTS  ?= tests
 # Half of what a test with daemons takes is waiting: one process more than a small machine has cores.
 JOBS   ?= 3
 # Seconds before a run of the suite is ended: a test that hangs is a failure, not a wait.
-LIMIT  ?= 2700
+LIMIT  ?= 1800
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --no-input

@@ -112,13 +112,14 @@ def spread(runs: DataFrame, fields: Sequence[str], *kept: str) -> DataFrame:
     Columns of `runs` that are `kept` stand in each row. What is not named is not read. Filters on
     kinds belong on `runs`, before.
     """
-    i = F.col("i")
-    line = [F.col(name) for name in LINE_FIELDS if name != "seq"]
-    each = [
-        F.when(F.col(f"each.{name}").isNotNull(), F.get(F.col(f"each.{name}"), i))
-        .otherwise(F.col(f"all.{name}"))
-        .alias(name)
+    # As text: of these columns there are many, and each step to build one is a call of Java.
+    columns = [f"`{name}`" for name in LINE_FIELDS if name != "seq"]
+    columns.append("seq + i AS seq")
+    columns += [
+        f"CASE WHEN `each`.`{name}` IS NOT NULL THEN get(`each`.`{name}`, i)"
+        f" ELSE `all`.`{name}` END AS `{name}`"
         for name in fields
     ]
+    columns += [f"`{name}`" for name in kept]
     numbered = runs.select("*", F.explode(F.sequence(F.lit(0), F.col("n") - 1)).alias("i"))
-    return numbered.select(*line, (F.col("seq") + i).alias("seq"), *each, *kept)
+    return numbered.selectExpr(*columns)
