@@ -15,16 +15,16 @@ import tempfile
 from pathlib import Path
 
 from tests.pipeline.support import CLASSES, JAVA, MISSING, run_python
-
-SECONDS = 600.0
+from tests.support.patience import PATIENCE
 
 PROGRAM = """
 import sys
 from pathlib import Path
 from amqproute.pipeline import java
 from amqproute.pipeline.session import session
+from tests.support.patience import PATIENCE
 
-java._END = 500.0  # the JVM writes the file when it ends
+java._END = 4 * PATIENCE  # the JVM writes the file when it ends
 folder = Path(sys.argv[1])
 settings = {"spark.driver.extraJavaOptions": sys.argv[2]}
 spark = session(memory="1g", master="local[1]", settings=settings)
@@ -43,7 +43,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=CLASSES.parent) as folder:
         written = Path(folder, "classes")
         options = f"{JAVA} -XX:ArchiveClassesAtExit={written} -Xlog:disable"
-        done = run_python(PROGRAM, folder, options, seconds=SECONDS)
+        done = run_python(PROGRAM, folder, options, seconds=5 * PATIENCE)
         if done.returncode or not written.exists():
             sys.exit(f"Spark's classes cannot be kept here:\n{done.stdout}{done.stderr}")
         os.replace(written, CLASSES)
