@@ -77,8 +77,8 @@ JAVA = (
     # and no collecting because more classes are loaded.
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m"
 )
-# A file of another Java, or of another Spark, is passed over without a word.
-SHARED = f' -XX:SharedArchiveFile="{CLASSES}" -Xlog:disable -Xlog:all=error:stderr'
+# A file of another Java, or of another Spark, is passed over, and without the log without a word.
+SHARED = f' -XX:SharedArchiveFile="{CLASSES}" -Xlog:disable'
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA + (SHARED if CLASSES.exists() else ""),
