@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from amqproute.broker.accounts import NOTES as ACCOUNT_NOTES
@@ -78,6 +78,7 @@ class Journaling:
         self._reactor = reactor
         self._seconds = config.journal.stock_seconds
         self._call: Any = None
+        self._stocktaking = DeferredLock()
         self._is_begun = False
         if config.journal.enabled:
             self.kept = Journal(
@@ -174,6 +175,14 @@ class Journaling:
         """Note which entries are there: those in the store, and those in memory of a broker."""
         if self.kept is None:
             return
+        # One after the other: whoever reads them takes the end of the first for that of both.
+        await self._stocktaking.acquire()
+        try:
+            await self._take_stock(store, broker)
+        finally:
+            self._stocktaking.release()
+
+    async def _take_stock(self, store: Any, broker: Broker | None) -> None:
         for key in store.names():
             if not _is_of_node(key):
                 continue

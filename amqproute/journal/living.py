@@ -69,6 +69,8 @@ def living(directory: Path, budget: int = MOST_READ_BYTES) -> Living:
     begun: set[int] = set()
     ended: set[int] = set()
     stock: set[int] = set()
+    seen: dict[str, int] = {}
+    is_twofold = False
     for path in reversed(chosen):
         found.is_whole &= first_damage(path) is None
         for line in whole_lines(path):
@@ -78,11 +80,21 @@ def living(directory: Path, budget: int = MOST_READ_BYTES) -> Living:
                 continue
             if line.kind == Kind.START:
                 stock.clear()  # the one that was being taken will not end
+                seen.clear()
+                is_twofold = False
             elif _ends_stock(line, found.stream):
                 found.ids = (stock | begun) - ended
-                stock, begun = set(), set()
+                if not is_twofold:  # else the end of the other one is still to come
+                    stock, begun = set(), set()
+                seen.clear()
+                is_twofold = False
             elif line.kind == Kind.STOCK:
-                stock.update(_ids_of_ranges(str(line.body["all"].get("ranges", ""))))
+                node = str(line.body["all"].get("node"))
+                ids = list(_ids_of_ranges(str(line.body["all"].get("ranges", ""))))
+                # Earlier releases took a stock at a stop while another one was being taken.
+                is_twofold |= bool(ids) and ids[0] <= seen.get(node, 0)
+                seen[node] = max(seen.get(node, 0), *ids) if ids else 0
+                stock.update(ids)
             elif line.kind in BEGINS:
                 begun.update(_durable(line))
             elif line.kind in ENDS:

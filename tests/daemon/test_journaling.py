@@ -87,3 +87,35 @@ class FoundTests(SynchronousTestCase):
             (told.kind, told.code, told.detail), ("recovery", "store.restored", "store-0")
         )
         self.assertEqual({each.stream for each in records}, {"store-1"})
+
+
+class StockTests(SynchronousTestCase):
+    """Stocks are taken one after the other: who reads them knows where each ends."""
+
+    def test_two_at_once(self) -> None:
+        """The daemon is stopped while the stock of its start is being taken."""
+        directory = Path(self.mktemp()).absolute()
+        config = loads(f"state-directory: {directory}\ndomains: [alpha.example]", "f")
+        reactor = QueueReactor()
+        journaling = Journaling(config, reactor, lambda: None)
+        begun = journaling.begin(Recovery(), Store([]), "a1", "store-1")
+        reactor.wait(Deferred.fromCoroutine(begun))
+        asked: list[Deferred[list[int]]] = []
+
+        class Slow:
+            def names(self) -> list[str]:
+                return ["p", "q"]
+
+            def ids(self, key: str, after: int, limit: int) -> Deferred[list[int]]:
+                asked.append(Deferred())
+                return asked[-1]
+
+        taken = [Deferred.fromCoroutine(journaling.take_stock(Slow(), None)) for _ in range(2)]
+        for answer in ([1, 2], [], [3], []) * 2:
+            asked.pop(0).callback(answer)
+        for each in taken:
+            self.successResultOf(each)
+        reactor.wait(Deferred.fromCoroutine(journaling.end(is_orderly=True)))
+        records = reader.records(directory / "journal")
+        found = [(each.node, each.ranges) for each in records if each.kind == Kind.STOCK]
+        self.assertEqual(found, [("p", "1-2"), ("q", "3"), (None, None)] * 2)

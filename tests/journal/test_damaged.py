@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.daemon.losses import look_for_losses, testimony
 from amqproute.errors import StoreError
+from amqproute.journal.events import Told
 from amqproute.journal.living import living
 from amqproute.journal.outbox import read_rows
 from amqproute.journal.record import Kind
@@ -140,6 +141,23 @@ class DamagedJournalTests(SynchronousTestCase):
         self.assertFalse(testimony(self.directory, {2}, [(1, b"rot")]).is_whole)
         self.assertEqual(testimony(Path(self.mktemp()), set(), ()).missing, ())
         self.assertEqual(found.records[0].stream, NAMES.stream)
+
+    def stock(self, node: str | None, ranges: str = "") -> None:
+        facts = {} if node is None else {"node": node, "ranges": ranges}
+        self.desk.journal.note(Told(Kind.STOCK, self.desk.wall(), {**facts, "count": 0}))
+
+    def test_two_stocks_at_once(self) -> None:
+        """The end of the first is not taken for that of the second."""
+        self.stock("p", "1-3")
+        self.stock("q", "5 7")
+        self.stock(None)
+        for node, ranges in (("p", "2-3"), ("p", "2-3"), ("q", "5 7"), (None, ""), ("q", "5 7")):
+            self.stock(node, ranges)
+        self.stock(None)
+        self.desk.note(8)
+        self.desk.written()
+        self.desk.close()
+        self.assertEqual(living(self.directory).ids, {2, 3, 5, 7, 8})
 
     def test_unreadable(self) -> None:
         """A journal that cannot be read is said to be so, in words."""
