@@ -283,8 +283,8 @@ def _ask(
         return  # of a release that had no mark
     if not is_new and not meta.get("turn"):
         return  # of a release that had no seal
-    if not is_new and mark.is_withdrawn() and not _size(f"{path}-wal"):
-        return  # a restore
+    if not is_new and mark.is_withdrawn():
+        return  # a restore, or one whose first start was killed
     heard = witness(*holdings_of(path))
     if is_new:
         if heard.missing:

@@ -437,6 +437,10 @@ class SqliteStore:
             )
         self._next = max(last + 1, bound)
         self._writer.watch_log()
+        if self._seal.read() is None:
+            # First: a crash between mark and seal would look as if the seal had been lost.
+            state = self._state or (0, 1)
+            self._write_seal(Sealed(self._turn, self._round, *state))
         self._save_bound(self._next + ID_BLOCK)
         self._reservation_held(None, self._next + ID_BLOCK)
         if not self._ballast.load() and self._ballast.size > self._free():

@@ -181,6 +181,30 @@ class DamagedStoreTests(SynchronousTestCase):
         with closing(sqlite3.connect((state or self.state) / "store.db")) as connection:
             return [row[0] for row in connection.execute("SELECT id FROM entry")]
 
+    def test_one_message(self) -> None:
+        """Found damaged before nodes are declared: its sender is told, and it can be released."""
+        self.daemon.start()
+        self.daemon.stop()
+        bad = self.entries()[1]
+        with closing(sqlite3.connect(self.state / "store.db", isolation_level=None)) as connection:
+            connection.execute("UPDATE entry SET octets_crc = octets_crc + 1 WHERE id = ?", (bad,))
+        self.daemon.start()
+        with Wire(self.daemon.plain) as wire:
+            (report,) = wire.consume("reports", 1)
+        self.assertIn(b"store.damaged", report)
+        self.assertEqual(len(self.taken(MESSAGES - 1)), MESSAGES - 1)
+        code, said, _ = self.cli("quarantine", "ls", "--json")
+        (found,) = json.loads(said)["messages"]
+        self.assertEqual((code, found["entry"]), (0, bad))
+        code, _, complained = self.cli("quarantine", "release", str(bad), "--to", "q")
+        self.assertEqual(code, 1)
+        self.assertIn("in use", complained)
+        self.daemon.stop()
+        self.assertEqual(self.cli("quarantine", "release", str(bad), "--to", "q")[0], 0)
+        self.daemon.start()
+        self.assertEqual(self.taken(1), [body_of(message(self.bodies[1]))])
+        self.daemon.stop()
+
     def test_header_is_gone(self) -> None:
         """Salvaged, with every message."""
         with open(self.state / "store.db-wal", "r+b") as file:

@@ -9,16 +9,20 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreContradiction, StoreError
 from amqproute.store import evidence
+from amqproute.store.mark import Mark
 from amqproute.store.seal import Seal
 from tests.store.rig import House
 
 MESSAGES = 141
+ORIGINALS: dict[type, Any] = {Seal: Seal.write, Mark: Mark.write}
 FRAME = 24 + 8192
 
 
@@ -365,6 +369,52 @@ class WitnessTests(Rig):
         for end in (".mark", ".seal"):
             os.unlink(f"{path}{end}")
         self.assertEqual(len(self.held(path)), MESSAGES - 20)
+
+    def killed_at_start(self, path: Path, name: str) -> list[Path]:
+        """Start, and return copies as a kill would leave the store before each write of seal and
+        mark, and before the first one of all."""
+        copies: list[Path] = []
+
+        def watch(kind: type[Seal] | type[Mark]) -> None:
+            write = kind.write
+
+            def written(file: Any, what: Any) -> None:
+                copies.append(self.copy(f"{name}-{len(copies)}", path))
+                write(file, what)
+                copies.append(self.copy(f"{name}-{len(copies)}", path))
+
+            self.patch(kind, "write", written)
+
+        watch(Seal)
+        watch(Mark)
+        house = self.begin(path)
+        found = list(copies)
+        house.close()
+        for kind in (Seal, Mark):
+            self.patch(kind, "write", ORIGINALS[kind])
+        self.assertGreater(len(found), 4)
+        return found
+
+    def test_accepted_start_is_killed(self) -> None:
+        """An acceptance holds until a start that uses it is through."""
+        path = self.empty("gone")
+        error = self.refused(path, "database-missing", self.witness)
+        evidence.accept(str(path), error.finding, witness=self.witness)
+        for copy in self.killed_at_start(path, "gone-killed"):
+            self.assertEqual(self.held(copy), [])
+
+    def test_restore_is_killed(self) -> None:
+        """A restore is one, too, if its first start was killed."""
+        path = self.stopped()
+        backup = self.base / "backup.db"
+        source, target = sqlite3.connect(self.older), sqlite3.connect(backup)
+        with closing(source), closing(target):
+            source.backup(target)
+        for end in (".mark", ".seal"):
+            shutil.copy(backup, path)
+            Path(f"{path}{end}").unlink()
+            for copy in self.killed_at_start(self.copy(f"start{end}", path), f"restore{end}"):
+                self.assertEqual(len(self.held(copy)), MESSAGES - 20)
 
     def test_ranges(self) -> None:
         self.assertEqual(evidence.ranges([1, 2, 3, 7, 9, 10]), "1-3, 7, 9-10")
