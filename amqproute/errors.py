@@ -160,6 +160,10 @@ class StoreDamaged(StoreError):
     """The store is damaged: an operator has to decide, and starting again does not help."""
 
 
+class StoreForeign(StoreError):
+    """The database is of another program, or of a newer release: this one never opens it."""
+
+
 class StoreContradiction(StoreDamaged):
     """The store does not hold what it held last.
 

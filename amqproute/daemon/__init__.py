@@ -15,6 +15,7 @@ Rooms
     `declarations` puts nodes and bindings of the configuration into the broker's words, `rules`
     who may do what and where things go, `federation` finds and believes peers, `doors` listens,
     `operations` and `reporting` are what operators and senders hear, `room` watches the disk,
+    `examination` says before a start, or to `amqproute check`, what would prevent one,
     `identity` is who we are, `resting` waits for what is under way; `assembly` starts it all,
     reloads it and stops it.
 

@@ -27,14 +27,22 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from amqproute import __version__
-from amqproute.config.load import check_files, find, load
+from amqproute.config.load import find, load
 from amqproute.config.parameters import Config
 from amqproute.daemon.assembly import House
+from amqproute.daemon.examination import examine_files, problem_at
 from amqproute.daemon.garbage import FullCollections, set_thresholds
 from amqproute.daemon.log_bounds import SUM_SECONDS
 from amqproute.daemon.logs import LogOutput, begin_logging, complain
 from amqproute.daemon.notify import Notifier, Patience, Watchdog, watchdog_interval
-from amqproute.errors import AmqprouteError, ConfigError, StoreDamaged
+from amqproute.errors import (
+    AmqprouteError,
+    ConfigError,
+    StoreDamaged,
+    StoreError,
+    StoreForeign,
+    TlsError,
+)
 
 log = Logger()
 
@@ -148,8 +156,12 @@ class DaemonService(Service):
     def _failed(self, failure: Failure) -> None:
         error = failure.value
         # 2: starting again does not help, and the service manager does not try.
-        self.exit_code = 2 if isinstance(error, (ConfigError, StoreDamaged)) else 1
-        if isinstance(error, (AmqprouteError, OSError)):
+        is_for_good = isinstance(error, (ConfigError, StoreDamaged, StoreForeign, TlsError))
+        self.exit_code = 2 if is_for_good else 1
+        if isinstance(error, StoreError):
+            words = problem_at(self.config, ("state-directory",), str(error))
+            log.critical("cannot start: {error}", error=words)
+        elif isinstance(error, (AmqprouteError, OSError)):
             log.critical("cannot start: {error}", error=str(error))
         else:
             log.failure("cannot start", failure)
@@ -176,10 +188,7 @@ class DaemonService(Service):
             return
         self._notifier.reloading("reloading")
         try:
-            config = load(self.path)
-            problems = check_files(config)
-            if problems:
-                raise ConfigError([str(problem) for problem in problems])
+            config = read(self.path)
             self.house.reload(config)
         except AmqprouteError as error:
             log.error("reload refused, the old configuration stays: {error}", error=str(error))
@@ -288,9 +297,9 @@ def read(path: Path) -> Config:
         ConfigError: with every problem, and where.
     """
     config = load(path)
-    problems = check_files(config)
+    problems = examine_files(config).problems
     if problems:
-        raise ConfigError([str(problem) for problem in problems])
+        raise ConfigError(problems)
     return config
 
 

@@ -76,6 +76,7 @@ how far each commit went, `evidence` compares at the start, and a store that hol
 the disk is not opened. What no row names is deleted only where the seal proves that no row is
 missing; else it moves to a `quarantine`. `salvage` gets back what can be read, into another folder.
 What an operator does about single messages that were set aside is in `quarantined`.
+`inspection` says beforehand, on one of the `copies`, whether a start would take a store.
 
 **A database that was put back** would give ids out again that peers have seen: `mark` notices it.
 
@@ -146,9 +147,11 @@ __all__ = [
     "bodies",
     "checkpoint",
     "checksums",
+    "copies",
     "evidence",
     "files",
     "fsck",
+    "inspection",
     "lane",
     "mark",
     "memory",

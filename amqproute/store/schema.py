@@ -40,7 +40,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
-from amqproute.errors import StoreDamaged, StoreError, StoreUnavailable
+from amqproute.errors import StoreDamaged, StoreError, StoreForeign, StoreUnavailable
 from amqproute.store import files
 
 APPLICATION_ID: Final = 0x616D7172  # "amqr": file(1) and the check in `prepare` know it by this
@@ -138,22 +138,15 @@ def prepare(
         check_bytes: a database up to this size is checked page by page.
 
     Raises:
-        StoreError: this is not a database of ours, or a newer one, or a damaged one.
+        StoreForeign: this is not a database of ours, or one of a newer release.
+        StoreError: it is damaged, or cannot be used here.
     """
     ask = connection.execute
     ask(f"PRAGMA page_size={page_size}")
     (version,) = ask("PRAGMA user_version").fetchone()
     (identity,) = ask("PRAGMA application_id").fetchone()
     (tables,) = ask("SELECT count(*) FROM sqlite_schema").fetchone()
-    if identity != APPLICATION_ID and (tables or version or identity):
-        raise StoreError(
-            f"{path} is a database of another program; set the state directory to one of our own"
-        )
-    if version > len(UPGRADES):
-        raise StoreError(
-            f"{path} has schema version {version}, this release knows {len(UPGRADES)}: "
-            "start the newer release that wrote it"
-        )
+    check_identity(path, identity, version, is_empty=not tables)
     (mode,) = ask("PRAGMA journal_mode=WAL").fetchone()
     if mode != "wal":
         raise StoreError(f"{path} cannot use a write-ahead log on this file system ({mode})")
@@ -184,6 +177,29 @@ def prepare(
         version = reached
     if max_bytes:
         ask(f"PRAGMA max_page_count={max(1, max_bytes // size)}").fetchone()
+
+
+def check_identity(path: str, identity: int, version: int, *, is_empty: bool) -> None:
+    """Compare what a database says of itself with what this release knows.
+
+    Args:
+        path: for the words of errors.
+        identity: its application_id.
+        version: its user_version.
+        is_empty: it has no tables.
+
+    Raises:
+        StoreForeign: it is of another program, or of a newer release.
+    """
+    if identity != APPLICATION_ID and (not is_empty or version or identity):
+        raise StoreForeign(
+            f"{path} is a database of another program; set the state directory to one of our own"
+        )
+    if version > len(UPGRADES):
+        raise StoreForeign(
+            f"{path} has schema version {version}, this release knows {len(UPGRADES)}: "
+            "start the newer release that wrote it"
+        )
 
 
 def damaged(path: str, what: str) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -66,6 +67,9 @@ FILE_BYTES: Final = 32 * 1024
 """See `amqproute.store.files`, "Why so"."""
 MOST_PAGES: Final = 0xFFFFFFFE
 """SQLite's own bound."""
+LOCK_TRIES: Final = 4
+LOCK_SECONDS: Final = 0.1
+"""How often a lock is tried that somebody has, and with which pauses."""
 PURGE: Final = 10_000
 """Transient entries deleted in one transaction at the start."""
 
@@ -814,11 +818,21 @@ class SqliteStore:
                 mode=mode,
             )
 
+    @staticmethod
+    def _flock(descriptor: int) -> None:
+        """Lock a file; whoever only looks whether it is locked has it for an instant."""
+        for _ in range(LOCK_TRIES - 1):
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(LOCK_SECONDS)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
     def _lock(self) -> None:
         """Keep a second process out, until this one closes the store or ends in any way."""
         descriptor = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._flock(descriptor)
         except OSError as error:
             holder = os.read(descriptor, 20).decode("ascii", "replace").strip() or "unknown"
             os.close(descriptor)

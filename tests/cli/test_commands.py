@@ -17,10 +17,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import __main__
 from amqproute.cli import content, main, render, runner
-from amqproute.cli.commands import lookup, messages
+from amqproute.cli.commands import checking, lookup, messages
 from amqproute.cli.content import Draft
 from amqproute.cli.main import amqproute
 from amqproute.cli.refusal import Refusal
+from amqproute.daemon.examination import Findings
 from amqproute.errors import ResolveError
 from amqproute.net.authority import issue, make_authority
 from amqproute.net.dane import record_of
@@ -198,6 +199,11 @@ def run_at_once(work: Any) -> Any:
 
 class CheckTests(CommandTestCase):
     """``check``."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        # This machine's ports are others' business; see tests.integration.test_start.
+        self.patch(checking, "examine_machine", lambda config: Findings())
 
     def test_fine(self) -> None:
         """It tells what would run."""

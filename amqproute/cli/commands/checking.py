@@ -3,33 +3,27 @@
 
 from __future__ import annotations
 
-import datetime
 import os
-import time
 from pathlib import Path
 
 import click
 
-from amqproute.auth.users import UserFile
 from amqproute.cli import render
 from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.reachability import Partners, known_partners, look_partners_up
 from amqproute.cli.refusal import USAGE
-from amqproute.config import Config, advise, check_files, load
-from amqproute.config.load import Problem, find
-from amqproute.daemon.declarations import binding_declaration
+from amqproute.config import Config, advise, load
+from amqproute.config.load import find
 from amqproute.daemon.descriptors import connections_that_fit, hard_limit
+from amqproute.daemon.examination import examine_files, examine_machine, problem_at
 from amqproute.daemon.room import disk_terms
-from amqproute.errors import ConfigError, InvalidField, TlsError
+from amqproute.errors import ConfigError
 from amqproute.net.tls import TlsContexts, describe
 from amqproute.services.watermark import octets
 from amqproute.store.ballast import sizes_for
 from amqproute.store.names import STORE_FILE
 
-__all__ = ["EXPIRES_SOON", "check", "examine"]
-
-EXPIRES_SOON = datetime.timedelta(days=21)
-"""Certificates with less time left are warned of."""
+__all__ = ["check"]
 
 
 @click.command()
@@ -48,16 +42,23 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     Every problem is printed as FILE:LINE: KEY: what is wrong, and the exit code is 2. If there
     is none, a summary shows what would run. Warnings, certificates with less than 21 days left
     among them, do not change the exit code. The network is used with --dns only.
+
+    While no daemon of this state directory runs, it is also looked whether one could start: ports
+    that are taken, directories of sockets and of the state, a store that is damaged or of a newer
+    release, a private key that every user can read. Nothing is opened for writing.
     """
     path = find(config)
     try:
         loaded = load(path)
     except ConfigError as error:
         return _report(path, error.problems, [], [], as_json)
-    problems, warnings = examine(loaded)
+    files = examine_files(loaded)
+    machine = examine_machine(loaded)
+    warnings = [*files.warnings, *machine.warnings]
     warnings += [str(problem) for problem in advise(loaded)]
     warnings += _examine_descriptors(loaded)
     warnings += _examine_disk(loaded)
+    problems = [*files.problems, *files.dates, *machine.problems]
     summary = [] if problems else _summary(loaded)
     if not problems:
         partners = known_partners(loaded)
@@ -70,7 +71,8 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
 
             domains = (*partners.named, *partners.met)
             warnings += runner.run(lambda reactor: look_partners_up(loaded, reactor, domains))
-    return _report(path, problems, warnings, summary, as_json)
+    blocks = bool(files.problems or machine.problems)
+    return _report(path, problems, warnings, summary, as_json, blocks=blocks)
 
 
 def _partners_words(partners: Partners) -> str:
@@ -83,37 +85,6 @@ def _partners_words(partners: Partners) -> str:
     return words
 
 
-def examine(config: Config) -> tuple[list[str], list[str]]:
-    """Look at the files a configuration names; return problems and warnings."""
-    missing = check_files(config)
-    problems = [str(problem) for problem in missing]
-    warnings: list[str] = []
-    keys = {problem.key for problem in missing}
-    if not any(key.startswith("tls.") for key in keys):
-        _examine_tls(config, problems, warnings)
-    problems += _examine_bindings(config)
-    if "users.file" not in keys and config.users.file.exists():
-        try:
-            UserFile.load(config.users.file)
-        except ConfigError as error:
-            problems += error.problems
-    return problems, warnings
-
-
-def _examine_bindings(config: Config) -> list[str]:
-    """Compile the bindings' selectors, of which the configuration itself knows nothing."""
-    problems = []
-    for index, binding in enumerate(config.bindings):
-        try:
-            binding_declaration(binding).filters(_now_ms)
-        except InvalidField as error:
-            line = config.source.lines.get(("bindings", index, "filter"), 1)
-            problems.append(
-                f"{config.source.path}:{line}: bindings[{index}].filter: {error.description}"
-            )
-    return problems
-
-
 def _examine_descriptors(config: Config) -> list[str]:
     """Hold the promised connections against the file descriptors to be had."""
     most = hard_limit()
@@ -124,7 +95,7 @@ def _examine_descriptors(config: Config) -> list[str]:
         f"{connections} connections need more file descriptors than the {most} that a process may "
         f"have here; {connections_that_fit(most)} would be taken (raise LimitNOFILE= or ulimit -n)"
     )
-    return [str(_problem(config, ("limits", "max-connections"), words))]
+    return [problem_at(config, ("limits", "max-connections"), words)]
 
 
 def _examine_disk(config: Config) -> list[str]:
@@ -144,49 +115,7 @@ def _examine_disk(config: Config) -> list[str]:
         "its log, what it sets aside for a full disk, and store.min-free: publishers will have no "
         "credit from the start. Free some, take a larger file system, or lower store.min-free"
     )
-    return [str(_problem(config, ("state-directory",), words))]
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
-
-
-def _examine_tls(config: Config, problems: list[str], warnings: list[str]) -> None:
-    tls = config.tls
-    try:
-        contexts = TlsContexts(tls.certificate, tls.private_key, tls.trust, crl=tls.crl)
-    except TlsError as error:
-        key = {"tls.key": "private-key", "tls.crl": "crl"}.get(error.code, "certificate")
-        if str(tls.trust) in str(error):
-            key = "trust"
-        problems.append(str(_problem(config, ("tls", key), f"{error.code}: {error}")))
-        return
-    now = datetime.datetime.now(datetime.UTC)
-    for number, certificate in enumerate(contexts.loaded.chain):
-        facts = describe(certificate)
-        whose = "the certificate" if number == 0 else f"{facts.subject} in the chain"
-        left = facts.not_after - now
-        at = ("tls", "certificate")
-        if left < datetime.timedelta(0):
-            # Our own was refused above; an intermediate one that has run out breaks the chain.
-            words = f"tls.expired: {whose} has expired at {facts.not_after:%Y-%m-%d %H:%M UTC}"
-            problems.append(str(_problem(config, at, words)))
-        elif left < EXPIRES_SOON:
-            words = f"{whose} expires in {left.days} days, at {facts.not_after:%Y-%m-%d}; renew it"
-            warnings.append(str(_problem(config, at, words)))
-    if contexts.loaded.chain:
-        proved = set(describe(contexts.loaded.chain[0]).names.dns)
-        proved |= {name.split(".", 1)[1] for name in describe(contexts.loaded.chain[0]).names.srv}
-        for domain in config.domains:
-            if domain not in proved and f"*.{domain.partition('.')[2]}" not in proved:
-                words = f"the certificate does not name {domain}; peers will refuse this broker"
-                warnings.append(str(_problem(config, ("tls", "certificate"), words)))
-
-
-def _problem(config: Config, at: tuple[str, ...], words: str) -> Problem:
-    lines = config.source.lines
-    line = lines.get(at) or lines.get(at[:1]) or 1
-    return Problem(config.source.path or Path("(no file)"), line, ".".join(at), words)
+    return [problem_at(config, ("state-directory",), words)]
 
 
 def _summary(config: Config) -> list[tuple[str, str]]:
@@ -215,6 +144,8 @@ def _report(
     warnings: list[str],
     summary: list[tuple[str, str]],
     as_json: bool,
+    *,
+    blocks: bool = True,
 ) -> int:
     code = USAGE if problems else 0
     if as_json:
@@ -234,8 +165,10 @@ def _report(
         render.warn(warning)
     if problems:
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
-        click.echo(f"config: {count}; nothing would start", err=True)
-        click.echo("  next: correct the file, then check again", err=True)
+        what = "nothing would start" if blocks else "it would start without TLS, and dial nobody"
+        click.echo(f"config: {count}; {what}", err=True)
+        step = "correct that" if blocks else "set the clock, or renew the files"
+        click.echo(f"  next: {step}, then check again", err=True)
         return code
     for what, value in summary:
         click.echo(f"{what + ':':17}{render.printable(value)}")

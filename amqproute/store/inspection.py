@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a start would take the store as it is, without opening one of its files for writing.
+
+A store of usual size is copied (`amqproute.store.copies`), and the copy is looked at as a start
+looks at the store: what contradicts its seal, its identity and version, its pages, and the small
+rows without which nothing starts. Bodies are not copied. Of a large store only the first page is
+read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import struct
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from amqproute.errors import StoreDamaged, StoreError, StoreForeign
+from amqproute.store import schema
+from amqproute.store.copies import MOST_COPIED, is_large, temporary_copy
+from amqproute.store.evidence import Witness, examine, refusal
+from amqproute.store.files import Directory
+from amqproute.store.fsck import small_row_faults
+from amqproute.store.walfile import frames_of, read_header
+
+__all__ = ["inspect_store", "is_in_use"]
+
+_BESIDE: Final = (".seal", ".mark")
+_FIRST_PAGE: Final = 100
+_MAGIC: Final = b"SQLite format 3\x00"
+
+
+def is_in_use(path: Path) -> bool:
+    """Tell whether a daemon, or a command that looks at the store, has it.
+
+    Args:
+        path: the database.
+
+    Raises:
+        PermissionError: this user may not know.
+    """
+    try:
+        descriptor = os.open(f"{path}.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    try:
+        # Held for an instant; a start that meets it tries again.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def inspect_store(path: Path, witness: Witness | None = None) -> str:
+    """Look whether a start would take a store that no daemon has.
+
+    Args:
+        path: the database.
+        witness: asks the journal; None without one.
+
+    Returns:
+        A remark on what was not looked at, empty for none.
+
+    Raises:
+        StoreError: what a start would end with.
+    """
+    files = [Path(f"{path}{each}") for each in ("", "-wal", *_BESIDE)]
+    try:
+        if not any(each.exists() for each in files):
+            if not Directory.of(str(path)).look():
+                return ""  # there was no start yet
+        elif path.exists():
+            _check_first_page(path)
+        if is_large(path):
+            return (
+                f"{path} is large: only its version was looked at. While no daemon runs, "
+                "amqproute store check looks at all of it"
+            )
+        with temporary_copy(path, _BESIDE) as copy:
+            try:
+                _inspect_copy(path, copy, witness)
+            except StoreError as error:
+                words = str(error).replace(str(copy), str(path))
+                words = words.replace(Directory.of(str(copy)).path, Directory.of(str(path)).path)
+                raise type_of(error)(words) from error
+    except OSError as error:
+        raise StoreError(
+            f"{error.filename or path} cannot be looked at: {error.strerror or error}"
+        ) from error
+    return ""
+
+
+def type_of(error: StoreError) -> type[StoreError]:
+    """Return how an error with other words is to be raised again."""
+    for kind in (StoreDamaged, StoreForeign):
+        if isinstance(error, kind):
+            return kind
+    return StoreError
+
+
+def _check_first_page(path: Path) -> None:
+    """Look at identity and version, as the newest commit in log or database has them."""
+    page = _newest_first_page(f"{path}-wal")
+    if page is None:
+        with path.open("rb") as file:
+            page = file.read(_FIRST_PAGE)
+    if len(page) < _FIRST_PAGE or not page.startswith(_MAGIC):
+        return  # empty or damaged: a look at the whole says so
+    (version,) = struct.unpack_from(">i", page, 60)
+    (identity,) = struct.unpack_from(">i", page, 68)
+    schema.check_identity(str(path), identity, version, is_empty=False)
+
+
+def _newest_first_page(log: str) -> bytes | None:
+    """Return the beginning of the newest committed first page in a log, None without one."""
+    header = read_header(log)
+    if header is None:
+        return None
+    offset = committed = 0
+    for frame in frames_of(log, header):
+        if not frame.is_whole:
+            break
+        if frame.page == 1:
+            offset = frame.offset
+        if frame.commit:
+            committed = offset
+    if not committed:
+        return None
+    with open(log, "rb") as file:
+        file.seek(committed)
+        return file.read(_FIRST_PAGE)
+
+
+def _inspect_copy(path: Path, copy: Path, witness: Witness | None) -> None:
+    bodies = Path(Directory.of(str(copy)).path)
+    bodies.symlink_to(Directory.of(str(path)).path)  # their names and sizes count as well
+    finding = examine(str(copy), witness)
+    bodies.unlink()
+    if finding.finding is not None and not finding.is_restore:
+        raise refusal(finding.finding)
+    if not copy.exists() or not copy.stat().st_size:
+        return
+    try:
+        with closing(schema.connect(str(copy))) as connection:
+            schema.prepare(
+                connection, str(copy), page_size=8192, max_bytes=0, check_bytes=MOST_COPIED
+            )
+            for fault in small_row_faults(connection):
+                raise StoreDamaged(schema.damaged(str(copy), fault))
+    except sqlite3.Error as error:
+        raise schema.in_words(error, str(copy)) from error
