@@ -149,6 +149,7 @@ def _inspect_copy(path: Path, copy: Path, witness: Witness | None) -> None:
             schema.prepare(
                 connection, str(copy), page_size=8192, max_bytes=0, check_bytes=MOST_COPIED
             )
+            connection.text_factory = schema.read_text
             for fault in small_row_faults(connection):
                 raise StoreDamaged(schema.damaged(str(copy), fault))
     except sqlite3.Error as error:
