@@ -582,12 +582,31 @@ def not_read(error: OSError, path: str) -> StoreError:
     return (MessageDamaged if is_lasting else StoreError)(words)
 
 
+_NOT_THE_DISK: Final = frozenset(
+    {
+        errno.EACCES,
+        errno.EEXIST,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+        errno.EROFS,
+    }
+)
+
+
 def in_words(error: OSError, path: str) -> StoreError:
     """Say an error of the system so that an operator can act."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         words = (
             f"no room for {path} (file system or quota): nothing of this was stored; free space, "
             "consumers and peers may go on emptying queues"
+        )
+    elif error.errno in _NOT_THE_DISK:
+        words = (
+            f"{error.filename or path}: {error.strerror}: nothing was stored; something else is in "
+            f"its place, or user id {os.geteuid()} may not write there: put it back as it was"
         )
     else:
         words = f"the disk failed under {path} ({error.strerror or error}): nothing was stored"

@@ -464,6 +464,17 @@ class StoppedTests(Rig):
         house.close()
         self.assertEqual(len(self.held(path)), MESSAGES - 20)
 
+    def test_something_else(self) -> None:
+        """A file or a folder in the place of another is named, and not called a failing disk."""
+        for name in ("store.bodies", "store.db.lock"):
+            path = self.copy(f"other-{name}")
+            place = path.parent / name
+            shutil.rmtree(place) if place.is_dir() else place.unlink()
+            place.touch() if name == "store.bodies" else place.mkdir()
+            error = self.assertRaises(StoreError, self.begin, path)
+            self.assertIn(f"{place}: ", str(error))
+            self.assertNotIn("the disk failed", str(error))
+
     def test_log_of_before(self) -> None:
         """A log that comes back would be applied to a database that has gone on."""
         path = self.stopped()
