@@ -73,7 +73,7 @@ from amqproute.tracebacks import forget_frames
 from amqproute.wire.amqp10.events import TlsAgreed
 from amqproute.wire.amqp10.spec import Error
 from amqproute.wire.engine import Engine
-from amqproute.wire.work import MOST_UNHEARD
+from amqproute.wire.work import MOST_UNHEARD, RECORD
 
 __all__ = [
     "EngineProtocol",
@@ -259,6 +259,8 @@ class EngineProtocol(TwistedProtocol):
         self._guard_call: IDelayedCall | None = None  # TLS handshake, then stall, then close
         self._outlet: Outlet | None = None  # where the transport is a socket
         self._tls: Any = None  # a RecordLayer; Twisted has no types for it
+        self._is_decrypting = False
+        self._charged_records = 0
         self._handshakes = handshakes
         self._unshaken: list[bytes] = []  # of the handshake, waiting for its turn
         self._verification: tls.Verification | None = None
@@ -298,7 +300,7 @@ class EngineProtocol(TwistedProtocol):
         if self._outlet is not None:
             self._outlet.came(len(data))
         self._pending.append(data)
-        if self.share.is_waiting or self._unread_for & _REST:
+        if self._is_decrypting or self.share.is_waiting or self._unread_for & _REST:
             return
         if self._scheduler.may_work(self):
             self._scheduler.serve(self)
@@ -310,8 +312,13 @@ class EngineProtocol(TwistedProtocol):
 
     def work(self, budget: int) -> int:
         """See `amqproute.net.fairness.Worker`."""
+        decrypted = self._decrypt(budget)
+        if self._is_over or self._user is None:
+            self._take_rest()
+            return decrypted
         engine = self.engine
         before = engine.work
+        budget = max(budget - decrypted, budget // 4)
         data = b""
         if self._pending and not engine.has_input:
             pending = self._pending
@@ -326,6 +333,25 @@ class EngineProtocol(TwistedProtocol):
             self._fault("reading")
         self._is_busy = False
         self._flush_now()
+        self._take_rest()
+        return decrypted + engine.work - before
+
+    def _decrypt(self, budget: int) -> int:
+        """Have more records decrypted if nothing else is left; return the units of all so far."""
+        layer = self._tls
+        if layer is None:
+            return 0
+        if layer.is_behind and not self._pending and (self._is_over or not self.engine.has_input):
+            self._is_decrypting = True
+            layer.go_on(max(1, budget // RECORD))
+            self._is_decrypting = False
+        records: int = layer.records
+        units = RECORD * (records - self._charged_records)
+        self._charged_records = records
+        return units
+
+    def _take_rest(self) -> None:
+        """Read on if all that has come is used up; else leave the rest to a later turn."""
         if not self._has_rest:
             self._read_on(_REST)
             if self._loss is not None:
@@ -334,7 +360,6 @@ class EngineProtocol(TwistedProtocol):
             if self._outlet is not None and self._scheduler.is_crowded:
                 self._outlet.came(0)  # the next read is a small one
             self._stop_reading(_REST)
-        return engine.work - before
 
     @property
     def has_work(self) -> bool:
@@ -343,9 +368,12 @@ class EngineProtocol(TwistedProtocol):
 
     @property
     def _has_rest(self) -> bool:
-        if self._is_over or self._user is None:
+        is_behind = self._tls is not None and self._is_secured and self._tls.is_behind
+        if self._is_over:
+            return is_behind
+        if self._user is None:
             return False
-        return bool(self._pending) or self.engine.has_input
+        return bool(self._pending) or is_behind or self.engine.has_input
 
     def _go_on(self) -> None:
         """Have the rest of the input taken when it is our turn, if there is one."""
@@ -377,6 +405,8 @@ class EngineProtocol(TwistedProtocol):
         if gathered and self._concluding is None:
             self._gathered = []
             self.dataReceived(gathered[0] if len(gathered) == 1 else b"".join(gathered))
+        if not self._is_decrypting:
+            self._go_on()
 
     def handshakeCompleted(self) -> None:
         """Go on under TLS: the peer has proved what it had to."""
@@ -716,7 +746,7 @@ class EngineProtocol(TwistedProtocol):
         self._cancel_guard()
         self._guard_call = self._clock.callLater(self._limits.tls_seconds, self._tls_late)
         factory = RecordFactory(creator, self._is_client, cast(Any, None), self._clock)
-        layer: Any = RecordLayer(factory, self, False)  # type: ignore[no-untyped-call]
+        layer: Any = RecordLayer(factory, self, False)
         self._tls = layer
         transport.protocol = layer
         self.transport = layer
@@ -767,6 +797,7 @@ class EngineProtocol(TwistedProtocol):
         self._scheduler.forget(self)
         self._pending.clear()
         self._read_on(self._unread_for)
+        self._go_on()  # the peer's end may be behind what is not decrypted
         transport.unregisterProducer()  # or the transport would wait for more from us
         transport.loseConnection()
 

@@ -18,6 +18,8 @@ SLICE: Final = 4_000
 
 FRAME: Final = 2
 """Any frame: its header, and finding out that it has nothing to say."""
+RECORD: Final = 10
+"""A TLS record: decrypting it, whatever it holds."""
 OPEN: Final = 300
 BEGIN: Final = 150
 END: Final = 100
@@ -82,6 +84,7 @@ __all__ = [
     "MOST_UNHEARD",
     "OCTETS_PER_UNIT",
     "OPEN",
+    "RECORD",
     "SELECTOR_PER_CHARACTER",
     "SETTLED",
     "SLICE",

@@ -35,8 +35,9 @@ class Handshake:
         extra_names: tuple[str, ...] = (),
         upgrade: bool = False,
         chunk: int = 65536,
+        clock: Clock | None = None,
     ) -> None:
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.client = Side(is_client=True, asks_for_tls=upgrade)
         self.server = Side(asks_for_tls=upgrade)
         self.lost: list[Failure] = []

@@ -37,8 +37,9 @@ class Turns(Clock):
     """A clock that, as a reactor does, leaves to the next turn what comes up in this one."""
 
     def turn(self) -> None:
-        """Call what is scheduled by now."""
-        due, self.calls = self.calls, []
+        """Call what is due by now."""
+        due = [call for call in self.calls if call.getTime() <= self.seconds()]
+        self.calls = [call for call in self.calls if call not in due]
         for call in due:
             call.called = 1
             call.func(*call.args, **call.kw)
