@@ -43,6 +43,11 @@ class PartyShares:
     def __repr__(self) -> str:
         return f"<PartyShares {self.used} held by {len(self._holdings)}>"
 
+    def held(self, party: str) -> int:
+        """Return what a party holds."""
+        holding = self._holdings.get(party)
+        return 0 if holding is None else holding.total
+
     def room(self, limit: int, party: str, member: Hashable = None) -> int:
         """Return how much more a party may take now; not negative.
 

@@ -46,6 +46,7 @@ def watch_room(
 
     def sample() -> int:
         count_outgoing(shared, relay)
+        shared.unfinished.spare_octets = watermarks.spare
         return shared.unfinished.look()
 
     def others() -> dict[str, int]:

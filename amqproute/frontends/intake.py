@@ -68,6 +68,7 @@ class Intake:
     """
 
     __slots__ = (
+        "_counted",
         "_draft",
         "_frontend",
         "_has_place",
@@ -94,6 +95,7 @@ class Intake:
         self._session = delivery.link.session
         self._walk = BodyWalk()
         self._draft: Any = None
+        self._counted = 0
         self._has_place = False
         self.delivery = delivery
         self.body: Any = None
@@ -141,6 +143,23 @@ class Intake:
             self._has_place = False
             frontend = self._frontend
             frontend.shared.unfinished.drafts.give_back(1, *frontend.party)
+            frontend.shared.unfinished.draft_octets.give_back(self._counted, *frontend.party)
+            self._counted = 0
+
+    def _count(self, octets: int) -> None:
+        """Have so many more octets count as its party's.
+
+        Raises:
+            NoPlaceError: it has its share of what the store may still take.
+        """
+        unfinished, party = self._frontend.shared.unfinished, self._frontend.party
+        if not unfinished.may_grow(octets, *party):
+            raise NoPlaceError(
+                "your large messages on their way in have their share of the store's room",
+                info={"limiter": "octets-of-large-messages-on-their-way"},
+            )
+        unfinished.draft_octets.take(octets, *party)
+        self._counted += octets
 
     def _rehearse(self) -> bytes | None:
         """Refuse now what would be refused in the end.
@@ -185,6 +204,7 @@ class Intake:
         try:
             if self._draft is None:
                 parts = self.begin(parts)
+            self._count(sum(map(len, parts)))
             bare = self._walk.follow(parts)
             if event.is_last:
                 self._walk.finish()

@@ -20,8 +20,9 @@ the message; empty frames are none. Time in which we do not let the sender go on
 Thousands may be overdue at one time: each turn of the reactor looks at `MOST_LOOKED_AT` deliveries
 and those of one connection more, and deals with `MOST_EVICTED` of them, or with `SPARE_BYTES`.
 
-Drafts cost a file each. How many there may be is bounded by `intake.MOST_DRAFTS`, with a share for
-each principal and connection; a large message beyond that is released, so its sender keeps it.
+Drafts cost a file each, and octets on the disk. How many there may be is bounded by
+`intake.MOST_DRAFTS`, and their octets by what the store may still take, each with a share for each
+principal and connection; a large message beyond that is released, so its sender keeps it.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ class UnfinishedDeliveries:
 
     Attributes:
         drafts: the places of large messages on their way to the disk, and who has them.
+        draft_octets: what these have on the disk or on the way there, and whose that is.
+        spare_octets: that the store may still take, as measured last; None before that.
         spilled: deliveries that were written to disk before their time, since the start.
         ended: deliveries that were ended, since the start.
     """
@@ -96,11 +99,23 @@ class UnfinishedDeliveries:
         self._overdue: deque[tuple[Frontend, Key]] = deque()
         self._is_scheduled = False
         self.drafts = PartyShares()
+        self.draft_octets = PartyShares()
+        self.spare_octets: int | None = None
         self.spilled = 0
         self.ended = 0
 
     def __repr__(self) -> str:
         return f"<UnfinishedDeliveries {self._memory.arriving_bytes} on {len(self._held)}>"
+
+    def may_grow(self, octets: int, party: str, member: Hashable) -> bool:
+        """Tell whether a party's large messages may have so many octets more on the disk.
+
+        As many as would still be free, like everything that is shared; its only one may have all.
+        """
+        if self.spare_octets is None or self.drafts.held(party) <= 1:
+            return True
+        shares = self.draft_octets
+        return shares.room(self.spare_octets + shares.used, party, member) >= octets
 
     def holds(self, frontend: Frontend, octets: int) -> None:
         """Take note of what a connection's engine holds now."""

@@ -186,6 +186,15 @@ class Watermarks:
 
     # -- marks ---------------------------------------------------------------------------------
 
+    @property
+    def spare(self) -> int | None:
+        """Octets that files of the store may take before publishers wait; None: not known yet."""
+        room, most = self.room, self.terms.max_bytes
+        if room is None:
+            return None
+        spare: int = room.free - self.terms.floor(room.total)
+        return max(0, min(spare, most - room.used) if most else spare)
+
     @staticmethod
     def level(room: Any) -> int:
         """Return how much room counts against the floor, see above."""

@@ -69,6 +69,12 @@ class OutgoingTests(HouseTestCase):
         self.run_for(3)
         self.assertGreater(len(second.deliveries), got)
 
+    def test_large_messages(self) -> None:
+        """Those on their way in know the room that is left on the disk."""
+        self.run_for(3)
+        self.assertIsNotNone(self.marks.spare)
+        self.assertEqual(self.house.shared.unfinished.spare_octets, self.marks.spare)
+
     def test_woken(self) -> None:
         """Whoever was held back goes on when others have settled."""
         put(self.house.broker, self.house.broker.nodes["q"], *[message(BODY)] * 100)

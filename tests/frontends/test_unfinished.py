@@ -353,6 +353,19 @@ class PlaceTests(UnfinishedCase):
             self.assertIsInstance(states[2][0], spec.Released)
             self.assertEqual(self.large(self.anonymous("192.0.2.1"), 0), [])
 
+    def test_octets(self) -> None:
+        """Nor has a party more of the disk than would still be free, but for its only one."""
+        self.unfinished.spare_octets = 2_000_000
+        client = self.sender(MALLORY, "m", links=4)
+        self.assertEqual(self.large(client, 0), [])
+        self.assertIsInstance(self.large(client, 1)[0], spec.Released)
+        other = self.sender(ANN, "ann")
+        self.assertEqual(self.large(other, 0), [])
+        client.hang_up()
+        self.go_on(other, LARGE[1_200_000:], more=False)
+        self.assertAccepted(other)
+        self.assertEqual(self.unfinished.draft_octets.used, 0)
+
     def test_small_frames(self) -> None:
         """A large message in many small frames stays whole where its head is taken off."""
         client = self.sender(ANN, "ann")

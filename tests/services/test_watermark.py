@@ -100,6 +100,16 @@ class WatermarkTests(SynchronousTestCase):
         self.assertEqual(self.see(50 * GIB, used=91 * MIB), MAX_BYTES)
         self.assertEqual(self.see(50 * GIB, used=90 * MIB), "")
 
+    def test_spare(self) -> None:
+        """What files may take: down to the floor, up to the store's own bound."""
+        self.see(3 * GIB)
+        self.assertEqual(self.marks.spare, 2 * GIB)
+        self.marks.terms = DiskTerms(max_bytes=GIB)
+        self.see(3 * GIB, used=GIB - MIB)
+        self.assertEqual(self.marks.spare, MIB)
+        self.see(GIB - MIB)
+        self.assertEqual(self.marks.spare, 0)
+
     def test_reload(self) -> None:
         """New terms count from the next look on."""
         self.assertEqual(self.see(2 * GIB), "")
