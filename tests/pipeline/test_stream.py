@@ -71,7 +71,8 @@ class StreamTests(SparkCase):
     def test_killed(self) -> None:
         """``kill -9`` between and within steps, and then again from the checkpoint."""
         command = [sys.executable, "-m", "amqproute", "pipeline", "stream", "--once"]
-        command += ["--at-once", "3", "--memory", "1g", "--master", "local[2]"]
+        # Many steps: the test may look away for some seconds, and the stream is still at work.
+        command += ["--at-once", "1", "--memory", "1g", "--master", "local[2]"]
         command += ["--output", str(self.output)]
         for journal in self.journals:
             command += ["--journal", str(journal)]
@@ -85,8 +86,10 @@ class StreamTests(SparkCase):
             try:
                 self._until_step(process, 1)
             finally:
-                # Java as well: it would go on for a moment, and own the checkpoint.
-                os.killpg(process.pid, signal.SIGKILL)
+                # Java as well: it would go on for a moment, and own the checkpoint. Where all have
+                # ended, the test has failed already, and says why.
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 self._until_gone(process.pid)
         before = self._steps()
@@ -111,7 +114,8 @@ class StreamTests(SparkCase):
 
     def _until_step(self, process: subprocess.Popen[bytes], number: int) -> None:
         def is_there() -> bool:
-            self.assertIsNone(process.poll(), (self.folder / "log").read_text())
+            code, log = process.poll(), (self.folder / "log").read_text()
+            self.assertIsNone(code, f"it ended with {code} after {self._steps()} steps: {log}")
             return self._steps() >= number
 
         until(is_there, "a step", PATIENCE, (self.folder / "log").read_text)
