@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from pyspark.sql import functions as F
 
 from amqproute.cli import render
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
-from amqproute.cli.spark import started
+from amqproute.cli.spark import reconnect, started
 from amqproute.config import load
 from amqproute.config.load import find
 from amqproute.pipeline import stream as streaming
@@ -91,9 +90,11 @@ def stream(
             lateness=lateness, every=None if once else every, at_once=at_once,
         )  # fmt: skip
         done = streaming.Progress()
-        with contextlib.suppress(KeyboardInterrupt):
+        try:
             while not query.awaitTermination(_LOOK_SECONDS):
                 done = _told(done, streaming.progress(query, done))
+        except KeyboardInterrupt:
+            reconnect(running)
         done = _told(done, streaming.progress(query, done))
         query.stop()
     upto = f"hours that ended before {done.until}" if done.until else "nothing new; the figures"

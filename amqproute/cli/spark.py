@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Final
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -28,7 +28,7 @@ from amqproute.pipeline.java import JavaError
 from amqproute.pipeline.session import session
 from amqproute.pipeline.tables import TIME_ZONE, Conflict
 
-__all__ = ["started"]
+__all__ = ["reconnect", "started"]
 
 
 @contextlib.contextmanager
@@ -58,6 +58,9 @@ def started(
         before = signal.signal(signal.SIGINT, _interrupt)
         try:
             yield running
+        except KeyboardInterrupt:
+            reconnect(running)
+            raise
         finally:
             signal.signal(signal.SIGINT, before)
     except JavaError as error:
@@ -72,6 +75,21 @@ def started(
         if debug:
             traceback.print_exception(error)
         raise _refusal(error, str(place), local_dir or tempfile.gettempdir()) from error
+
+
+_TRIES: Final = 10
+
+
+def reconnect(running: SparkSession) -> None:
+    """Have a connection with Java that works, after Ctrl-C in the middle of a call.
+
+    Py4J closes the connection of that call. While Java's side is at that, it may close the next one
+    as well, and whoever asks next would be told that the JVM does not answer.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(Py4JNetworkError):
+            running.sparkContext._jvm.java.lang.System.nanoTime()  # type: ignore[union-attr]
+            return
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

@@ -97,26 +97,49 @@ class InterruptTests(SynchronousTestCase):
 
     skip = MISSING
 
-    def test_in_a_call_of_java(self) -> None:
-        """What is left is one line."""
+    def said(self, *work: str) -> tuple[int, str]:
+        """Run a command with Spark in a process; return its exit code and what stood in stderr."""
         script = (
-            "import os, signal, threading\n"
+            "import os, random, signal, threading\n"
             "import click\n"
             "from amqproute.cli.analysis import started\n"
             "from amqproute.cli.main import Program\n"
+            "from amqproute.cli.spark import reconnect\n"
+            "def interrupt(seconds):\n"
+            "    threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
             "@click.group(cls=Program)\n"
             "def program(): pass\n"
             "@program.command()\n"
             "def wait():\n"
             "    with started('here', 'local[1]', '512m') as running:\n"
-            "        clock = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))\n"
-            "        clock.start()\n"
-            "        running.sparkContext._jvm.java.lang.Thread.sleep(200_000)\n"
-            "program(['wait'])\n"
+            "        java = running.sparkContext._jvm.java.lang\n"
         )
+        script += "".join(f"        {line}\n" for line in work) + "program(['wait'])\n"
         done = run_python(script, seconds=3 * PATIENCE)
-        self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertEqual(done.stderr.strip(), "interrupted: stopped before it was done")
+        return done.returncode, done.stderr.strip()
+
+    def test_in_a_call_of_java(self) -> None:
+        """What is left is one line."""
+        said = self.said("interrupt(0.5)", "java.Thread.sleep(200_000)")
+        self.assertEqual(said, (1, "interrupted: stopped before it was done"))
+
+    def test_between_calls(self) -> None:
+        """The JVM answers whoever asks next, also while it closes the connection of the call."""
+        said = self.said(
+            "chance = random.Random(1)",
+            "for _ in range(100):",
+            "    try:",
+            "        interrupt(chance.uniform(0, 0.01))",
+            "        while True:",
+            "            java.System.nanoTime()",
+            "    except KeyboardInterrupt:",
+            "        reconnect(running)",
+            "    running.sparkContext._jsc.sc().isStopped()",
+            "interrupt(0)",
+            "while True:",
+            "    java.System.nanoTime()",
+        )
+        self.assertEqual(said, (1, "interrupted: stopped before it was done"))
 
 
 class CommandTests(SparkCase):
