@@ -151,7 +151,7 @@ class RabbitTests(SynchronousTestCase):
                 {"name": name, "vhost": "/", "durable": True, "auto_delete": False,
                  "arguments": arguments}
                 for name, arguments in (
-                    ("orders", {}),
+                    ("orders", {"x-queue-version": 1}),  # as `Node.wait_ready` declares it
                     ("back", {}),
                     ("full", {"x-max-length": 3, "x-overflow": "reject-publish"}),
                 )
