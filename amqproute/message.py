@@ -42,7 +42,6 @@ REPLY_TO_FIELD: Final = 4
 """Indices of user-id and reply-to, likewise."""
 VIEW_BYTES: Final = 4096
 """Octets from which on a view costs less than a copy."""
-EMPTY_DATA: Final = b"\x00\x53\x75\xa0\x00"
 
 
 class Message:
@@ -76,6 +75,11 @@ class Message:
         """Octets in all; ``len(encoded)`` is what it takes in memory."""
         rest: int = 0 if self.rest is None else self.rest.size
         return len(self.encoded) + rest
+
+    @property
+    def has_body(self) -> bool:
+        """There is a body, if an empty one."""
+        return self.rest is not None or bool(self.offsets.body_code)
 
     @property
     def has_footer(self) -> bool:
@@ -283,21 +287,13 @@ class Message:
     def received(self) -> Message:
         """Return the message as a broker keeps it: delivery annotations end at this hop (M-03).
 
-        A message without any body gets an empty one, so that only well-formed ones go on (M-23).
+        The bare message is the same; a body that is absent stays absent (M-23).
         """
         offsets = self.offsets
-        has_body = offsets.body_code or self.rest is not None
-        if not offsets.delivery_annotations_end and has_body:
+        if not offsets.delivery_annotations_end:
             return self
         encoded = self.encoded
-        parts = [
-            encoded[: offsets.header_end],
-            self.annotation_bytes,
-            encoded[self.bare_from : offsets.bare_end],
-        ]
-        if not has_body:
-            parts.append(EMPTY_DATA)
-        parts.append(encoded[offsets.footer_start : offsets.footer_end])
+        parts = (encoded[: offsets.header_end], self.annotation_bytes, encoded[self.bare_from :])
         return Message(b"".join(parts), self.rest)
 
     def with_to(self, address: str) -> Message:

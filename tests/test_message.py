@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import DecodeError
-from amqproute.message import EMPTY_DATA, Message, annotations_of
+from amqproute.message import Message, annotations_of
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import Symbol, Timestamp, UInt, ULong
 from tests.support import fakes
@@ -152,14 +152,17 @@ class BareMessageTests(SynchronousTestCase):
 class MessageTests(SynchronousTestCase):
     """What is read, and its edges."""
 
-    def test_empty_body_is_supplied(self) -> None:
-        """A message without a body goes on with an empty one (M-23)."""
+    def test_absent_body_stays_absent(self) -> None:
+        """A message without a body goes on without one (M-23)."""
         bare = codec.encode(spec.Properties(to="a"))
         footer = section(0x78, {Symbol("x"): "y"})
-        made = Message(bare + footer).received()
-        self.assertEqual(made.encoded, bare + EMPTY_DATA + footer)
-        self.assertEqual(made.body_values(), [b""])
-        self.assertEqual(Message(b"").received().encoded, EMPTY_DATA)
+        message = Message(bare + footer)
+        self.assertFalse(message.has_body)
+        self.assertIs(message.received(), message)
+        ours = section(0x71, {Symbol("x"): "y"})
+        self.assertEqual(Message(ours + bare + footer).received().encoded, bare + footer)
+        self.assertEqual(message.body_values(), [])
+        self.assertTrue(Message(bare + section(0x75, b"")).has_body)
 
     def test_received_is_itself_when_nothing_changes(self) -> None:
         """The usual message is not copied."""

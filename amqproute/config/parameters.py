@@ -98,6 +98,12 @@ class Config(Settings):
         "refuse: its link is refused. drop: it gets the link without that filter, and the answer "
         "says so.",
     )
+    tolerate_missing_body: bool = Field(
+        default=False,
+        description="Take messages that have properties or a header and no body, which the "
+        "standard does not allow, and deliver them as they are. false: they are rejected with "
+        "amqp:decode-error. A message of no octets is rejected in any case.",
+    )
     tls: Tls = Field(default=Tls(), description=Tls.__doc__)
     listen: Annotated[tuple[Listen, ...], FromList] = Field(
         default=(

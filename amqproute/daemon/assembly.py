@@ -385,6 +385,7 @@ class House:
                 TransactionLimits(timeout_seconds=limits.transaction_timeout),
             ),
             serves=self._serves,
+            tolerates_missing_body=lambda: self.config.tolerate_missing_body,
             when_peer=self.relay.peer_called,
             contracts=self.contracts,
             stream=self._stream,

@@ -232,12 +232,6 @@ class Inbound:
                 self._put(delivery, message, batch)
             except Unresolved as unresolved:
                 self._hold(delivery, unresolved.hop)
-            except DecodeError as error:
-                self._uncommitted -= 1
-                self._doom(delivery, error)
-                self._malformed(error)
-                self._doom_behind(delivery, deliveries, error)
-                break
             except AmqpError as error:
                 self._uncommitted -= 1
                 self._doom(delivery, error)
@@ -286,9 +280,28 @@ class Inbound:
                 f"header and annotations have {message.bare_from} octets, {most} are allowed",
                 info={"limiter": "header-and-annotations"},
             )
+        if not message.has_body:
+            self._check_bodiless(message)
         # The annotations are read now, so that nobody stumbles over them later (M-24).
         admitted: Message = self._frontend.shared.termini.admitted(message.received(), self.origin)
         return admitted
+
+    def _check_bodiless(self, message: Message) -> None:
+        """Look whether a message without a body may be taken (M-22).
+
+        Services do not pass it on, and have requests that need none.
+
+        Raises:
+            DecodeError: no.
+        """
+        if not message.size:
+            raise DecodeError("the message has no octets: it needs a body, which may be empty")
+        acts_at_once = getattr(self.target, "acts_at_once", False)
+        if not acts_at_once and not self._frontend.shared.tolerates_missing_body():
+            raise DecodeError(
+                "the message has no body: send an empty one, or have the broker's operator set "
+                "tolerate-missing-body"
+            )
 
     def committed(self, deliveries: list[Delivery]) -> None:
         """Tell the sender that these are safe (T-20), and let it send on."""
@@ -398,9 +411,6 @@ class Inbound:
                 self._frontend.transactions.postpone(delivery)
         try:
             intake.add(event)
-        except DecodeError as error:
-            self._doom(delivery, error)
-            self._malformed(error)
         except NoPlaceError as error:
             self._doom(delivery, error)
             self._put_off(delivery, error)
@@ -536,19 +546,6 @@ class Inbound:
             return
         details.info = {**(details.info or {}), Symbol("delivery-tag"): delivery.tag}
         self._frontend.fail(self.link, details)
-
-    def _malformed(self, error: DecodeError) -> None:
-        """A message that misrepresents its sections ends the session (M-24, K-10)."""
-        self._frontend.note_refusal(self, error)
-        if not self.link.is_active:
-            return
-        self._frontend.links.end_session(
-            self.link.session,
-            spec.Error(
-                condition=conditions.DECODE_ERROR,
-                description=f"malformed message on link {self.link.name!r}: {error.description}",
-            ),
-        )
 
     # -- resumption (part 2 §2.6.13) -------------------------------------------------------------
 

@@ -9,12 +9,11 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from amqproute import conditions
 from amqproute.address import from_compatibility, is_reserved
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
-from amqproute.errors import AmqpError, DecodeError, InvalidField, NotFound, PreconditionFailed
+from amqproute.errors import DecodeError, InvalidField, NotFound, PreconditionFailed
 from amqproute.interfaces import ITarget
 from amqproute.message import Message
 from amqproute.services.commands import (
@@ -147,14 +146,10 @@ def accept(
 
     Raises:
         PreconditionFailed: it has no reply-to, or the asker has no right to it.
-        AmqpError: ``amqp:decode-error``, it is malformed.
+        DecodeError: it is malformed.
     """
-    try:
-        asked = message.properties
-        request = _read_request(message, origin.principal)
-    except DecodeError as error:
-        # The class itself would end the session, see `frontends.inbound`; G-21 asks for less.
-        raise AmqpError(error.description, condition=conditions.DECODE_ERROR) from None
+    asked = message.properties
+    request = _read_request(message, origin.principal)
     reply_to = asked.reply_to
     if not reply_to:
         raise PreconditionFailed("the request has no reply-to: the answer has nowhere to go")

@@ -3,7 +3,8 @@
 
 A listener asks `recognize` with what has arrived so far. A stranger (an HTTP client, a TLS
 hello on the plain port, a scanner) is told apart at the first byte that no protocol header can
-have, not after eight.
+have, not after eight. All of them are answered: whoever begins TLS with `TLS_ALERT`, the others
+with a header that the listener takes (part 2 §2.2; 09-W-03).
 """
 
 from __future__ import annotations
@@ -15,6 +16,10 @@ from amqproute import conditions
 from amqproute.errors import AmqpError
 
 HEADER_SIZE: Final = 8
+TLS_HANDSHAKE: Final = 0x16
+"""The first octet of a TLS connection: the record type of its ClientHello (RFC 8446 §5.1)."""
+TLS_ALERT: Final = bytes((0x15, 3, 3, 0, 2, 2, 40))
+"""A record with the fatal alert handshake_failure (RFC 8446 §6.2)."""
 
 
 class ProtocolHeader(bytes, enum.Enum):
@@ -31,15 +36,14 @@ class UnknownHeaderError(AmqpError):
     """These bytes start no protocol that this daemon speaks.
 
     Attributes:
-        is_amqp: whether they start with ``AMQP``: then the standard wants a header of ours in
-            answer before the connection is closed (part 2 §2.2). To others nothing is said.
+        is_tls: whether they begin a TLS handshake, which no header of AMQP would tell anything.
     """
 
     condition = conditions.CONNECTION_FRAMING_ERROR
 
-    def __init__(self, description: str, *, is_amqp: bool) -> None:
+    def __init__(self, description: str, *, is_tls: bool = False) -> None:
         super().__init__(description)
-        self.is_amqp = is_amqp
+        self.is_tls = is_tls
 
 
 def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
@@ -56,8 +60,10 @@ def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
             version of AMQP is told only when all its eight bytes are there.
     """
     start = bytes(data[:HEADER_SIZE])
+    if start[:1] == bytes((TLS_HANDSHAKE,)):
+        raise UnknownHeaderError("a TLS hello, and no header of AMQP", is_tls=True)
     if not start.startswith(b"AMQP"[: len(start)]):
-        raise UnknownHeaderError(f"not AMQP: the connection starts with {start!r}", is_amqp=False)
+        raise UnknownHeaderError(f"not AMQP: the connection starts with {start!r}")
     if len(start) < HEADER_SIZE:
         return None
     try:
@@ -65,6 +71,5 @@ def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
     except ValueError:
         pass
     raise UnknownHeaderError(
-        f"AMQP protocol id {start[4]}, version {start[5]}.{start[6]}.{start[7]} is not spoken here",
-        is_amqp=True,
+        f"AMQP protocol id {start[4]}, version {start[5]}.{start[6]}.{start[7]} is not spoken here"
     )

@@ -48,10 +48,12 @@ class HeaderTests(SynchronousTestCase):
         self.assertTrue(self.client.is_cut)
 
     def test_not_amqp(self) -> None:
-        """Part 2 §2.2: what is no AMQP at all does not stay connected."""
-        self.client.write(b"GET / HTTP/1.1\r\n\r\n")
-        self.client.run(10)
-        self.assertTrue(self.client.is_cut)
+        """Part 2 §2.2: what is no AMQP at all is answered in the same way."""
+        for mechanisms, header in (((), AMQP_HEADER), (("ANONYMOUS",), SASL_HEADER)):
+            client = World().house().client(mechanisms=mechanisms)
+            client.write(b"GET / HTTP/1.1\r\n\r\n")
+            self.assertEqual(client.headers, [header])
+            self.assertTrue(client.is_cut)
 
     def test_tls_not_offered(self) -> None:
         """Part 5 §5.2: where TLS is not offered its header is answered with one that is."""

@@ -42,6 +42,7 @@ from tests.conformance.house import (
 )
 
 VALUE = spec.SECTION_AMQP_VALUE
+ERRORS_OF_FRAMES = ("amqp:connection:framing-error", "amqp:decode-error")
 
 
 class MessageCase(SynchronousTestCase):
@@ -240,29 +241,74 @@ class SectionsTests(MessageCase):
 class ToleranceTests(MessageCase):
     """M-22 to M-24, E-08."""
 
-    def test_missing_body(self) -> None:
-        """M-22, M-23: a missing body is tolerated; downstream it is an empty data section."""
-        properties = codec.encode(spec.Properties(subject="no body"))
-        got = self.through(properties)
-        self.assertEqual(bare(got), properties + data(b""))
-
-    def test_empty_message(self) -> None:
-        """M-22, M-23: so is a message of no octets at all."""
-        self.assertEqual(bare(self.through(b"")), data(b""))
-
-    def test_missing_body_with_footer(self) -> None:
-        """M-23: the empty body goes before the footer, where a body belongs."""
-        footer = section(spec.SECTION_FOOTER, {})
-        codes = [code for code, _ in sections_of(self.through(footer))]
-        self.assertEqual(codes[-2:], [0x75, 0x78])
+    def refused(self, encoded: bytes) -> str:
+        """M-24: rejected with decode-error; the link goes on, and nothing is enqueued."""
+        self.client.publish(0, encoded)
+        told = self.client.one(spec.Disposition)
+        self.assertTrue(told.settled)
+        self.assertIsInstance(told.state, spec.Rejected)
+        self.assertEqual(condition(told.state), "amqp:decode-error")
+        self.assertEqual(self.house.depth(), 0)
+        self.assertTrue(self.client.none(spec.End) and self.client.none(spec.Detach))
+        self.client.publish(1, message(b"good"))
+        self.assertIsInstance(self.client.one(spec.Disposition).state, spec.Accepted)
+        self.assertEqual(self.house.depth(), 1)
+        words: str = told.state.error.description
+        return words
 
     def malformed(self, encoded: bytes) -> None:
-        """M-24: the session ends with decode-error, and nothing is enqueued."""
-        self.client.publish(0, encoded)
-        self.assertEqual(condition(self.client.one(spec.End)), "amqp:decode-error")
+        """M-24, E-08: so it is with each of these."""
+        self.refused(encoded)
+
+    def test_missing_body(self) -> None:
+        """M-22: a message without a body is rejected, whatever else it has."""
+        header = codec.encode(spec.Header(durable=True))
+        properties = codec.encode(spec.Properties(subject="no body"))
+        footer = section(spec.SECTION_FOOTER, {})
+        for encoded in (header, properties, header + properties + footer, footer):
+            self.setUp()
+            self.assertIn("tolerate-missing-body", self.refused(encoded))
+
+    def test_missing_body_tolerated(self) -> None:
+        """M-22, M-23: with the option it is taken, and its bare message is not changed."""
+        self.house.shared.tolerates_missing_body = lambda: True
+        header = codec.encode(spec.Header(durable=True))
+        properties = codec.encode(spec.Properties(subject="no body"))
+        footer = section(spec.SECTION_FOOTER, {Symbol("x"): 1})
+        for before, rest, codes in (
+            (header, b"", [0x70]),
+            (b"", properties, [0x70, 0x73]),
+            (header, properties + footer, [0x70, 0x73, 0x78]),
+        ):
+            got = self.through(before + rest)
+            self.assertEqual([code for code, _ in sections_of(got)], codes)
+            self.assertTrue(got.endswith(rest))
+
+    def test_empty_message(self) -> None:
+        """M-22: a message of no octets is rejected, with the option as without it."""
+        self.assertIn("no octets", self.refused(b""))
+        self.setUp()
+        self.house.shared.tolerates_missing_body = lambda: True
+        self.assertIn("no octets", self.refused(b""))
+
+    def test_settled(self) -> None:
+        """M-24, E-08, T-25: one that is settled already has no outcome: its link is detached."""
+        self.client.publish(0, b"junk", settled=True)
+        detach = self.client.one(spec.Detach)
+        self.assertEqual(condition(detach), "amqp:decode-error")
+        self.assertEqual(detach.error.info["delivery-tag"], b"tag-0")
+        self.assertTrue(self.client.none(spec.End))
+        self.client.sender(handle=5)
+        self.client.publish(1, handle=5)
+        self.assertEqual(self.house.depth(), 1)
+
+    def test_frame_boundary_lost(self) -> None:
+        """M-24, K-10, E-06: a frame whose end cannot be found ends more than its message."""
+        encoded = self.client.transfer(0, message(b"a body of some length"))
+        self.client.write((len(encoded) - 8).to_bytes(4, "big") + encoded[4:])
+        self.client.run(1)
+        self.assertIn(condition(self.client.one(spec.Close)), ERRORS_OF_FRAMES)
         self.assertEqual(self.house.depth(), 0)
-        self.assertFalse(self.client.is_cut)
-        self.client.send(spec.End())
 
     def test_format_code(self) -> None:
         """M-24, E-08: a format code that does not exist."""

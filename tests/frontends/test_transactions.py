@@ -501,10 +501,14 @@ class PostingTests(TransactionCase):
         self.assertEqual(self.house.depth(), 0)
 
     def test_malformed(self) -> None:
-        """A malformed message ends the session, and the transaction with its coordinator."""
+        """A malformed message is rejected, and its transaction cannot be committed (M-24)."""
         self.post(self.txn_id, b"1")
+        self.client.all(spec.Disposition)
         self.post(self.txn_id, encoded=b"\x00\x53\x77\xa1\x05")
-        self.assertEqual(condition(self.client.one(spec.End)), "amqp:decode-error")
+        state = self.client.one(spec.Disposition).state
+        self.assertEqual(condition(state), "amqp:decode-error")
+        self.assertTrue(self.client.none(spec.End))
+        self.assertFails(self.txn_id, ROLLBACK)
         self.assertEqual(self.house.depth(), 0)
         self.assertEqual(len(self.house.frontends[0].transactions), 0)
 

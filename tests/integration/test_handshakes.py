@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import base64
 import socket
+import ssl
 
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.header import ProtocolHeader
 from tests.integration.support import (
     AMQP,
+    PATIENCE,
     SASL,
     TLS,
     DaemonTestCase,
@@ -138,11 +140,26 @@ class HeaderTests(DaemonTestCase):
         self.logged(r"127\.0\.0\.1:\d+ .*0-9-1")
 
     def test_strangers(self) -> None:
-        """Other protocols get no answer, only the end."""
-        for words in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\0" * 64):
-            with Raw(self.daemon.plain) as raw:
-                self.assertEqual(raw.write(words).rest()[:4].strip(b"AMQP"), b"", words)
+        """Other protocols get the header of ours, and the end (§2.2)."""
+        for words in (b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-OpenSSH_9.2\r\n", b"\0" * 64):
+            for port in (self.daemon.plain, self.daemon.upgrade):
+                with Raw(port) as raw:
+                    self.assertEqual(raw.write(words).rest(), b"AMQP\x03\x01\x00\x00", words)
         self.logged(r"127\.0\.0\.1:\d+ .*not AMQP")
+        self.still_serves()
+
+    def test_tls_without_implicit_tls(self) -> None:
+        """Who begins TLS where it is not implicit gets an alert, and a line in the log."""
+        for port, words in (
+            (self.daemon.plain, "tls: none"),
+            (self.daemon.upgrade, "tls: upgrade"),
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain:
+                failure = self.assertRaises(
+                    ssl.SSLError, client_tls().wrap_socket, plain, server_hostname="alpha.example"
+                )
+            self.assertIn("ALERT_HANDSHAKE_FAILURE", failure.reason)
+            self.logged(rf"127\.0\.0\.1:\d+ .*the client begins TLS .*{words}")
         self.still_serves()
 
     def test_silence(self) -> None:

@@ -15,6 +15,7 @@ import struct
 from typing import Any
 
 from amqproute.wire.amqp10 import codec, sections, spec
+from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.types import Symbol
 from tests.integration.support import (
     AMQP,
@@ -23,7 +24,6 @@ from tests.integration.support import (
     DaemonTestCase,
     Raw,
     Wire,
-    body_of,
     certificates,
     client_tls,
     frame,
@@ -181,7 +181,7 @@ class SessionTests(HostileTestCase):
         self.ends("amqp:session:unattached-handle", frame(spec.Detach(handle=7)))
 
     def test_malformed_sections(self) -> None:
-        """A message that misrepresents its sections ends the session (M-24)."""
+        """A message that misrepresents its sections is rejected, and the link goes on (M-24)."""
         body = sections.encode_section(0x75, b"x")
         header = codec.encode(spec.Header(durable=True))
         for payload in (
@@ -191,16 +191,32 @@ class SessionTests(HostileTestCase):
             body[:-1],
             body * 2 + b"x",
         ):
-            self.ends("amqp:decode-error", sending_link(self.node), transfer(payload))
+            raw = self.opened(sending_link(self.node), transfer(payload))
+            self.assert_error(raw.expect(spec.Disposition).state, "amqp:decode-error")
+            raw.write(transfer(message(b"good"), 1))
+            self.assertIsInstance(raw.expect(spec.Disposition).state, spec.Accepted)
+            with Wire(self.daemon.plain) as wire:
+                wire.consume(self.node, 1)
 
     def test_missing_body(self) -> None:
-        """Taken, and handed on well-formed, with an empty body (M-22, M-23)."""
+        """Rejected by default; with the option taken and handed on without a body (M-22, M-23)."""
         header = codec.encode(spec.Header(durable=True))
+        bodiless = header + codec.encode(spec.Properties(to="x"))
         with Wire(self.daemon.plain) as wire:
-            wire.publish(self.node, [b"", header, header + codec.encode(spec.Properties(to="x"))])
-            for got in wire.consume(self.node, 3):
-                self.assertEqual(sections.locate(got).body_code, 0x75)
-                self.assertEqual(body_of(got), b"")
+            link = wire.attach("sender", self.node)
+            for tolerates in (False, True):
+                self.daemon.reload(**{"tolerate-missing-body": tolerates})
+                outcomes = []
+                for number, payload in enumerate((b"", header, bodiless)):
+                    link.send((payload,), b"%d" % number)
+                    update = wire.wait(lambda event: type(event) is ev.DeliveriesUpdated)
+                    outcomes.append(type(update.state))
+                self.assertEqual(
+                    outcomes,
+                    [spec.Rejected] + [spec.Accepted if tolerates else spec.Rejected] * 2,
+                )
+            for got in wire.consume(self.node, 2):
+                self.assertEqual(sections.locate(got).body_code, 0)
 
     def test_ten_thousand_links(self) -> None:
         """Handles above handle-max are refused; memory is not what the peer decides."""

@@ -35,15 +35,15 @@ class RecognizeTests(SynchronousTestCase):
         for octets in (b"G", b"\x16\x03\x01", b"AX", b"AMQ\x00", b"HELO"):
             with self.assertRaises(UnknownHeaderError) as caught:
                 recognize(octets)
-            self.assertFalse(caught.exception.is_amqp)
+            self.assertEqual(caught.exception.is_tls, octets[0] == 0x16)
 
     def test_another_version_of_amqp_is_told_with_all_eight(self) -> None:
-        """A version not spoken here is refused, and known to be AMQP, so it gets an answer."""
+        """A version not spoken here is refused when its octets are all there."""
         octets = b"AMQP\x01\x01\x08\x00"
         self.assertIsNone(recognize(octets[:7]))
         with self.assertRaises(UnknownHeaderError) as caught:
             recognize(octets)
-        self.assertTrue(caught.exception.is_amqp)
+        self.assertFalse(caught.exception.is_tls)
         self.assertEqual(caught.exception.condition, "amqp:connection:framing-error")
 
     @given(st.binary(max_size=12))

@@ -5,8 +5,9 @@
 phase (`states.PHASES`) and the octets that go both ways until both AMQP headers are exchanged.
 
 * A server waits for the client's header and answers it if the settings allow it. What it does not
-  serve is answered with the header that it would have taken, and the end (part 2 §2.2); a stranger
-  who does not speak AMQP at all gets no answer.
+  serve, AMQP or not, is answered with the header that it would have taken, and the end (part 2
+  §2.2). A TLS hello is answered with a TLS alert: TLS is served where the settings say so, and
+  never because somebody begins it.
 * A client sends the header that it wants (TLS, SASL, AMQP, each only if set) and goes when the
   server answers with another: it never falls back to less than its settings ask for.
 * After TLS everything starts again. Octets that came in the clear before it are never read as if
@@ -34,7 +35,7 @@ from amqproute.wire.amqp10.link import Link
 from amqproute.wire.amqp10.sasl import ClientExchange, Reaction, ServerExchange
 from amqproute.wire.amqp10.settings import ConnectionSettings
 from amqproute.wire.amqp10.states import PHASES, Phase, Turn
-from amqproute.wire.header import ProtocolHeader, UnknownHeaderError, recognize
+from amqproute.wire.header import TLS_ALERT, ProtocolHeader, UnknownHeaderError, recognize
 from amqproute.wire.work import SLICE
 
 OPEN_OCTETS: Final = 8192
@@ -43,6 +44,14 @@ with many properties are seen that have more."""
 MAX_HELD: Final = 16384
 """Octets kept while credentials are verified or TLS is awaited."""
 
+_NO_TLS: Final = (
+    "the client begins TLS where there is none to begin, at a listener with tls: none or within "
+    "TLS; it needs a listener with tls: implicit, or has to connect without TLS"
+)
+_TLS_BY_HEADER: Final = (
+    "the client begins TLS with its first octet at a listener with tls: upgrade, where the header "
+    "AMQP 2.1.0.0 comes before TLS; it needs a listener with tls: implicit"
+)
 _NOT_SECURE: Final = "the client skipped TLS, which is required here"
 _WHY_REFUSED: Final = {
     ProtocolHeader.AMQP_1_0: "the client skipped SASL, which is required here",
@@ -223,7 +232,10 @@ class Negotiation(ABC):
         try:
             header = recognize(self._input)
         except UnknownHeaderError as fault:
-            self._refuse_header(fault.description, answer=fault.is_amqp)
+            if fault.is_tls and self.settings.role == "server" and not self._secured:
+                self._refuse_tls()
+            else:
+                self._refuse_header(fault.description)
             return True
         if header is None:
             return False
@@ -258,7 +270,7 @@ class Negotiation(ABC):
             self._send_amqp_header()
             self._enter_amqp()
             return
-        self._refuse_header(_WHY_REFUSED[header] if secure_enough else _NOT_SECURE, answer=True)
+        self._refuse_header(_WHY_REFUSED[header] if secure_enough else _NOT_SECURE)
 
     def _on_server_header(self, header: ProtocolHeader) -> None:
         settings = self.settings
@@ -275,12 +287,23 @@ class Negotiation(ABC):
         elif header is ProtocolHeader.AMQP_1_0:
             self._enter_amqp()
             return
-        self._refuse_header(f"the peer answers with {header.name}", answer=False)
+        self._refuse_header(f"the peer answers with {header.name}")
 
-    def _refuse_header(self, description: str, *, answer: bool) -> None:
+    def _refuse_tls(self) -> None:
+        """Answer a TLS hello in its own words, and be gone."""
+        self._early.append(TLS_ALERT)
+        self._lose(
+            spec.Error(
+                condition=conditions.CONNECTION_FRAMING_ERROR,
+                description=_NO_TLS if self.settings.tls == "none" else _TLS_BY_HEADER,
+            ),
+            by_fault=True,
+        )
+
+    def _refuse_header(self, description: str) -> None:
         """Say what we would have taken, as the standard asks of a server, and be gone (§2.2)."""
         settings = self.settings
-        if answer and settings.role == "server":
+        if settings.role == "server":
             if settings.tls == "required" and not self._secured:
                 header = ProtocolHeader.AMQP_1_0_TLS
             elif settings.sasl_server is not None and not self._authenticated:

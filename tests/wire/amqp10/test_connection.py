@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ssl
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -71,12 +72,39 @@ class Headers(SynchronousTestCase):
         self.assertEqual(peer.raw(), AMQP)
         self.assertTrue(peer.engine.is_closed)
 
-    def test_stranger_hears_nothing(self) -> None:
-        """What does not start like AMQP gets no answer."""
-        peer = self.peer()
-        peer.write(b"GET / HTTP/1.1\r\n\r\n")
-        self.assertEqual(peer.raw(), b"")
-        self.assertTrue(peer.engine.is_closed)
+    def test_stranger_is_told_ours(self) -> None:
+        """What does not start like AMQP gets the header that we speak, and the end (09-W-03)."""
+        for octets in (b"GET / HTTP/1.1\r\n\r\n", b"SSH-2.0-x\r\n", bytes(64)):
+            for ours, changes in (
+                (AMQP, {}),
+                (SASL, {"sasl_server": _Offers()}),
+                (SASL, {"sasl_server": _Offers(), "tls": "optional"}),
+                (TLS, {"sasl_server": _Offers(), "tls": "required"}),
+            ):
+                peer = self.peer(**changes)
+                peer.write(octets)
+                self.assertEqual(peer.raw(), ours)
+                self.assertTrue(peer.engine.is_closed)
+                (closed,) = of_type(peer.events, ConnectionClosed)
+                self.assertIn("not AMQP", closed.error.description)
+
+    def test_hello_of_tls(self) -> None:
+        """A TLS hello gets a TLS alert, which its client reads as one, and no service."""
+        for mode, words in (("none", "tls: none"), ("optional", "tls: upgrade")):
+            coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+            client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).wrap_bio(
+                coming, going, server_hostname="a.test"
+            )
+            self.assertRaises(ssl.SSLWantReadError, client.do_handshake)
+            peer = self.peer(tls=mode, sasl_server=_Offers())
+            peer.write(going.read())
+            self.assertTrue(peer.engine.is_closed)
+            self.assertEqual(of_type(peer.events, TlsAgreed), [])
+            (closed,) = of_type(peer.events, ConnectionClosed)
+            self.assertIn(words, closed.error.description)
+            coming.write(peer.raw())
+            failure = self.assertRaises(ssl.SSLError, client.do_handshake)
+            self.assertIn("ALERT_HANDSHAKE_FAILURE", failure.reason)
 
     def test_sasl_demanded(self) -> None:
         """A client that leaves SASL out is told the SASL header."""
