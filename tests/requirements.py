@@ -832,29 +832,35 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_transactions.PostingTests.test_flagged_and_refused",
     ),
     "M-22": Proof(
-        "",
+        "no header is a default one; no body is rejected, and taken with tolerate-missing-"
+        "body; no octets are rejected",
         "tests.conformance.test_messages.SectionsTests.test_no_header",
         "tests.conformance.test_messages.ToleranceTests.test_empty_message",
         "tests.conformance.test_messages.ToleranceTests.test_missing_body",
+        "tests.conformance.test_messages.ToleranceTests.test_missing_body_tolerated",
+        "tests.integration.test_hostile.SessionTests.test_missing_body",
     ),
     "M-23": Proof(
-        "",
+        "sections leave in their order; a tolerated absent body is absent for the consumer, "
+        "octet for octet",
         "tests.conformance.test_messages.SectionsTests.test_order_downstream",
-        "tests.conformance.test_messages.ToleranceTests.test_empty_message",
-        "tests.conformance.test_messages.ToleranceTests.test_missing_body",
-        "tests.conformance.test_messages.ToleranceTests.test_missing_body_with_footer",
-        "tests.test_message.MessageTests.test_empty_body_is_supplied",
+        "tests.conformance.test_messages.ToleranceTests.test_missing_body_tolerated",
+        "tests.test_message.MessageTests.test_absent_body_stays_absent",
     ),
     "M-24": Proof(
-        "",
+        "each kind of misrepresentation is rejected with decode-error and the link goes on; a "
+        "lost frame boundary closes",
         "tests.conformance.test_messages.ToleranceTests.test_bad_annotations",
         "tests.conformance.test_messages.ToleranceTests.test_bad_header",
         "tests.conformance.test_messages.ToleranceTests.test_format_code",
+        "tests.conformance.test_messages.ToleranceTests.test_frame_boundary_lost",
         "tests.conformance.test_messages.ToleranceTests.test_header_twice",
         "tests.conformance.test_messages.ToleranceTests.test_mixed_bodies",
         "tests.conformance.test_messages.ToleranceTests.test_not_described",
         "tests.conformance.test_messages.ToleranceTests.test_order",
+        "tests.conformance.test_messages.ToleranceTests.test_settled",
         "tests.conformance.test_messages.ToleranceTests.test_truncated",
+        "tests.integration.test_hostile.SessionTests.test_malformed_sections",
     ),
     "M-25": Proof(
         "",
@@ -1210,9 +1216,17 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
     ),
     "P-14": Proof(
-        "",
+        "the modes in force for each value; second only for peers and for who desires the "
+        "capability, else first",
+        "tests.conformance.test_transfer.SettlementTests.test_capability_alone",
+        "tests.conformance.test_transfer.SettlementTests.test_receiver_first",
+        "tests.conformance.test_transfer.SettlementTests.test_receiver_first_ahead",
+        "tests.conformance.test_transfer.SettlementTests.test_receiver_second_by_target",
+        "tests.conformance.test_transfer.SettlementTests.test_receiver_second_for_peers",
         "tests.conformance.test_resume.ExactlyOnceTests.test_answer",
+        "tests.conformance.test_resume.ExactlyOnceTests.test_capability",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
+        "tests.integration.test_azure.ServiceBusTests.test_send_and_receive",
     ),
     "P-15": Proof(
         "",
@@ -1410,9 +1424,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_faults.Table.test_bad_begin",
     ),
     "E-08": Proof(
-        "",
-        "tests.conformance.test_errors.ScopeTests.test_other_links_of_an_ended_session",
+        "as M-24: rejected, or the link detached where the delivery is settled; the session stays",
         "tests.conformance.test_messages.ToleranceTests.test_format_code",
+        "tests.conformance.test_messages.ToleranceTests.test_settled",
+        "tests.conformance.test_messages.ToleranceTests.test_frame_boundary_lost",
     ),
     "E-09": Proof(
         "",
