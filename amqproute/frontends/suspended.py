@@ -35,9 +35,10 @@ Limits
 ======
 
 What is parked and taken is bounded in number, in octets and in time, over all connections; when
-there is too much, the link that has been suspended for the longest time expires, if possible one
-of the same principal's. Consumers' state does not outlive a restart: what they had parked is
-available again then, so their termini are never answered as durable.
+there is too much of one of these, the principal that has most of it loses the link that has been
+suspended for the longest time: nobody's termini depend on what others leave behind. Consumers'
+state does not outlive a restart: what they had parked is available again then, so their termini are
+never answered as durable.
 """
 
 from __future__ import annotations
@@ -264,6 +265,28 @@ class Suspended:
     counted: tuple[int, int] = (0, 0)
 
 
+@dataclass(slots=True)
+class Sums:
+    """What links keep together.
+
+    Attributes:
+        links: how many they are.
+        deliveries: whose state is kept.
+        octets: in memory.
+    """
+
+    links: int = 0
+    deliveries: int = 0
+    octets: int = 0
+
+    def add(self, link: Suspended, sign: int) -> None:
+        """Count a link in, or out with a `sign` of -1."""
+        deliveries, octets = link.counted
+        self.links += sign
+        self.deliveries += sign * deliveries
+        self.octets += sign * octets
+
+
 class SuspendedLinks:
     """All suspended links of a daemon.
 
@@ -284,12 +307,12 @@ class SuspendedLinks:
         self._links: dict[Key, Suspended] = {}
         # The same by principal and by connection, oldest first: thousands may go in one moment.
         self._of: dict[str, dict[Key, Suspended]] = {}
+        self._sums: dict[str, Sums] = {}
         self._on: dict[Any, dict[Key, Suspended]] = {}
         self._due: list[tuple[float, int, Suspended]] = []
         self._numbers = count()
         self._timer: IDelayedCall | None = None
-        self._deliveries = 0
-        self._octets = 0
+        self._all = Sums()
 
     def __len__(self) -> int:
         return len(self._links)
@@ -297,12 +320,12 @@ class SuspendedLinks:
     @property
     def deliveries(self) -> int:
         """Deliveries whose state is kept."""
-        return self._deliveries
+        return self._all.deliveries
 
     @property
     def octets(self) -> int:
         """Octets in memory of the messages among these, and of the links."""
-        return self._octets
+        return self._all.octets
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what an operator wants to know, for the management node."""
@@ -455,19 +478,27 @@ class SuspendedLinks:
     # -- bounds ----------------------------------------------------------------------------------
 
     def _count(self, link: Suspended, sign: int) -> None:
-        deliveries, octets = link.counted
-        self._deliveries += sign * deliveries
-        self._octets += sign * octets
+        principal = link.key[0]
+        own = self._sums.setdefault(principal, Sums())
+        for sums in (self._all, own):
+            sums.add(link, sign)
+        if not own.links:
+            del self._sums[principal]
 
     def _make_room(self, newcomer: Suspended) -> None:
-        limits = self._limits
-        while (
-            len(self._links) > limits.suspended_links
-            or self._deliveries > limits.suspended_deliveries
-            or self._octets > limits.suspended_bytes
-        ):
-            own = self._of.get(newcomer.key[0])
-            victim = next(iter(own or self._links))
+        limits, every = self._limits, self._all
+        while True:
+            if every.deliveries > limits.suspended_deliveries:
+                held = [(each.deliveries, name) for name, each in self._sums.items()]
+            elif every.octets > limits.suspended_bytes:
+                held = [(each.octets, name) for name, each in self._sums.items()]
+            elif every.links > limits.suspended_links:
+                held = [(each.links, name) for name, each in self._sums.items()]
+            else:
+                return
+            # Of those who have the most the newcomer itself, else whoever.
+            _, _, principal = max((most, name == newcomer.key[0], name) for most, name in held)
+            victim = next(iter(self._of[principal]))
             self.log.warn(
                 "link {link} of {principal} is not kept any longer: too many deliveries of "
                 "suspended links are unsettled",

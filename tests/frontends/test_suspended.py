@@ -200,6 +200,25 @@ class BookTests(SynchronousTestCase):
         self.add("large", "c", 9)
         self.assertEqual(self.names(), {"of b", "new"})
 
+    def test_largest_first(self) -> None:
+        """Who has filled the book makes room for others, also for those who have nothing in it."""
+        for limit in ("suspended_deliveries", "suspended_links"):
+            self.book(**{limit: 6})
+            self.add("first", "b", 1)
+            for number in range(9):
+                self.add(f"{number}", "a", 1)
+            self.add("of c", "c", 1)
+            self.add("of d", "d", 1)
+            kept = {"first", "of c", "of d", "6", "7", "8"}
+            self.assertEqual(self.names(), kept, limit)
+        self.book(suspended_bytes=10_000)
+        self.add("first", "b", 2)
+        for number in range(30):
+            self.add(f"{number}", "a", 2)
+        self.add("of c", "c", 2)
+        self.assertLessEqual({"first", "29", "of c"}, self.names())
+        self.assertLessEqual(self.links.octets, 10_000)
+
     def test_octets(self) -> None:
         """Octets count as well."""
         self.book(suspended_bytes=1500)  # names are some 300 for each
