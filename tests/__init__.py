@@ -6,6 +6,9 @@
 `tests.support` holds the pretend wire, the fakes and the assertion words. Hypothesis runs
 derandomized here, so that a run that passes today passes tomorrow; the long campaigns
 (`make test-long`) set ``AMQPROUTE_HYPOTHESIS=long`` for more examples.
+
+Deadlines are multiples of one patience (`tests.support.patience`); ``AMQPROUTE_PATIENCE`` sets it
+to other seconds than 120.
 """
 
 import os

@@ -35,6 +35,8 @@ ROOT = Path(__file__).parents[2]
 class StreamTests(SparkCase):
     """Journals of two organizations, six hours, a segment for each hour."""
 
+    seconds = 6 * PATIENCE  # a second JVM, and three streams
+
     def setUp(self) -> None:
         super().setUp()
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -118,7 +120,7 @@ class StreamTests(SparkCase):
             self.assertIsNone(code, f"it ended with {code} after {self._steps()} steps: {log}")
             return self._steps() >= number
 
-        until(is_there, "a step", PATIENCE, (self.folder / "log").read_text)
+        until(is_there, "a step", 3 * PATIENCE, (self.folder / "log").read_text)
 
     def _until_gone(self, group: int) -> None:
         def is_gone() -> bool:
