@@ -19,7 +19,17 @@ PACKAGE = Path(amqproute.__file__).parent
 ROOT = PACKAGE.parent
 
 STOREYS: tuple[tuple[str, ...], ...] = (
-    ("errors", "conditions", "address", "url", "targets", "sparing", "stamp", "tracebacks"),
+    (
+        "errors",
+        "conditions",
+        "address",
+        "url",
+        "targets",
+        "sparing",
+        "stamp",
+        "tracebacks",
+        "plurals",
+    ),
     ("wire",),
     ("message", "values", "entry"),
     ("interfaces", "plugins"),

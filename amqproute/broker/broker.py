@@ -23,6 +23,7 @@ from amqproute.broker.life import Life
 from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.options import QueueOptions
 from amqproute.broker.queue import Queue
+from amqproute.broker.recent import RecentCounts
 from amqproute.broker.removal import DAMAGED, DISCARD, IFates
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
@@ -68,6 +69,7 @@ class Broker:
         unclaimed: what the store held at the start, and no node has claimed yet.
         replies_due: requests to services that are being worked on, whose replies follow.
         sparing: keeps what happens with each message of a flood from filling the log.
+        recent: what happened in the last hour.
     """
 
     log = Logger()
@@ -92,6 +94,7 @@ class Broker:
         self.replies_due = 0
         self.gate = Floodgate()
         self.sparing = Sparing(clock.seconds)
+        self.recent = RecentCounts(clock.seconds)
         self.accounts = Accounts(self.begin)
         self.nodes: dict[str, Queue] = {}
         self.internal: dict[str, Queue] = {}
@@ -102,7 +105,7 @@ class Broker:
         self.dynamic: set[str] = set()
         self.unclaimed = Unclaimed()
         self.return_to: Callable[[str], Any] | None = None
-        self.fates = Fates(self._node, lambda: self.return_to, self.sparing)
+        self.fates = Fates(self._node, lambda: self.return_to, self.sparing, self.recent)
 
     def begin(self) -> Batch:
         """Return a new batch."""

@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding
 from amqproute.broker.queue import Queue
+from amqproute.broker.recent import Happening, RecentCounts
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
 from amqproute.interfaces import IReporter, ITarget
@@ -43,6 +44,8 @@ SOURCE = Symbol("x-opt-dead-letter-source")
 WORDS = Symbol("x-opt-dead-letter-description")
 RETURN_TO_OCTETS = RETURN_TO.encode()
 REPORT_OCTETS = REPORT.encode()
+CONSUMER = "by a consumer"
+"""The kind of a rejection that is none of a peer's."""
 LONGEST_WORDS = 1200
 """Letters of an error that a dead letter carries; a consumer may have written it."""
 LONGEST_LOGGED = 256
@@ -59,6 +62,7 @@ class Fates:
         way_back: returns what finds the target of an address ``node@domain``; or None, as long as
             nobody knows the way.
         sparing: keeps what happens with each message of a flood from filling the log.
+        recent: where what happened in the last hour is counted.
 
     Attributes:
         reporter: tells senders what became of their messages; None without reports.
@@ -71,11 +75,27 @@ class Fates:
         node: Callable[[str], Any],
         way_back: Callable[[], WayBack | None],
         sparing: Sparing,
+        recent: RecentCounts,
     ) -> None:
         self._node = node
         self._way_back = way_back
         self._sparing = sparing
+        self._recent = recent
         self.reporter: IReporter | None = None
+
+    def counted(
+        self, queue: Queue, count: int, reason: DeadLetterReason, error: spec.Error | None
+    ) -> None:
+        """Count what becomes a dead letter. See `IFates.counted`."""
+        condition = str(error.condition) if error is not None else ""
+        is_rejected = reason is DeadLetterReason.REJECTED
+        if is_rejected and not queue.is_relay:  # those by peers are counted with their kinds
+            happening = Happening("rejected", queue.name, CONSUMER, condition)
+            self._recent.add(happening, count)
+        # A message that expires where nobody keeps dead letters has only had its time.
+        is_usual = is_rejected or (reason is DeadLetterReason.EXPIRED and not queue.is_relay)
+        if queue.dead_letter_name is not None or not is_usual:
+            self._recent.add(Happening("dead-lettered", queue.name, reason.value), count)
 
     def dead_letter(
         self,

@@ -64,6 +64,11 @@ class IFates(Protocol):
     def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
         """Entries end with this batch which nobody has taken and which are no dead letters."""
 
+    def counted(
+        self, queue: Queue, count: int, reason: DeadLetterReason, error: spec.Error | None
+    ) -> None:
+        """So many entries become dead letters; once for each, however often `dead_letter` is."""
+
     def dead_letter(
         self,
         queue: Queue,
@@ -86,6 +91,11 @@ class Discard:
 
     def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
         """See `IFates.dropped`."""
+
+    def counted(
+        self, queue: Queue, count: int, reason: DeadLetterReason, error: spec.Error | None
+    ) -> None:
+        """See `IFates.counted`."""
 
     def dead_letter(
         self,
@@ -186,6 +196,7 @@ class Removal:
     ) -> None:
         """Have entries treated as dead letters, and let go of them."""
         self._tally.dead_lettered += len(entries)
+        self._fates.counted(self._queue, len(entries), reason, error)
         self._fates.dead_letter(self._queue, entries, reason, error, batch)
         self.archive(entries, batch)
         ids = [entry.id for entry in entries if entry.stored]

@@ -37,7 +37,15 @@ from amqproute.config.fields import (
 )
 from amqproute.config.nodes import Binding, Node
 from amqproute.config.settings import Settings
-from amqproute.config.upkeep import DistributedTransactions, Journal, Limits, Log, Management, Store
+from amqproute.config.upkeep import (
+    DistributedTransactions,
+    Journal,
+    Limits,
+    Log,
+    Management,
+    Status,
+    Store,
+)
 from amqproute.config.ways import Peer, Relay, Reports, Resolver, Route
 from amqproute.errors import AmqpError
 
@@ -164,6 +172,7 @@ class Config(Settings):
     store: Store = Field(default=Store(), description=Store.__doc__)
     limits: Limits = Field(default=Limits(), description=Limits.__doc__)
     journal: Journal = Field(default=Journal(), description=Journal.__doc__)
+    status: Status = Field(default=Status(), description=Status.__doc__)
     management: Management = Field(default=Management(), description=Management.__doc__)
     log: Log = Field(default=Log(), description=Log.__doc__)
     shutdown_timeout: Seconds = Field(

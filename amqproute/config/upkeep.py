@@ -10,7 +10,7 @@ from pydantic import Field
 from amqproute.config.fields import Bytes, BytesOrPart, EndpointText, Seconds
 from amqproute.config.settings import DAY, HOUR, MEBIBYTE, Settings
 
-__all__ = ["DistributedTransactions", "Journal", "Limits", "Log", "Management", "Store"]
+__all__ = ["DistributedTransactions", "Journal", "Limits", "Log", "Management", "Status", "Store"]
 
 
 class Store(Settings):
@@ -221,6 +221,44 @@ class Journal(Settings):
         description="What happens while the journal cannot be written. stop: publishers, clients "
         "and peers alike, get no credit; what is here is still delivered. count: everything goes "
         "on, and records that find no room in memory are lost and counted.",
+    )
+
+
+class Status(Settings):
+    """From when on `amqproute status` calls something not well. What it looks for, and with which
+    codes, stands in docs/status.md."""
+
+    oldest: Seconds = Field(
+        default=900.0,
+        ge=1,
+        description="The age of the oldest message on a node, a durable subscription, or for a "
+        "next hop.",
+    )
+    oldest_by: dict[str, Seconds | None] = Field(
+        default={},
+        description="The same for some of them, by name or pattern of nodes and domains; the "
+        "longest that fits decides. null: of any age, and nobody need receive from it, as in "
+        "{dead-letters: null, batch-*: 1d, slow.example: 2h}.",
+    )
+    no_consumer: Seconds = Field(
+        default=300.0,
+        ge=1,
+        description="The age of the oldest message on a node from which nobody receives.",
+    )
+    no_credit: Seconds = Field(
+        default=300.0,
+        ge=1,
+        description="How long messages wait for a connected peer that gives no credit.",
+    )
+    certificate: Seconds = Field(
+        default=21 * DAY,
+        ge=1,
+        description="How long before its end a certificate of ours is to be renewed.",
+    )
+    dns: Seconds = Field(
+        default=120.0,
+        ge=1,
+        description="How long messages wait since the DNS does not answer about their domain.",
     )
 
 

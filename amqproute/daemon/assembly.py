@@ -60,6 +60,7 @@ from amqproute.daemon.federation import (
     product,
     same_but_for_targets,
 )
+from amqproute.daemon.health import HealthSurvey, limits_of, recent_facts
 from amqproute.daemon.identity import identify
 from amqproute.daemon.journaling import DIRECTORY, Journaling
 from amqproute.daemon.losses import Losses, look_for_losses, report_losses, testimony
@@ -93,10 +94,12 @@ from amqproute.relay.agent import Agent
 from amqproute.relay.decision import Decisions
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
+from amqproute.relay.row import peer_row
 from amqproute.routing.table import Router
 from amqproute.services import clock
 from amqproute.services.clock import AgeClock, ClockWatch, awake_seconds
 from amqproute.services.delay import DELAY_NOTES, DelayWatch
+from amqproute.services.health import BrokerFacts, ContractFacts
 from amqproute.services.inventory import Inventory
 from amqproute.services.management import MANAGEMENT, SYNONYMS, EntityType, ManagementService
 from amqproute.services.probes import Probes, ProbeService
@@ -220,6 +223,7 @@ class House:
             reactor,
             self.broker.accounts,
             lambda principal: contract_of(principal, self.config),
+            self.broker.recent,
         )
         self._targets = make_targets(lambda: self.config)
         self.resolver = make_resolver(config, reactor, self._targets)
@@ -506,6 +510,16 @@ class House:
         assert self.decisions is not None
         management.register(EntityType("listener", self._listener_rows))
         management.register(EntityType("decision", self.decisions.rows))
+        relay = self.relay
+        management.operations["STATUS"] = HealthSurvey(
+            self._reactor,
+            self.clock.now_ms,
+            self.broker,
+            relay,
+            lambda: limits_of(self.config.status),
+            self._broker_facts,
+            lambda destination: peer_row(destination, relay.holds),
+        ).status
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
@@ -866,6 +880,28 @@ class House:
     def _destination_rows(self) -> list[dict[str, Any]]:
         assert self.relay is not None
         return [destination.row() for destination in self.relay.destinations.values()]
+
+    def _broker_facts(self) -> BrokerFacts:
+        """Return what `amqproute status` judges besides nodes and next hops."""
+        assert self.relay is not None
+        marks = [] if self.watermarks is None else [*self.watermarks.rows()]
+        chain = () if self.contexts is None else self.contexts.loaded.chain
+        now = self.clock.now_ms() / 1000
+        return BrokerFacts(
+            marks=tuple(
+                (row["name"], row["reason"])
+                for row in (*marks, self.relay.census.row())
+                if row["state"] != "open"
+            ),
+            clock=self.clock_watch.status(),
+            certificate=self._gate.status(),
+            certificates=tuple(
+                (each.subject.rfc4514_string(), each.not_valid_after_utc.timestamp() - now)
+                for each in chain
+            ),
+            contracts=tuple(ContractFacts(*each) for each in self.contracts.limiters()),
+            recent=recent_facts(self.broker),
+        )
 
     def _listener_rows(self) -> list[dict[str, Any]]:
         return [listener.row() for listener in self.listeners]

@@ -45,7 +45,7 @@ is bounded by its credit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +54,7 @@ from twisted.logger import Logger
 
 from amqproute.broker.accounts import Account, Accounts
 from amqproute.broker.rate import Bucket
+from amqproute.broker.recent import Happening, RecentCounts
 from amqproute.errors import ResourceLimitExceeded
 from amqproute.values import Principal
 from amqproute.wire.amqp10.types import Symbol
@@ -177,6 +178,7 @@ class Contract:
         terms: what is agreed.
         clock: for rates.
         accounts: where what it occupies is counted.
+        recent: where refusals of the last hour are counted.
 
     Attributes:
         frontends: its connections.
@@ -188,7 +190,14 @@ class Contract:
 
     log = Logger()
 
-    def __init__(self, key: str, terms: Terms, clock: IReactorTime, accounts: Accounts) -> None:
+    def __init__(
+        self,
+        key: str,
+        terms: Terms,
+        clock: IReactorTime,
+        accounts: Accounts,
+        recent: RecentCounts | None = None,
+    ) -> None:
         self.key = key
         self.terms = NO_TERMS
         self.frontends: set[Frontend] = set()
@@ -201,6 +210,7 @@ class Contract:
         self.posted = 0
         self._clock = clock
         self._accounts = accounts
+        self._recent = RecentCounts(clock.seconds) if recent is None else recent
         self._messages: Bucket | None = None
         self._octets: Bucket | None = None
         self._mean = USUAL_OCTETS
@@ -281,6 +291,7 @@ class Contract:
 
     def _refusal(self, limiter: str, limit: float, words: str) -> ResourceLimitExceeded:
         self.refused[limiter] = self.refused.get(limiter, 0) + 1
+        self._recent.add(Happening("refused", self.key, limiter))
         return ResourceLimitExceeded(
             words,
             info={"limiter": limiter, "limit": limit, "retry-after": RETRY_SECONDS},
@@ -486,14 +497,20 @@ class Contract:
         return limit
 
     @property
+    def limiter(self) -> str:
+        """The limit that holds its holder back now; empty if none does."""
+        if self._limiter:
+            self._note("", self._clock.seconds())
+        return self._limiter
+
+    @property
     def is_idle(self) -> bool:
         """Nothing would be lost if it were forgotten."""
         return not self.frontends and self._clock.seconds() - self.left_at > QUIET_SECONDS
 
     def row(self) -> dict[str, Any]:
         """Return what an operator wants to know, and what the holder may."""
-        if self._limiter:
-            self._note("", self._clock.seconds())
+        limiter = self.limiter
         limits = {
             f"limit-{each.name.replace('_', '-')}": getattr(self.terms, each.name)
             for each in fields(self.terms)
@@ -501,8 +518,8 @@ class Contract:
         return {
             "name": self.key,
             "type": "contract",
-            "state": "held back" if self._limiter else "open",
-            "limiter": self._limiter,
+            "state": "held back" if limiter else "open",
+            "limiter": limiter,
             "connections": len(self.frontends),
             "links": sum([len(each.links) for each in self.frontends]),
             "credit": sum([part.paid for part in self.parts.values()]),
@@ -522,6 +539,7 @@ class Contracts:
         clock: for rates.
         accounts: where what they occupy is counted.
         terms_for: who holds the contract of a principal, and its terms.
+        recent: where refusals of the last hour are counted.
     """
 
     def __init__(
@@ -529,10 +547,12 @@ class Contracts:
         clock: IReactorTime,
         accounts: Accounts,
         terms_for: Callable[[Principal], tuple[str, Terms]],
+        recent: RecentCounts | None = None,
     ) -> None:
         self._clock = clock
         self._accounts = accounts
         self._terms_for = terms_for
+        self._recent = recent
         self._held: dict[str, Contract] = {}
 
     def of(self, principal: Principal) -> Contract:
@@ -544,7 +564,9 @@ class Contracts:
                 for idle in [each for each in self._held.values() if each.is_idle]:
                     idle.stop()
                     del self._held[idle.key]
-            contract = self._held[key] = Contract(key, terms, self._clock, self._accounts)
+            contract = self._held[key] = Contract(
+                key, terms, self._clock, self._accounts, self._recent
+            )
         return contract
 
     def find(self, key: str) -> Contract | None:
@@ -565,6 +587,12 @@ class Contracts:
         for contract in [each for each in self._held.values() if not each.frontends]:
             contract.stop()
             del self._held[contract.key]
+
+    def limiters(self) -> Iterator[tuple[str, str]]:
+        """Iterate over the holders that are held back now, with what holds them back."""
+        for key, contract in sorted(self._held.items()):
+            if limiter := contract.limiter:
+                yield key, limiter
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a row for each holder that has terms; see `Contract.row`."""

@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
 from amqproute.errors import StoreUnavailable
+from amqproute.plurals import counted
 from amqproute.relay.note import NOTE, Note
 from amqproute.relay.terms import FIRST_WINDOW, RelayTerms
 from amqproute.relay.verdict import Verdict
@@ -73,11 +74,21 @@ class BackOff:
         self._terms = terms
         self._holder = holder
         self._since_ms = 0
+        self._dns_since_ms: int | None = None
         self._told_ms = 0
+
+    @property
+    def dns_since_ms(self) -> int | None:
+        """Since when attempts have failed at the DNS; None if the last one did not."""
+        return self._dns_since_ms if self.last_error.startswith("dns.") else None
 
     def blame(self, verdict: Verdict) -> str:
         """Remember what went wrong; return the code of what went wrong before."""
         before = self.last_error.partition(":")[0]
+        if not verdict.code.startswith("dns."):
+            self._dns_since_ms = None
+        elif self._dns_since_ms is None or not before.startswith("dns."):
+            self._dns_since_ms = self._now_ms()
         self.last_error = f"{verdict.code}: {verdict.words}".rstrip(": ")
         return before
 
@@ -108,8 +119,10 @@ class BackOff:
             self._told_ms = now_ms
             is_broken = verdict.code == BROKEN
             (self.log.warn if died or is_due or is_broken else self.log.info)(
-                "{destination} {what} ({failures} attempts{since}): {error}; {waiting} messages "
-                "wait, next attempt in {delay:.0f} s",
+                "{destination} {what} ({attempted}{since}): {error}; {waiting} {wait}, next "
+                "attempt in {delay:.0f} s",
+                attempted=counted(self.failures, "attempt"),
+                wait="message waits" if waiting == 1 else "messages wait",
                 since=f" in {(now_ms - self._since_ms) // 3_600_000} h" if is_due else "",
                 destination=self._key,
                 what=(
@@ -200,6 +213,7 @@ class BackOff:
         self.failures = noted.failures
         self.window.cohorts = float(noted.failures)
         self.last_error = noted.error
+        self._dns_since_ms = self._now_ms() if noted.error.startswith("dns.") else None
         self.last_attempts = noted.attempts
         wait = (noted.next - self._now_ms()) / 1000
         # A clock that was set back must not make it wait for a year.

@@ -30,6 +30,7 @@ from amqproute.relay.backoff import BackOff
 from amqproute.relay.disclosure import error_for_senders
 from amqproute.relay.ledger import Ledger
 from amqproute.relay.peer import PeerSession
+from amqproute.relay.rejections import Rejections
 from amqproute.relay.row import row_of
 from amqproute.relay.share import Share
 from amqproute.relay.starts import Starts
@@ -77,6 +78,7 @@ class Destination:
         journal: where attempts and deferrals are noted, an `IJournal`.
         holder: who holds it; see `census`.
         spread: gives the least seconds until the next attempt where the DNS does not know it.
+        rejections: counts what the peer rejects, and tells the log.
 
     Attributes:
         taker: the peer, for the journal.
@@ -140,6 +142,8 @@ class Destination:
         journal: Any = SILENCE,
         holder: tuple[str, ...] = (),
         spread: Callable[[], float] = float,
+        *,
+        rejections: Rejections,
     ) -> None:
         self.hop = hop
         self.taker = Taker(Kind.RELAYED, {"peer": f"peer:{hop.domain}"})
@@ -152,7 +156,7 @@ class Destination:
         self.backoff = BackOff(hop.key, begin, now_ms, random, terms, holder)
         self.window = self.backoff.window
         self.ledger = Ledger(
-            hop.key, queue, self, begin, random, terms, clock.seconds, now_ms, journal
+            hop.key, queue, self, begin, random, terms, rejections, now_ms, journal
         )
         self.tally = self.ledger.tally
         self._agent = agent
@@ -217,6 +221,16 @@ class Destination:
     def last_error(self) -> str:
         """Code and words of the last failure."""
         return self.backoff.last_error
+
+    @property
+    def no_credit_since_ms(self) -> int | None:
+        """Since when the connected peer has given no credit; None while it gives some."""
+        return None if self._session is None else self._session.no_credit_since_ms
+
+    @property
+    def dns_since_ms(self) -> int | None:
+        """Since when the DNS has not said where messages go; None while it does."""
+        return self.backoff.dns_since_ms if self._session is None else None
 
     @property
     def rate(self) -> Any:

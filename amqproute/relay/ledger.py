@@ -18,6 +18,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from amqproute import conditions
 from amqproute.broker.anew import settle_anew
 from amqproute.broker.batch import Batch
 from amqproute.broker.queue import Queue
@@ -28,6 +29,7 @@ from amqproute.journal.events import SILENCE, Told
 from amqproute.journal.record import Kind
 from amqproute.relay import reasons
 from amqproute.relay.peer import PeerSession
+from amqproute.relay.rejections import Rejections
 from amqproute.relay.removals import Removals
 from amqproute.relay.suspects import MOST_RECORDS, Finding, Suspects
 from amqproute.relay.terms import DestinationTally, RelayTerms
@@ -41,8 +43,6 @@ FLOOR_EVERY = 1000
 TURN_SECONDS = 20.0
 """How long others have their turn before one comes back that was set aside: the time, too, in
 which most attempts to open a connection succeed."""
-COMPLAINT_SECONDS = 10.0
-"""Between two lines in the log about messages that the peer rejects."""
 
 
 class Ledger:
@@ -55,7 +55,7 @@ class Ledger:
         begin: makes batches.
         random: numbers from 0 to 1.
         terms: see `RelayTerms`.
-        seconds: the clock, so that the log is not told too often.
+        rejections: counts what the peer rejects, and tells the log.
         now_ms: the wall clock.
         journal: where it is noted what was given back, an `IJournal`.
 
@@ -76,7 +76,7 @@ class Ledger:
         begin: Callable[[], Batch],
         random: Callable[[], float],
         terms: RelayTerms,
-        seconds: Callable[[], float],
+        rejections: Rejections,
         now_ms: Callable[[], int] = int,
         journal: Any = SILENCE,
     ) -> None:
@@ -92,11 +92,9 @@ class Ledger:
         self._terms = terms
         self._batch: Batch | None = None
         self._removals = Removals()
-        self._seconds = seconds
         self._now_ms = now_ms
         self._journal = journal
-        self._rejected = 0
-        self._quiet_until = 0.0
+        self._rejections = rejections
         self._retries: dict[int, int] = {}
         self._aside: dict[int, Entry] = {}
 
@@ -119,25 +117,16 @@ class Ledger:
                 self._bring_back_one()
         elif action is Action.REJECT:
             self.refused(entries, reasons.rejection(self._key, verdict, state))
-            self._complain(len(entries), verdict)
+            self._note_rejections(len(entries), verdict.condition, verdict.words)
         else:
+            if verdict.condition == conditions.RESOURCE_LIMIT_EXCEEDED:
+                self._note_rejections(len(entries), verdict.condition, verdict.words)
             self._retry(entries, verdict)
 
-    def _complain(self, count: int, verdict: Verdict) -> None:
-        """Say that the peer rejects messages: now and then, however many they are."""
-        self._rejected += count
-        now = self._seconds()
-        if now < self._quiet_until:
-            return
-        self._quiet_until = now + COMPLAINT_SECONDS
-        count, self._rejected = self._rejected, 0
-        self.log.warn(
-            "{destination} rejected {count} messages: {condition}: {words}",
-            destination=self._key,
-            count=count,
-            condition=verdict.condition or verdict.code,
-            words=verdict.words,
-        )
+    def _note_rejections(self, count: int, condition: str | None, words: str) -> None:
+        kind = self._rejections.note(self._key, count, condition, words)
+        kinds = self.tally.rejections
+        kinds[kind] = kinds.get(kind, 0) + count
 
     def relayed(self, entries: Sequence[Entry], state: Any) -> None:
         """The peer has taken responsibility for them."""
@@ -151,6 +140,7 @@ class Ledger:
 
     def unsendable(self, entry: Entry, error: AmqpError) -> None:
         """It cannot be put on the wire to this peer at all."""
+        self._note_rejections(1, error.condition, error.description)
         self.refused([entry], reasons.refusal(self._key, error))
 
     def given_up(self, entries: Sequence[Entry], error: spec.Error) -> None:

@@ -121,6 +121,7 @@ class PeerSession:
         self.link: Link | None = None
         self.remote_id = ""
         self.is_paused = False
+        self.no_credit_since_ms: int | None = None
         self.keeps_receipts = False
         self.level = level
         self._prefix = prefix_maker(own_id, origin, self._check_path)
@@ -275,8 +276,17 @@ class PeerSession:
                 continue
             entry.attempted = True
             message.forget()
+        self._look_at_credit(now_ms)
         self.flush()
         return refused
+
+    def _look_at_credit(self, now_ms: int) -> None:
+        """Note since when the peer gives no credit."""
+        link = self.link
+        if link is None or link.credit > 0:
+            self.no_credit_since_ms = None
+        elif self.no_credit_since_ms is None:
+            self.no_credit_since_ms = now_ms
 
     # -- very large messages -------------------------------------------------------------------
 
@@ -500,6 +510,7 @@ class PeerSession:
             self.close(self._verdict)
             return
         self._is_attached = True
+        self._look_at_credit(self._now_ms())
         self._attached(self)
 
     def _link_detached(self, event: ev.LinkDetached) -> None:
@@ -601,6 +612,7 @@ class PeerSession:
         self._large.go()
 
     def _flowed(self, event: object) -> None:
+        self._look_at_credit(self._now_ms())
         self._room()
         self._large.go()
 

@@ -28,6 +28,7 @@ from amqproute.relay.disclosure import DENIED, error_for_senders
 from amqproute.relay.first_contacts import FirstContacts
 from amqproute.relay.holds import Holds
 from amqproute.relay.note import NOTE, Note
+from amqproute.relay.rejections import Rejections
 from amqproute.relay.starts import Starts
 from amqproute.relay.terms import RelayTerms
 from amqproute.relay.verdict import refusal_seconds
@@ -105,6 +106,7 @@ class Relay:
             lambda: self.destinations.values(),
         )
         self._is_stopping = False
+        self._rejections = Rejections(clock.seconds, broker.recent)
         self._by_name: dict[str, tuple[str, ...]] = {}
         self.census = Census(clock.seconds, lambda: self._terms.most_destinations)
         self._known: OrderedDict[str, float] = OrderedDict()
@@ -299,6 +301,7 @@ class Relay:
                 self._broker.journal,
                 () if holder == OURSELVES else tuple(filter(None, holder)),
                 self._spread,
+                rejections=self._rejections,
             )
             self._made.append(destination)
             if self._look is None:

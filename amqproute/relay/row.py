@@ -40,6 +40,7 @@ def row_of(destination: Destination) -> dict[str, Any]:
         "address": (session.address or "") if session is not None else "",
         "relayed": tally.relayed,
         "rejected": tally.rejected,
+        "rejections": dict(tally.rejections),
         "retried": tally.retried,
         "connections": tally.connections,
         "stuck": tally.stuck,

@@ -66,3 +66,4 @@ class DestinationTally:
     failures: int = 0
     stuck: int = 0
     moves: int = 0
+    rejections: dict[str, int] = field(default_factory=dict)

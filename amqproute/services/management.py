@@ -140,6 +140,7 @@ READS: Final = frozenset(
         "LIST-MESSAGES",
         "WHY",
         "FORGET",
+        "STATUS",
     }
 )
 """Operations that change nothing but what is remembered for seconds."""

@@ -209,8 +209,8 @@ class DestinationTests(LogCase):
         self.assertLessEqual(len(self.lines()), most_lines("destination", 4 * HOUR) + 2)
         self.assertLess(len(self.stream.getvalue()), len(self.lines()) * LINE_OCTETS)
         self.assertEqual(len(self.lines("beta.example: dns.refused")), 1)
-        (told,) = self.lines("beta.example cannot be reached (1 attempts)")
-        self.assertIn("dns.refused: beta.example: refused; 1 messages wait", told)
+        (told,) = self.lines("beta.example cannot be reached (1 attempt)")
+        self.assertIn("dns.refused: beta.example: refused; 1 message waits", told)
         lines = len([line for line in self.lines() if "d1" in line or "example" in line])
         self.assertGreaterEqual(lines + self.left_out(), 2 * 6 * self.COUNT)
 

@@ -387,7 +387,7 @@ class FederationTests(FederationTestCase):
         self.assertEqual(str(facts["x-opt-dead-letter-reason"]), "rejected")
         self.assertIn("nobody", facts["x-opt-dead-letter-description"])
         self.assertEqual(body_of(back), b"x")
-        self.alpha.wait_log("beta.example rejected 1 messages: amqp:not-found", self.begun_at)
+        self.alpha.wait_log("beta.example rejected 1 message: amqp:not-found", self.begun_at)
 
     def test_returned_across(self) -> None:
         """A consumer over there rejects: the message comes back over the border (T-26)."""
@@ -413,7 +413,7 @@ class FederationTests(FederationTestCase):
         self.publish("q@loop.example", [message(b"round and round")])
         loop = "broker1.alpha.example > broker1.beta.example > broker1.alpha.example"
         self.alpha.wait_log(f"mail loop: {loop}", self.begun_at)
-        self.beta.wait_log(r"rejected 1 messages: amqp:not-allowed: mail loop", mark)
+        self.beta.wait_log(r"rejected 1 message: amqp:not-allowed: mail loop", mark)
 
     def test_killed_in_the_middle(self) -> None:
         """The receiving daemon is killed while messages arrive: none lost, none twice (W-14)."""
@@ -455,7 +455,7 @@ class FederationTests(FederationTestCase):
         sender.start()
         bodies = [b"%d" % n for n in range(200)]
         self.publish("q@sleeper.example", [message(each) for each in bodies], sender.plain)
-        sender.wait_log(r"sleeper\.example cannot be reached \(1 attempts\).*next attempt in")
+        sender.wait_log(r"sleeper\.example cannot be reached \(1 attempt\).*next attempt in")
         sender.kill()
         sleeper.start()
         mark = sender.mark()
