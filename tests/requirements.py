@@ -495,10 +495,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_addresses.RelayTests.test_identity",
     ),
     "L-11": Proof(
-        "",
+        "a terminus says durable none until session-end on the wire, and what it left goes then",
         "tests.conformance.test_link.AttachTests.test_momentary",
-        "tests.conformance.test_link.AttachTests.test_terminus_defaults",
         "tests.conformance.test_resume.ParkedTests.test_session_end",
+        "tests.conformance.test_link.AttachTests.test_terminus_defaults_on_the_wire",
     ),
     "L-12": Proof(
         "",
@@ -664,10 +664,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_link.Attaching.test_accept_echoes",
     ),
     "L-44": Proof(
-        "",
-        "tests.conformance.test_link.AttachTests.test_terminus_defaults",
+        "durable, expiry-policy, timeout stand in the octets of each answer; a plain decoder reads",
         "tests.conformance.test_resume.ParkedTests.test_answer",
         "tests.conformance.test_resume.ParkedTests.test_longest",
+        "tests.conformance.test_link.AttachTests.test_terminus_defaults_on_the_wire",
     ),
     "L-45": Proof(
         "",

@@ -562,6 +562,7 @@ class Client:
         frames: (kind, channel, performative, payload) that came and were not taken yet; the
             channel is the client's own, whatever the broker chose for its side.
         headers: protocol headers that came.
+        raw: the octets of every frame that came, for decoders other than our own.
         empty: how many empty frames came.
     """
 
@@ -571,6 +572,7 @@ class Client:
         self.end = End(protocol)
         self.frames: list[tuple[int, int, Any, bytes]] = []
         self.headers: list[bytes] = []
+        self.raw: list[bytes] = []
         self.empty = 0
         self._buffer = b""
         self._channels: dict[int, int] = {}
@@ -622,6 +624,7 @@ class Client:
             if len(self._buffer) < size:
                 return
             whole, self._buffer = self._buffer[:size], self._buffer[size:]
+            self.raw.append(whole)
             if size == offset * 4:
                 self.empty += 1
                 continue

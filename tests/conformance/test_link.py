@@ -25,6 +25,7 @@ from tests.conformance.house import (
     condition,
     message,
 )
+from tests.support import plain_decoder
 from tests.support.amqp_values import SYMBOLS, VALUES
 
 
@@ -106,6 +107,42 @@ class AttachTests(LinkCase):
             self.assertEqual(answer.durable, 0, handle)
             self.assertEqual(answer.expiry_policy, "session-end")
             self.assertEqual(answer.timeout, 0)
+
+    def test_terminus_defaults_on_the_wire(self) -> None:
+        """L-11, L-44: durable, expiry-policy and timeout stand in the octets of every answer.
+
+        Read by a decoder that fills in nothing: with absent fields, and with a source that says
+        less than a whole one.
+        """
+        address, momentary = "q", (0, "link-detach", 0)
+        wanted: list[tuple[str, dict[str, Any], int, tuple[object, ...]]] = [
+            ("sender", {}, 6, (0, "session-end", 0)),
+            ("sender", {}, 5, (0, "session-end", 0)),  # the client's own source, completed
+            ("receiver", {}, 5, (0, "session-end", 0)),
+            ("receiver", {}, 6, (0, "session-end", 0)),
+            (
+                "receiver",
+                {"source": spec.Source(address=address, distribution_mode="copy")},
+                5,
+                momentary,
+            ),
+            ("receiver", {"source": spec.Source(dynamic=True)}, 5, momentary),
+            ("sender", {"target": spec.Target(dynamic=True)}, 6, momentary),
+            ("sender", {"target": spec.Target()}, 6, (0, "session-end", 0)),
+        ]
+        for handle, (role, fields, index, expected) in enumerate(wanted):
+            del self.client.raw[:]
+            request = attach(role, f"link {handle}", handle, address, **fields)
+            self.client.send(request)
+            answers = [
+                performative
+                for _, performative, _ in plain_decoder.frames(b"".join(self.client.raw))
+                if performative is not None and performative.descriptor == 0x12
+            ]
+            self.assertEqual(len(answers), 1, wanted[handle])
+            terminus = plain_decoder.field(answers[0], index)
+            stands = tuple(plain_decoder.field(terminus, number) for number in (1, 2, 3))
+            self.assertEqual(stands, expected, wanted[handle])
 
     def test_does_not_lie_about_durability(self) -> None:
         """E-01: a durable terminus is not claimed where none is kept, nor one that never ends."""

@@ -17,8 +17,8 @@ Conventions:
 
 Decoding is strict: a missing mandatory field, a field of another type, or more fields than the
 type has are a `DecodeError` that names type and field. Only the keys of a filter set may be strings
-as well as symbols; they are made symbols. Encoding leaves out defaults and
-trailing nulls; a mandatory field that is None is a `LocalProtocolError`.
+as well as symbols; they are made symbols. Encoding leaves out defaults, but for those of explicit
+fields, and trailing nulls; a mandatory field that is None is a `LocalProtocolError`.
 """
 
 from __future__ import annotations
@@ -326,6 +326,7 @@ class Field:
         default: the value when the field is absent.
         mandatory: whether it must not be absent.
         multiple: whether it is a tuple of any number of values.
+        explicit: whether it is written even where it holds the default.
     """
 
     name: str
@@ -333,23 +334,32 @@ class Field:
     default: Any
     mandatory: bool
     multiple: bool
+    explicit: bool = False
 
 
 class _Declaration:
     """What `field` was told, until `composite` makes a `Field` of it."""
 
-    __slots__ = ("default", "kind", "mandatory", "multiple")
+    __slots__ = ("default", "explicit", "kind", "mandatory", "multiple")
 
-    def __init__(self, kind: str, default: Any, mandatory: bool, multiple: bool) -> None:
+    def __init__(
+        self, kind: str, default: Any, mandatory: bool, multiple: bool, explicit: bool = False
+    ) -> None:
         self.kind = kind
         self.default = default
         self.mandatory = mandatory
         self.multiple = multiple
+        self.explicit = explicit
 
 
 def field(kind: str, *, default: Any) -> Any:
     """Declare a field that may be absent; ``default`` stands for it then."""
     return _Declaration(kind, default, False, False)
+
+
+def explicit(kind: str, *, default: Any) -> Any:
+    """Declare a field that may be absent, and that is written even where it holds the default."""
+    return _Declaration(kind, default, False, False, explicit=True)
 
 
 def mandatory(kind: str) -> Any:
@@ -402,7 +412,7 @@ _C = TypeVar("_C", bound=Composite)
 
 @dataclass_transform(
     kw_only_default=True,
-    field_specifiers=(field, mandatory, multiple, mandatory_multiple),
+    field_specifiers=(field, explicit, mandatory, multiple, mandatory_multiple),
 )
 def composite(descriptor: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
     """Make a slotted class of a table of fields, and enter it under its descriptors."""
@@ -419,6 +429,7 @@ def composite(descriptor: int, symbol: str) -> Callable[[type[_C]], type[_C]]:
                     default,
                     declared.mandatory,
                     declared.multiple,
+                    declared.explicit,
                 )
             )
             if declared.mandatory:
@@ -543,7 +554,7 @@ def _writer(cls: type[Composite]) -> Callable[[bytearray, Any], None]:
         for each in table:
             index += 1
             item = getattr(value, each.name)
-            if item is None or (item == each.default and not each.mandatory):
+            if item is None or (item == each.default and not each.mandatory and not each.explicit):
                 if each.mandatory:
                     raise LocalProtocolError(f"{cls.symbol}: {_wire_name(each)} is not set")
                 body.append(0x40)
@@ -667,12 +678,16 @@ DeliveryState: TypeAlias = Outcome | Received | TransactionalState
 
 @composite(0x28, "amqp:source:list")
 class Source(Composite):
-    """Where the messages of a link come from (part 3 §3.5.3)."""
+    """Where the messages of a link come from (part 3 §3.5.3).
+
+    How long the terminus lives is said even where it is the default: an answer leaves nothing of
+    that to be supplied by whoever reads it (L-44).
+    """
 
     address: str | None = field("string", default=None)
-    durable: int = field("terminus-durability", default=DURABLE_NONE)
-    expiry_policy: str = field("terminus-expiry-policy", default=EXPIRE_SESSION_END)
-    timeout: int = field("uint", default=0)
+    durable: int = explicit("terminus-durability", default=DURABLE_NONE)
+    expiry_policy: str = explicit("terminus-expiry-policy", default=EXPIRE_SESSION_END)
+    timeout: int = explicit("uint", default=0)
     dynamic: bool = field("boolean", default=False)
     dynamic_node_properties: Fields | None = field("node-properties", default=None)
     distribution_mode: str | None = field("symbol", default=None)
@@ -684,12 +699,12 @@ class Source(Composite):
 
 @composite(0x29, "amqp:target:list")
 class Target(Composite):
-    """Where the messages of a link go to (part 3 §3.5.4)."""
+    """Where the messages of a link go to (part 3 §3.5.4); explicit as a `Source` is."""
 
     address: str | None = field("string", default=None)
-    durable: int = field("terminus-durability", default=DURABLE_NONE)
-    expiry_policy: str = field("terminus-expiry-policy", default=EXPIRE_SESSION_END)
-    timeout: int = field("uint", default=0)
+    durable: int = explicit("terminus-durability", default=DURABLE_NONE)
+    expiry_policy: str = explicit("terminus-expiry-policy", default=EXPIRE_SESSION_END)
+    timeout: int = explicit("uint", default=0)
     dynamic: bool = field("boolean", default=False)
     dynamic_node_properties: Fields | None = field("node-properties", default=None)
     capabilities: tuple[str, ...] = multiple("symbol", default=())
