@@ -123,10 +123,11 @@ class FairScheduler:
 
     def may_work(self, worker: Worker) -> bool:
         """Whether a connection may act at once on what it has read; else it has to `wait`."""
-        start = worker.share._start - self._slice
-        if start <= self._now:
-            # It has had less than others: as much again is kept for its kind in each turn.
+        if worker.share._start - self._slice // 2 <= self._now:
+            # It has had less than others: as much again is kept for its kind in each turn. One that
+            # uses most of a slice with each read is not of that kind, however soon it reads again.
             return self._spent < 2 * self._slice
+        start = worker.share._start - self._slice
         waiting = self._waiting
         return self._spent < self._slice and (not waiting or start <= waiting[0][0])
 

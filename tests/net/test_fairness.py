@@ -111,6 +111,23 @@ class SchedulerTests(SynchronousTestCase):
         for _ in range(300):
             self.turn()
 
+    def test_light_before_those_that_read_on(self) -> None:
+        """Whoever uses up a slice with each read takes nothing of what is kept for others."""
+        greedy = [self.worker(f"{number},") for number in range(20)]
+        light = self.worker("L")
+        at_once = 0
+        for _ in range(100):
+            for each in greedy:
+                if not each.share.is_waiting:
+                    self.read(each, 900)
+            del self.log[:]
+            self.read(light, 10)
+            at_once += self.log == ["L"]
+            self.turn()
+        self.assertGreater(at_once, 90)  # those who are new have what is kept for them at first
+        for _ in range(100):
+            self.turn()
+
     def test_light_ones_are_bounded_too(self) -> None:
         """Of many that ask for little in one turn some wait for the next."""
         for number in range(100):
