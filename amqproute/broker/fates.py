@@ -42,6 +42,8 @@ from amqproute.wire.amqp10.types import Symbol
 REASON = Symbol("x-opt-dead-letter-reason")
 SOURCE = Symbol("x-opt-dead-letter-source")
 WORDS = Symbol("x-opt-dead-letter-description")
+_TEXT = Symbol("text")
+"""In an error's info: the words of whoever has refused (`relay.reasons`)."""
 RETURN_TO_OCTETS = RETURN_TO.encode()
 REPORT_OCTETS = REPORT.encode()
 CONSUMER = "by a consumer"
@@ -172,16 +174,17 @@ class Fates:
         find = self._way_back()
         if not isinstance(address, str) or find is None:
             return False
+
         # A returned message is never itself returned, so that it cannot go round: the annotation
         # goes, and its way back may lead through the containers of its way here. Other brokers
         # have it from this one, and from nobody else; here it is still not a client's of ours.
         # The mark tells those others that it is sent back, and not said, by this one.
-        facts = {**_facts(queue, reason, error), REPORT_KIND: RETURNED}
-
         def returned(target: ITarget) -> Any:
             is_leaving = target.name.startswith(RELAY_PREFIX)
+            facts = (_facts_for_partners if is_leaving else _facts)(queue, entry, reason, error)
             gone = (RETURN_TO, REPORT, TRACE, *((ORIGIN,) if is_leaving else ()))
-            return entry.message.with_annotations(facts, drop=gone)
+            marked = {**facts, REPORT_KIND: RETURNED}
+            return entry.message.with_annotations(marked, drop=gone)
 
         return self._try(lambda: find(address), returned, batch, queue, entry)
 
@@ -218,7 +221,7 @@ class Fates:
         name = queue.dead_letter_name
         if name is None or name == queue.name:
             return False
-        message = entry.message.with_annotations(_facts(queue, reason, error))
+        message = entry.message.with_annotations(_facts(queue, entry, reason, error))
         return self._try(lambda: self._node(name), lambda _: message, batch, queue, entry)
 
     def _try(
@@ -279,8 +282,27 @@ def _in_words(error: spec.Error) -> str:
     return f"{error.condition}: {error.description or ''}"
 
 
+def _facts_for_partners(
+    queue: Queue, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+) -> dict[Symbol, object]:
+    """As `_facts`, without names that only mean something in this broker.
+
+    The source is where the message was addressed: its queue may be behind an alias or a binding, a
+    relay queue, or one of a subscription. Of a partner's rejection the partner's words are told,
+    and not the key of the way there, which may be a gateway of ours.
+    """
+    facts: dict[Symbol, object] = {REASON: Symbol(reason.value)}
+    if entry.message.to:
+        facts[SOURCE] = entry.message.to
+    if error is not None:
+        text = (error.info or {}).get(_TEXT)
+        words = text if isinstance(text, str) and text else error.description or ""
+        facts[WORDS] = f"{error.condition}: {words}"[:LONGEST_WORDS]
+    return facts
+
+
 def _facts(
-    queue: Queue, reason: DeadLetterReason, error: spec.Error | None
+    queue: Queue, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
 ) -> dict[Symbol, object]:
     facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
     if error is not None:

@@ -333,7 +333,8 @@ class Reporter:
             "reporter": terms.domain,
             "container": terms.container,
             "reported": Timestamp(batch.now_ms),
-            "queue": queue.name,
+            # A relay queue's name means nothing to others, and may name a gateway of ours.
+            "queue": (entry.message.to or "") if queue.is_relay else queue.name,
             **body_of_report(entry, facts, terms.container),
         }
         report = encode_report(

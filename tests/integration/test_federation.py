@@ -404,6 +404,7 @@ class FederationTests(FederationTestCase):
         (back,) = [each for each in came if "x-opt-dead-letter-reason" in annotations_of(each)]
         self.assertEqual(body_of(back), b"x")
         facts = annotations_of(back)
+        self.assertEqual(facts["x-opt-dead-letter-source"], f"{self.node}@beta.example")
         self.assertNotIn(RETURN_TO, facts)
         self.assertEqual(str(facts["x-opt-dead-letter-reason"]), "rejected")
 
