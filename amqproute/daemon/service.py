@@ -27,6 +27,7 @@ from twisted.python import usage
 from twisted.python.failure import Failure
 
 from amqproute import __version__
+from amqproute.config.changes import differences, in_words
 from amqproute.config.load import find, load
 from amqproute.config.parameters import Config
 from amqproute.daemon.assembly import House
@@ -201,12 +202,13 @@ class DaemonService(Service):
             self._refused = "the last reload failed, see the log"
             self._notifier.ready(self._status())
             return
+        changes = in_words(differences(self.config, config))
         self.config = config
         self._refused = ""
         if self._output is not None:
             self._output.set_levels(levels(config))
             self._output.set_partners(config.names)
-        log.info("reloaded {path}", path=str(self.path))
+        log.info("reloaded {path}; {changes}", path=str(self.path), changes=changes)
         self._notifier.ready(self._status())
 
     # -- stop --------------------------------------------------------------------------------------

@@ -200,6 +200,7 @@ class PlantedTests(StatusCase):
         ]
         self.assertEqual(len(lines), 3, lines)
         alpha.reload(status={"certificate": "1d"}, store={"min-free": 0})
+        alpha.wait_log(r"reloaded .*; changed: .*store.min-free.*status\.")
         left = until(
             lambda: (
                 (now := names(self.status(alpha))) and ("mark.closed", "disk") not in now and now
