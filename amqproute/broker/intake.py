@@ -30,6 +30,7 @@ from amqproute.broker.tally import Tally
 from amqproute.entry import FLEETING_MS, TRANSIENT, Entry
 from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
 from amqproute.message import Message
+from amqproute.plurals import counted
 from amqproute.values import Origin
 from amqproute.wire.amqp10 import spec
 
@@ -219,7 +220,8 @@ class Intake:
         capacity = self.limits.capacity
         if self._space.taken - batch.leaving.get(queue, 0) >= capacity:
             raise ResourceLimitExceeded(
-                f"queue {queue.name} is full: {capacity} messages", info={"limiter": "capacity"}
+                f"queue {queue.name} is full: {counted(capacity, 'message')}",
+                info={"limiter": "capacity"},
             )
 
     def _enter(

@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from amqproute.frontends.amqp10 import Shared
+from amqproute.plurals import counted
 from amqproute.relay.relay import Relay
 
 log = Logger()
@@ -55,13 +56,15 @@ def under_way(shared: Shared, relay: Relay) -> list[str]:
     found = []
     for destination in relay.destinations.values():
         if not destination.is_quiet:
-            found.append(f"{destination.in_flight} messages on their way to {destination.hop.key}")
+            found.append(
+                f"{counted(destination.in_flight, 'message')} on their way to {destination.hop.key}"
+            )
     writing = sum(not frontend.is_idle for frontend in shared.frontends)
     if writing:
-        found.append(f"{writing} connections whose messages wait for the disk")
+        found.append(f"{counted(writing, 'connection')} whose messages wait for the disk")
     holding = sum(not frontend.holds_nothing for frontend in shared.frontends)
     if holding:
-        found.append(f"{holding} connections whose consumers have not settled")
+        found.append(f"{counted(holding, 'connection')} whose consumers have not settled")
     if shared.broker.replies_due:
         found.append(f"{shared.broker.replies_due} commands without an answer")
     if len(found) > MOST_NAMED:

@@ -56,6 +56,7 @@ from amqproute.broker.accounts import Account, Accounts
 from amqproute.broker.rate import Bucket
 from amqproute.broker.recent import Happening, RecentCounts
 from amqproute.errors import ResourceLimitExceeded
+from amqproute.plurals import counted
 from amqproute.values import Principal
 from amqproute.wire.amqp10.types import Symbol
 
@@ -252,7 +253,9 @@ class Contract:
         """
         most = self.terms.connections
         if most is not None and len(self.frontends) >= most:
-            raise self._refusal("connections", most, f"{self.key} has {most} connections already")
+            raise self._refusal(
+                "connections", most, f"{self.key} has {counted(most, 'connection')} already"
+            )
         self.frontends.add(frontend)
 
     def disconnect(self, frontend: Frontend) -> None:
@@ -270,7 +273,7 @@ class Contract:
         if most is None:
             return
         if sum([len(each.links) for each in self.frontends]) >= most:
-            raise self._refusal("links", most, f"{self.key} has {most} links already")
+            raise self._refusal("links", most, f"{self.key} has {counted(most, 'link')} already")
 
     def check_message(self) -> None:
         """Look whether a message may be taken that has come without credit.

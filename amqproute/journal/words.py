@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from amqproute.journal.record import Kind, Record
+from amqproute.plurals import counted
 
 __all__ = ["line_of", "said", "when"]
 
@@ -113,14 +114,15 @@ def _taken(record: Record) -> str:
 def _deferred(record: Record) -> str:
     until = "" if record.until is None else f", next attempt {when(record.until)}"
     if record.entry is None:
-        return f"{record.count} messages wait for {record.peer}: {_why(record)}{until}"
+        waiting = counted(record.count or 0, "message waits", "messages wait")
+        return f"{waiting} for {record.peer}: {_why(record)}{until}"
     return f"{record.peer} does not take it now: {_why(record)}{until}"
 
 
 def _ended(record: Record) -> str:
     if record.entry is None:
         who = record.sender or "somebody"
-        return f"{record.count} messages of {who} for {record.node}: {_why(record)}"
+        return f"{counted(record.count or 0, 'message')} of {who} for {record.node}: {_why(record)}"
     return f"from {_place(record.node)}: {_why(record)}"
 
 
@@ -136,7 +138,8 @@ def _recovery(record: Record) -> str:
     if record.code is not None:
         return _why(record) if record.detail is None else f"{_why(record)} ({record.detail})"
     if record.entry is None:
-        return f"{record.count} entries stood in the store that the journal did not know"
+        entries = counted(record.count or 0, "entry", "entries")
+        return f"{entries} stood in the store that the journal did not know"
     return f"found in the store at the start, on {_place(record.node)}; {_named(record)}"
 
 
@@ -146,7 +149,7 @@ def _configured(record: Record) -> str:
 
 
 def _gap(record: Record) -> str:
-    return f"{record.count} records are missing here: {record.words}"
+    return f"{counted(record.count or 0, 'record is', 'records are')} missing here: {record.words}"
 
 
 def _segment(record: Record) -> str:

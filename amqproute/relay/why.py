@@ -14,6 +14,7 @@ from typing import Any
 
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
+from amqproute.plurals import counted
 from amqproute.relay.destination import Destination, State
 from amqproute.relay.holds import Hold, Holds
 from amqproute.relay.verdict import for_code
@@ -75,7 +76,8 @@ def _cause(
     if alone is not None and entry.id in destination.ledger.aside():
         ends = destination.ledger.suspects.ends_of(entry.id)
         words = (
-            f"the connection ended {ends} times while this message was alone in flight; the others "
+            f"the connection ended {counted(ends, 'time')} while this message was alone in "
+            "flight; the others "
             f"go first, it comes again in {alone:.0f} s"
         )
         return "set-aside", words, [f"amqproute retry {entry.id}", show, test]
@@ -148,7 +150,9 @@ def _of_link(
             [show, f"ask the operator of {domain} to look at: amqproute link ls"],
         )
     if destination.in_flight >= destination.window.size:
-        words = f"{destination.in_flight} messages are in flight, the window is no larger"
+        flying = counted(destination.in_flight, "message is", "messages are")
+        words = f"{flying} in flight, the window is no larger"
         return "window", words, [show]
-    words = f"it is in line behind others; {destination.queue.available} messages are waiting"
+    waiting = counted(destination.queue.available, "message is", "messages are")
+    words = f"it is in line behind others; {waiting} waiting"
     return "in-line", words, [show]

@@ -20,6 +20,7 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
+from amqproute.plurals import counted
 from amqproute.routing.table import Router
 from amqproute.services.commands import FORBIDDEN
 from amqproute.services.management import BAD_REQUEST, NOT_FOUND, OK, Reply, Request
@@ -139,6 +140,7 @@ def _on_node(queue: Queue, is_held: bool) -> dict[str, Any]:
         commands = [f"amqproute receive {name}"]
     else:
         cause = "in-line"
-        words = f"{queue.consumers} links receive from {name}: without credit, or by other filters"
+        links = counted(queue.consumers, "link receives", "links receive")
+        words = f"{links} from {name}: without credit, or by other filters"
         commands = [f"amqproute link ls --node {name}"]
     return {"cause": cause, "description": words, "next": commands, "holds": []}

@@ -40,6 +40,7 @@ from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, ConfigError
+from amqproute.plurals import counted
 from amqproute.services.changes import (
     ALIAS,
     ENDED,
@@ -439,10 +440,12 @@ class Inventory:
         made = self.require_own(name, self.nodes)
         held = messages_on(node)
         if switch(command, "if-empty") and (held or is_busy(node)):
-            raise Refused(CONFLICT, f"{name!r} holds {held} messages", {"messages": held})
+            raise Refused(
+                CONFLICT, f"{name!r} holds {counted(held, 'message')}", {"messages": held}
+            )
         links = node.consumers + len(node.publishers)
         if switch(command, "if-unused") and links:
-            raise Refused(CONFLICT, f"{name!r} has {links} links", {"links": links})
+            raise Refused(CONFLICT, f"{name!r} has {counted(links, 'link')}", {"links": links})
         self._require_unnamed(name)
         withdrawal = self.broker.withdraw(name)
         links_gone = {
@@ -469,7 +472,7 @@ class Inventory:
             self.when_gone(set())
             withdrawal.finish(lambda: self._forget_rows(made.rows) if made.rows else None)
 
-        changes.did(f"{command} with {held} messages", undo, done)
+        changes.did(f"{command} with {counted(held, 'message')}", undo, done)
         keeping = list(self.keeping(node)) if isinstance(node, Queue) else []
         facts = {"name": name, "messages": held, "links": list(links_gone), "kept-by": keeping}
         return Result(GONE, f"deleted{_kept(keeping)}", facts)
@@ -509,7 +512,7 @@ class Inventory:
         count = node.available + node.deferred
         facts = {"name": command.name, "messages": count, "acquired": node.acquired}
         if switch(command, "dry-run"):
-            return Result(OK, f"{count} messages would be deleted", facts)
+            return Result(OK, f"{counted(count, 'message')} would be deleted", facts)
 
         def done() -> None:
             node.purge().addErrback(
@@ -518,8 +521,8 @@ class Inventory:
                 )
             )
 
-        changes.did(f"{command}: {count} messages", _nothing, done)
-        return Result(OK, f"{count} messages are being deleted", facts)
+        changes.did(f"{command}: {counted(count, 'message')}", _nothing, done)
+        return Result(OK, f"{counted(count, 'message is', 'messages are')} being deleted", facts)
 
     def _described(self, name: str, options: Mapping[str, Any]) -> Described:
         try:

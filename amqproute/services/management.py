@@ -70,6 +70,7 @@ from amqproute.interfaces import ITarget
 from amqproute.journal.events import Told
 from amqproute.journal.record import Kind
 from amqproute.message import Message
+from amqproute.plurals import counted
 from amqproute.services.aliases import Aliases
 from amqproute.services.commands import (
     BAD_REQUEST,
@@ -346,7 +347,7 @@ class ManagementService:
         if request.body.get("dry-run") is True and relay_queue is not None:
             count = relay_queue.available + relay_queue.deferred
             facts = {"messages": count, "acquired": relay_queue.acquired}
-            return Reply.of(OK, f"{count} messages would be deleted", facts)
+            return Reply.of(OK, f"{counted(count, 'message')} would be deleted", facts)
         return operation(request)
 
     def _take(self, request: Request) -> Reply | Deferred[Reply]:
@@ -453,7 +454,11 @@ class ManagementService:
         if not count or any(each.name == name for each in self._broker.bindings):
             return None
         changes.did(f"DELETE link {name}", done=partial(self._close_link, name))
-        return Result(OK, f"{count} links of clients are being detached", {"links": count})
+        return Result(
+            OK,
+            f"{counted(count, 'link of a client is', 'links of clients are')} being detached",
+            {"links": count},
+        )
 
     def _ask(self, command: Command) -> Result:
         """Answer a query in a batch: name and options restrict it (G-11, G-17)."""

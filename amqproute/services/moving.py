@@ -31,6 +31,7 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreError
 from amqproute.filters.selector import Selector, compile_selector
 from amqproute.journal.record import Kind
+from amqproute.plurals import counted
 from amqproute.services.changes import Changes, Result
 from amqproute.services.commands import BAD_REQUEST, CONFLICT, NOT_FOUND, OK, Command, Refused
 from amqproute.services.options import switch
@@ -85,7 +86,9 @@ class Moving:
         if job.is_dry:
             raise Refused(BAD_REQUEST, "dry-run: only alone, not in a batch of commands")
         changes.did(f"{command} to {job.target_name}", done=done)
-        return Result(OK, f"up to {count} messages are being {job.done}", facts)
+        return Result(
+            OK, f"up to {counted(count, 'message is', 'messages are')} being {job.done}", facts
+        )
 
     @staticmethod
     def _failed(failure: Failure, what: str) -> None:
@@ -177,7 +180,9 @@ class _Job:
         except StoreError as error:
             self.words = str(error)
             self.source.dispatch()
-        said = f"{self.count} messages " + ("would be " if self.is_dry else "") + self.done
+        said = (
+            f"{counted(self.count, 'message')} " + ("would be " if self.is_dry else "") + self.done
+        )
         if self.words:
             said += f"; then: {self.words}"
         if not self.is_dry and (self.count or self.refused):

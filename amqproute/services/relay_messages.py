@@ -68,6 +68,7 @@ from amqproute.errors import (
     StoreError,
 )
 from amqproute.journal.record import Kind
+from amqproute.plurals import counted
 from amqproute.routing.table import Router
 from amqproute.services.commands import FORBIDDEN
 from amqproute.services.explaining import Explaining
@@ -356,7 +357,7 @@ class RelayMessages:
             "dry-run": scope.is_dry,
             "cursor": cursor,
         }
-        words = f"{count.messages} messages"
+        words = counted(count.messages, "message")
         if count.waiting:
             words += f"; the disk is full: {count.waiting} of them end when it has room for reports"
         return Reply.of(OK, words, facts)
@@ -549,7 +550,7 @@ class RelayMessages:
             rows.extend([self._row(queue, destination, entry) for entry in page])
 
         cursor = await self._walk(request, scope, look, most)
-        return Reply.of(OK, f"{len(rows)} messages", {"messages": rows, "cursor": cursor})
+        return Reply.of(OK, counted(len(rows), "message"), {"messages": rows, "cursor": cursor})
 
     def _queue(self, name: str) -> Queue:
         broker = self._broker

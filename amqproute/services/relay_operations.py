@@ -32,6 +32,7 @@ from twisted.python.failure import Failure
 from amqproute import conditions
 from amqproute.auth.policy import Verb
 from amqproute.errors import AmqpError
+from amqproute.plurals import counted
 from amqproute.services.commands import FORBIDDEN
 from amqproute.services.management import (
     BAD_REQUEST,
@@ -141,7 +142,9 @@ def _expire(destination: Any, request: Request) -> Reply:
     count = queue.available + queue.deferred
     error = spec.Error(condition=conditions.RESOURCE_DELETED, description=reason)
     queue.expire(error).addErrback(_expiry_failed)
-    return Reply.of(OK, f"the life of {count} messages is being ended", {"messages": count})
+    return Reply.of(
+        OK, f"the life of {counted(count, 'message')} is being ended", {"messages": count}
+    )
 
 
 def _expiry_failed(failure: Failure) -> None:
@@ -152,7 +155,9 @@ def _purge(destination: Any, request: Request) -> Reply:
     queue = destination.queue
     count = queue.available + queue.deferred
     destination.purge().addErrback(_purge_failed)
-    return Reply.of(OK, f"{count} messages are being deleted", {"messages": count})
+    return Reply.of(
+        OK, f"{counted(count, 'message is', 'messages are')} being deleted", {"messages": count}
+    )
 
 
 def _purge_failed(failure: Failure) -> None:

@@ -333,8 +333,7 @@ class Reporter:
             "reporter": terms.domain,
             "container": terms.container,
             "reported": Timestamp(batch.now_ms),
-            # A relay queue's name means nothing to others, and may name a gateway of ours.
-            "queue": (entry.message.to or "") if queue.is_relay else queue.name,
+            "queue": _public_name(queue, entry),
             **body_of_report(entry, facts, terms.container),
         }
         report = encode_report(
@@ -492,6 +491,16 @@ def attempts_of(row: Mapping[str, Any] | None, facts: Mapping[str, Any]) -> list
             }
         )
     return attempts
+
+
+def _public_name(queue: Reported, entry: Entry) -> str:
+    """Return what others are told of where a message stood.
+
+    The name of a relay queue means nothing to them, and may be that of a gateway of ours.
+    """
+    if queue.name.startswith(RELAY_PREFIX):
+        return entry.message.to or ""
+    return queue.name
 
 
 def body_of_report(entry: Entry, facts: Mapping[str, Any], container: str) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from amqproute.broker.floodgate import (
 from amqproute.broker.outgoing import OutgoingMemory
 from amqproute.broker.queue import Queue
 from amqproute.errors import StoreError
+from amqproute.plurals import counted
 from amqproute.store.records import Room, is_worth_a_try
 
 __all__ = ["LOOK_SECONDS", "DiskTerms", "Watermarks"]
@@ -306,7 +307,7 @@ class Watermarks:
             "no credit for publishers: {reasons}. Most is held by {queues}",
             reasons="; ".join(self._gate.reasons.values()),
             queues=", ".join(
-                f"{queue.name} ({octets(size)}, {queue.depth} messages)"
+                f"{queue.name} ({octets(size)}, {counted(queue.depth, 'message')})"
                 for size, queue in self._largest()
             )
             or "no queue",

@@ -139,7 +139,7 @@ class QueueCommandTests(ManagementCase):
                          "2 messages moved\n")  # fmt: skip
         self.assertEqual((self.depth("dead"), self.depth("again")), (3, 2))
         done = run("queue", "copy", "dead", "again", "--where", "amqp.durable = TRUE", code=1)
-        self.assertEqual(done.stdout, "1 messages copied\n")
+        self.assertEqual(done.stdout, "1 message copied\n")
         self.assertIn("the rest stays on dead: queue again is full: 3 messages", done.stderr)
         self.assertEqual((self.depth("dead"), self.depth("again")), (3, 3))
         run("queue", "move", "dead", "again", "--where", "amqp.subject = 'x'", code=1)

@@ -68,7 +68,7 @@ class CommandTests(JournalCase):
         self.assertEqual(result.exit_code, 0, result.output)
         lines = result.output.splitlines()
         self.assertIn("from user:ann (127.0.0.1:1, tls), on the queue for beta.example", lines[1])
-        self.assertIn("1 messages wait for peer:beta.example: connect.refused", lines[2])
+        self.assertIn("1 message waits for peer:beta.example: connect.refused", lines[2])
         self.assertIn("peer:beta.example has it, at mx.beta.example:5671", lines[3])
         self.assertIn("not here any more: relayed", lines[-1])
         self.assertIn("still here, on q", self.ask("find", "m-2").output)

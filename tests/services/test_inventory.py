@@ -381,7 +381,7 @@ class CommandTests(InventoryCase):
         for text, status, words in (
             ("delete queue orders", 409, "declared at etc.yaml:3: change it there and reload"),
             ("delete queue b with if-empty=true", 409, "holds 3 messages"),
-            ("delete queue b with if-unused=true", 409, "1 links"),
+            ("delete queue b with if-unused=true", 409, "1 link"),
             ("delete queue a", 409, "dead letters of 'b'"),
             ("delete queue c", 409, "alias 'x'"),
             ("delete queue x", 404, "is an alias"),

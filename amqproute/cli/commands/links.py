@@ -12,6 +12,7 @@ from amqproute.cli import render
 from amqproute.cli.commands.asking import carry_out, entities
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import age
+from amqproute.plurals import counted
 
 __all__ = ["connection", "link"]
 
@@ -112,7 +113,11 @@ def close(name: str, url: str | None, trust: Path | None, config: Path | None) -
     """
     facts = carry_out(Access(url, config, trust), "DELETE", "link", name)
     count = facts.get("links")
-    click.echo(f"{name}: deleted" if count is None else f"{name}: {count} links are detached")
+    click.echo(
+        f"{name}: deleted"
+        if count is None
+        else f"{name}: {counted(count, 'link is', 'links are')} detached"
+    )
 
 
 def _with_binding(row: dict[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from amqproute.cli.commands.options import (
 )
 from amqproute.cli.commands.selecting import age
 from amqproute.cli.refusal import NEGATIVE, ClientError
+from amqproute.plurals import counted
 from amqproute.values import RELAY_PREFIX
 
 __all__ = ["peer"]
@@ -116,7 +117,7 @@ def show(
         click.echo(
             render.printable(
                 f"connected here from {row['name']} for {since}: container {row['container']}, "
-                f"{row['deliveries-in']} messages in"
+                f"{counted(row['deliveries-in'], 'message')} in"
             )
         )
 

@@ -16,6 +16,7 @@ from amqproute.cli.commands.asking import carry_out, entities, entity, go_throug
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import age, message_rows, message_table
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
+from amqproute.plurals import counted
 
 __all__ = ["queue"]
 
@@ -218,7 +219,7 @@ def delete(
     conditions = {"if-empty": if_empty, "if-unused": if_unused}
     given = {key: True for key, value in conditions.items() if value}
     facts = carry_out(Access(url, config, trust), "DELETE", "queue", name, given)
-    _tell(facts, as_json, f"{name}: deleted with {facts.get('messages', 0)} messages")
+    _tell(facts, as_json, f"{name}: deleted with {counted(facts.get('messages', 0), 'message')}")
     branches = facts.get("kept-by") or []
     if branches:
         render.warn(
@@ -250,7 +251,7 @@ def purge(
     facts = carry_out(Access(url, config, trust), "PURGE", "queue", name, given)
     count = facts.get("messages", 0)
     words = "would be deleted" if dry_run else "are being deleted"
-    _tell(facts, as_json, f"{name}: {count} messages {words}")
+    _tell(facts, as_json, f"{name}: {counted(count, 'message')} {words}")
 
 
 def _taking(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -327,7 +328,9 @@ def _take(
 
     go_through(Access(url, config, trust), operation, asked, told, name=name)
     words = f"would be {done}" if dry_run else done
-    _tell({**total, "dry-run": dry_run}, as_json, f"{total['messages']} messages {words}")
+    _tell(
+        {**total, "dry-run": dry_run}, as_json, f"{counted(total['messages'], 'message')} {words}"
+    )
     if total["refused-because"]:
         render.warn(f"the rest stays on {name}: {total['refused-because']}")
     return NEGATIVE if not total["messages"] or total["refused-because"] else DONE

@@ -17,6 +17,7 @@ from amqproute.cli.commands.asking import ask, carry_out, entities, in_touch
 from amqproute.cli.commands.options import Access, access_options, json_option
 from amqproute.cli.commands.selecting import Selection, age, bulk_command, entry_id
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, ClientError, Refusal
+from amqproute.plurals import counted
 
 __all__ = ["delete", "expire", "hold", "holds", "release", "reroute", "retry", "why"]
 
@@ -200,7 +201,9 @@ def _why_lines(facts: dict[str, Any]) -> list[str]:
     if facts.get("next-attempt-ms"):
         lines.append(f"next attempt: {_moment(facts['next-attempt-ms'])}")
     if facts.get("tries"):
-        lines.append(f"sent before: {facts['tries']} times; {facts['given-back'] or 'no outcome'}")
+        lines.append(
+            f"sent before: {counted(facts['tries'], 'time')}; {facts['given-back'] or 'no outcome'}"
+        )
     if facts.get("limiter"):
         lines.append(f"limited by: {facts['limiter']}")
     if facts.get("expires-ms"):
