@@ -55,6 +55,7 @@ from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Link
+from amqproute.wire.header import UNANSWERED_HEADER
 
 __all__ = ["FAILED", "OK", "PeerTest", "Step"]
 
@@ -419,6 +420,8 @@ class ProbeSession:
     def _ended_silently(self) -> None:
         """The connection is gone without a word of why."""
         words = "the peer ended the connection without a word"
+        if not self._connection.has_heard and self._facts.tls_version is None:
+            words = UNANSWERED_HEADER
         if self._step in ("sasl", "open") and self._facts.tls_version is not None:
             # A certificate that its judge refuses after the handshake gets no alert.
             words += " after the handshake: as a rule it does not take our certificate, "

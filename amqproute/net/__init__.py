@@ -37,7 +37,8 @@ What a host has to prove follows from the peer's level and from what the DNS say
 alert and none of our octets. For a peer that connects, what the DNS has to say is asked for between
 handshake and first octet (`inbound`). What was reached stands in `pump.TransportFacts.level`. With
 an upgrade (part 5 §5.2) the only octets in the clear are the two protocol headers; what a peer put
-behind its header is fed to TLS, where anything but a handshake ends the connection. Failures have
+behind its header is fed to TLS, where anything but a handshake ends the connection. Why a handshake
+failed is said in words by `diagnosis`, from the alert and from what our side knows. Failures have
 codes: ``tls.name``, ``tls.expired``, ``tls.not-yet-valid``, ``tls.untrusted``, ``tls.revoked``,
 ``tls.pin``, ``tls.no-certificate``, ``tls.plain-text``, ``tls.handshake``, ``dane.mismatch``,
 ``dane.chain``, ``dane.absent``, ``dane.unusable``, those of the DNS where it stands in the way, and

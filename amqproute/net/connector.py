@@ -203,7 +203,8 @@ class Connector:
     def _security(self, wanted: Demand, *, implicit: bool) -> Security:
         if self._contexts is None:
             raise ConnectError(
-                "tls.untrusted", "TLS needs a trust file or the system's authorities"
+                "tls.untrusted",
+                "tls.certificate is not configured: there is nothing to prove who we are with",
             )
         try:
             if (ailment := self._contexts.ailment) is not None:

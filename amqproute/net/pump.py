@@ -781,7 +781,8 @@ class EngineProtocol(TwistedProtocol):
             return _failure(self._failure)
         if self._tls is None or (self._is_secured and not isinstance(reason.value, SSL.Error)):
             return reason
-        error = tls.translate(reason, self._verification)
+        connection = self._tls.getHandle()
+        error = tls.translate(reason, self._verification, connection, is_client=self._is_client)
         error.__cause__ = reason.value
         return _failure(error)
 

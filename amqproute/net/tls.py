@@ -58,6 +58,7 @@ from zope.interface import implementer
 
 from amqproute.errors import TlsError
 from amqproute.net import dane, identity
+from amqproute.net.diagnosis import Progress, explain, reasons_of
 from amqproute.net.revocation import NO_REVOCATIONS, Revocations, read_revocations
 from amqproute.net.trust import Demand, Method, Shown, judge
 
@@ -101,17 +102,6 @@ _CURES: Final = {
     "purpose": "its holder needs one with the extended key usage for TLS servers or clients",
 }
 _PEM_LABEL: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----")
-_PLAIN_TEXT_REASONS: Final = frozenset(
-    {
-        "wrong version number",
-        "unknown protocol",
-        "http request",
-        "https proxy request",
-        "packet length too long",
-        "unsupported record type",
-        "bad record type",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +139,7 @@ class Verification:
             one that had no objection.
         level: what was reached; one of `amqproute.values.SECURITY_LEVELS`.
         domains: those that an accepted peer may speak for, or that a server has proved.
-        own_serial: the serial number of the certificate of ours that is in use, or None.
+        own: the certificate of ours that is in use, or None.
     """
 
     __slots__ = (
@@ -163,7 +153,7 @@ class Verification:
         "failure",
         "is_proved",
         "level",
-        "own_serial",
+        "own",
     )
 
     def __init__(
@@ -173,7 +163,7 @@ class Verification:
         judge: PeerJudge | None = None,
         revocations: Revocations = NO_REVOCATIONS,
         now: Callable[[], float] = time.time,
-        own_serial: int | None = None,
+        own: x509.Certificate | None = None,
     ) -> None:
         """Prepare.
 
@@ -182,7 +172,7 @@ class Verification:
             judge: who decides about clients; None if authorities alone do.
             revocations: what is not valid any more.
             now: the wall clock, seconds since 1970.
-            own_serial: of our certificate in use.
+            own: our certificate in use.
         """
         self._demand = demand
         self._judge = judge
@@ -194,7 +184,7 @@ class Verification:
         self.is_proved = demand is None or demand.method is Method.TLS
         self.level = "tls"
         self.domains: frozenset[str] = frozenset()
-        self.own_serial = own_serial
+        self.own = own
 
     def __call__(
         self, connection: SSL.Connection, certificate: crypto.X509, error: int, depth: int, ok: int
@@ -230,6 +220,16 @@ class Verification:
             self._concluded(found)
             return None
         return found.addCallback(self._concluded)
+
+    @property
+    def own_serial(self) -> int | None:
+        """The serial number of the certificate of ours that is in use, or None."""
+        return None if self.own is None else self.own.serial_number
+
+    @property
+    def has_seen_peer(self) -> bool:
+        """Whether the peer has shown a certificate."""
+        return bool(self._chain)
 
     def let_go(self) -> None:
         """Hold nothing of the peer any more: the connection is lost.
@@ -318,7 +318,7 @@ class ServerCreator:
             judge=self._judge,
             revocations=loaded.revocations,
             now=self._contexts.now,
-            own_serial=loaded.serial,
+            own=loaded.chain[0] if loaded.chain else None,
         )
         tlsProtocol.verification = verification  # Twisted has taken the connection's app data
         connection.set_verify(self._mode, verification)
@@ -342,7 +342,7 @@ class ClientCreator:
             self._demand,
             revocations=loaded.revocations,
             now=self._contexts.now,
-            own_serial=loaded.serial,
+            own=loaded.chain[0] if loaded.chain else None,
         )
         tlsProtocol.verification = verification  # Twisted has taken the connection's app data
         connection.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, verification)
@@ -552,7 +552,7 @@ class TlsContexts:
             )
         except SSL.Error as error:
             raise TlsError(
-                "tls.file", f"OpenSSL does not take {self._certificate}: {_reasons(error)}"
+                "tls.file", f"OpenSSL does not take {self._certificate}: {reasons_of(error)}"
             ) from error
 
     def _check(
@@ -618,38 +618,36 @@ def peer_certificate(transport: Any) -> x509.Certificate | None:
 
 
 def translate(
-    failure: Failure | BaseException, verification: Verification | None = None
+    failure: Failure | BaseException,
+    verification: Verification | None = None,
+    connection: SSL.Connection | None = None,
+    *,
+    is_client: bool = False,
 ) -> TlsError:
     """Say why a TLS handshake failed.
 
     Args:
         failure: what the transport reported.
         verification: the connection's, which knows better if it refused the peer.
+        connection: OpenSSL's, which knows how far the handshake has come.
+        is_client: whether we have connected.
     """
     if verification is not None and verification.failure is not None:
         return verification.failure
     error = failure.value if isinstance(failure, Failure) else failure
+    assert error is not None
     if isinstance(error, TlsError):
         return error
-    if not isinstance(error, SSL.Error):
-        return TlsError(
-            "tls.handshake", f"the connection was lost during the TLS handshake ({error})"
+    progress = None
+    if verification is not None and connection is not None:
+        asked = None if is_client else connection.get_servername()
+        progress = Progress(
+            is_client,
+            verification.has_seen_peer or connection.get_cipher_name() is not None,
+            "" if asked is None else asked.decode("ascii", "replace"),
+            verification.own,
         )
-    reasons = _reasons(error)
-    if any(reason in _PLAIN_TEXT_REASONS for reason in reasons.split("; ")):
-        return TlsError("tls.plain-text", f"the peer does not speak TLS here ({reasons})")
-    if "peer did not return a certificate" in reasons:
-        return TlsError(
-            "tls.no-certificate", "the peer has shown no certificate, and one is required"
-        )
-    if "alert" in reasons:
-        code = "tls.no-certificate" if "certificate required" in reasons else "tls.handshake"
-        return TlsError(
-            code,
-            f"the peer has ended the TLS handshake ({reasons}); the cause is in its log, often "
-            "that it does not trust or accept our certificate",
-        )
-    return TlsError("tls.handshake", f"the TLS handshake failed ({reasons})")
+    return explain(error, progress)
 
 
 def _make_context(
@@ -769,13 +767,6 @@ def _server_name(domain: str) -> bytes | None:
         return plain.encode("ascii") if plain.isascii() else plain.encode("idna")
     except UnicodeError as error:
         raise TlsError("tls.name", f"{domain!r} is not a domain name: {error}") from error
-
-
-def _reasons(error: SSL.Error) -> str:
-    queue = error.args[0] if error.args else None
-    if isinstance(queue, list):
-        return "; ".join(str(each[2]).lower() for each in queue) or "unexpected end of file"
-    return str(error) or type(error).__name__
 
 
 def _date(moment: datetime.datetime) -> str:

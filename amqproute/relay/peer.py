@@ -40,6 +40,7 @@ from amqproute.wire.amqp10.connection import Connection
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.states import State
 from amqproute.wire.amqp10.types import UInt
+from amqproute.wire.header import UNANSWERED_HEADER
 
 ANONYMOUS: Final = "anonymous"
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
@@ -434,7 +435,9 @@ class PeerSession:
         """See `IConnectionUser.lost`."""
         if self._verdict is None and isinstance(reason.value, ConnectionClosed):
             words = "the connection was lost without a word"
-            if self.connection.remote_open is None and self.level != "none":
+            if not self.connection.has_heard and self.level == "none":
+                words = UNANSWERED_HEADER
+            elif self.connection.remote_open is None and self.level != "none":
                 # Whoever refuses our certificate after the handshake has no way to say so.
                 words += (
                     " before it was opened: as a rule the host does not take our certificate; its "

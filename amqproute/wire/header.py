@@ -20,6 +20,11 @@ TLS_HANDSHAKE: Final = 0x16
 """The first octet of a TLS connection: the record type of its ClientHello (RFC 8446 §5.1)."""
 TLS_ALERT: Final = bytes((0x15, 3, 3, 0, 2, 2, 40))
 """A record with the fatal alert handshake_failure (RFC 8446 §6.2)."""
+UNANSWERED_HEADER: Final = (
+    "the peer has closed the connection instead of answering AMQP's header: as a rule that port "
+    "speaks TLS from the first octet (amqps://, an SRV record _amqps._tcp)"
+)
+"""What a client that begins without TLS sees of a port that begins with TLS, in words."""
 
 
 class ProtocolHeader(bytes, enum.Enum):
@@ -62,6 +67,11 @@ def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
     start = bytes(data[:HEADER_SIZE])
     if start[:1] == bytes((TLS_HANDSHAKE,)):
         raise UnknownHeaderError("a TLS hello, and no header of AMQP", is_tls=True)
+    if start[:1] == TLS_ALERT[:1]:
+        raise UnknownHeaderError(
+            "a TLS alert, and no header of AMQP: the peer speaks TLS from the first octet at this "
+            "port (amqps://, an SRV record _amqps._tcp)"
+        )
     if not start.startswith(b"AMQP"[: len(start)]):
         raise UnknownHeaderError(f"not AMQP: the connection starts with {start!r}")
     if len(start) < HEADER_SIZE:

@@ -43,6 +43,8 @@ CURES: Final = {
     "name the port with TLS",
     "tls.handshake": "look at what the partner saw: amqproute peer probes, on its side; a port "
     "that speaks no TLS at once belongs into an SRV record _amqp._tcp (upgrade)",
+    "amqp:connection:framing-error": "that port does not speak AMQP as we begin it: an SRV record "
+    "_amqps._tcp is for a port with TLS from the first octet, _amqp._tcp for one that upgrades",
     "dane.mismatch": "the TLSA record is not of the key in use: the partner publishes the new one "
     "(amqproute dns print --next, before it changes keys) or goes back to the old key",
     "sasl.refused": "the partner's endpoint has to offer EXTERNAL under mechanisms, with "

@@ -72,6 +72,7 @@ class Negotiation(ABC):
         self._input = b""
         self._secured = False
         self._authenticated = False
+        self._has_heard = False
         self._exchange: ServerExchange | ClientExchange | None = None
         # SASL frames are small, and so is an open; what our open says holds from the peer's on.
         self._buffer = FrameBuffer(spec.MIN_MAX_FRAME_SIZE)
@@ -97,6 +98,11 @@ class Negotiation(ABC):
     def is_secured(self) -> bool:
         """Whether `tls_established` was called."""
         return self._secured
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything has come from the other side, or was decrypted."""
+        return self._has_heard
 
     @property
     def is_closed(self) -> bool:
@@ -199,6 +205,7 @@ class Negotiation(ABC):
 
     def _negotiate(self, data: bytes) -> None:
         """Go through headers and SASL as far as the input reaches."""
+        self._has_heard = self._has_heard or bool(data)
         self._input = self._input + data if self._input else data
         while True:
             phase = self._phase
