@@ -122,6 +122,11 @@ class Levels:
         return sum([line.paged_bytes for line in self.lines])
 
     @property
+    def filed_bytes(self) -> int:
+        """Octets of bodies that are files of their own, and of no other count."""
+        return sum([line.filed_bytes for line in self.lines])
+
+    @property
     def next_id(self) -> int:
         """A lower bound of the ids of entries that are or will be available."""
         lows = [low for line in self.lines if (low := line.next_id) is not None]

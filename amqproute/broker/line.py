@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -70,6 +70,7 @@ class Line:
         "_accounts",
         "_ahead",
         "_budget",
+        "_filed",
         "_pending_bytes",
         "_pending_from",
         "_pending_paged",
@@ -103,6 +104,7 @@ class Line:
         self.resident_bytes = 0
         self.paged = 0
         self.paged_bytes = 0
+        self._filed = 0
         self.paged_expiry_ms = 0
         self.paged_since_ms = 0
         self.cursor = 0
@@ -133,6 +135,11 @@ class Line:
     def available(self) -> int:
         """Available entries."""
         return len(self.returned) + len(self.resident) - self._seats + self.paged
+
+    @property
+    def filed_bytes(self) -> int:
+        """Octets of the bodies of available entries that are files of their own."""
+        return self._filed if self.available else 0
 
     @property
     def next_id(self) -> int | None:
@@ -168,10 +175,13 @@ class Line:
             if not entry.taken:
                 yield entry
 
-    def recovered(self, count: int, size_bytes: int, first_arrived_ms: int = 0) -> None:
+    def recovered(
+        self, count: int, size_bytes: int, first_arrived_ms: int = 0, filed_bytes: int = 0
+    ) -> None:
         """Take over what an earlier run of the daemon left in the store."""
         self.paged = count
         self.paged_bytes = size_bytes
+        self._filed = filed_bytes
         self.is_paging = count > 0
         self.paged_since_ms = first_arrived_ms
         self.paged_expiry_ms = 1 if count else 0
@@ -210,6 +220,8 @@ class Line:
 
     def arrived(self, entry: Entry, size: int) -> bool:
         """Line up a committed entry; True if it can be had in memory."""
+        if entry.message.rest is not None:
+            self._file(entry)
         self.pending -= 1
         if not entry.taken:
             self._pending_bytes -= size
@@ -269,6 +281,8 @@ class Line:
 
     def back(self, entry: Entry) -> None:
         """Take an entry back into its old place."""
+        if entry.message.rest is not None:
+            self._file(entry)
         entry.taken = False
         if entry.has_seat:
             entry.has_seat = False
@@ -276,6 +290,17 @@ class Line:
         else:
             insort(self.returned, entry)
         self.remember(len(entry.message.encoded))
+
+    def _file(self, entry: Entry) -> None:
+        """Count an entry that becomes available, and whose body is a file of its own."""
+        # What an operator took away without its size being known (a damaged row) is forgotten here.
+        self._filed = self.filed_bytes + entry.message.rest.size
+
+    def _unfile(self, entries: Iterable[Entry]) -> None:
+        """Count no more the files of entries that are not available any more."""
+        if self._filed:
+            gone = sum(each.message.rest.size for each in entries if each.message.rest is not None)
+            self._filed = max(0, self._filed - gone)
 
     def remember(self, size: int) -> None:
         """Count bytes that are available in memory."""
@@ -310,11 +335,13 @@ class Line:
         for entry in entries:
             entry.taken = True
         self.forget(sum([len(entry.message.encoded) for entry in entries]))
+        self._unfile(entries)
         return entries
 
     def pluck(self, entry: Entry) -> bool:
         """Take one entry, wherever it is; True if it was in the paged part."""
         entry.taken = True
+        self._unfile((entry,))
         if self.is_paging and entry.id > self.cursor and entry.id not in self._plucked:
             self._plucked.add(entry.id)
             self._unpage(1, len(entry.message.encoded))
@@ -368,6 +395,7 @@ class Line:
         self.returned = [entry for entry in self.returned if entry not in gone]
         self.resident = deque(entry for entry in self.resident if entry not in gone)
         self.forget(sum(len(entry.message.encoded) for entry in gone))
+        self._unfile(gone)
 
     def clear(self) -> list[Entry]:
         """Take everything out of memory and return it."""
@@ -444,6 +472,7 @@ class Line:
             self.cursor = rows[-1].id
             self.paged_since_ms = rows[-1].arrived_ms
             self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
+            self._unfile(entries)
         return entries
 
     def find_expired(self, now_ms: int) -> Deferred[Sequence[Any]]:
@@ -464,6 +493,7 @@ class Line:
         # expire earlier lower the mark themselves.
         self.paged_expiry_ms = now_ms if len(rows) == LOAD_MESSAGES else now_ms + 60_000
         self._unpage(len(entries), sum(len(entry.message.encoded) for entry in entries))
+        self._unfile(entries)
         return entries
 
     def _unpage(self, count: int, size: int) -> None:

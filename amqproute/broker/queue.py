@@ -340,6 +340,11 @@ class Queue:
         return self._levels.paged_bytes
 
     @property
+    def filed_bytes(self) -> int:
+        """Octets of very large bodies, which are files and in neither of the other two counts."""
+        return self._levels.filed_bytes
+
+    @property
     def consumers(self) -> int:
         """Consumers attached, browsers and those that wait for their turn among them."""
         return len(self._consumers)
@@ -382,11 +387,16 @@ class Queue:
     # -- recovery and end ----------------------------------------------------------------------
 
     def recovered(
-        self, count: int, size_bytes: int, level: int = USUAL_PRIORITY, first_arrived_ms: int = 0
+        self,
+        count: int,
+        size_bytes: int,
+        level: int = USUAL_PRIORITY,
+        first_arrived_ms: int = 0,
+        filed_bytes: int = 0,
     ) -> None:
         """Take over what an earlier run of the daemon left in the store, of one priority."""
         line = self._levels.line(level)
-        line.recovered(count, size_bytes, first_arrived_ms)
+        line.recovered(count, size_bytes, first_arrived_ms, filed_bytes)
         if not count:
             return
         self._expiry.watch(0)

@@ -72,7 +72,7 @@ class Unclaimed:
             left = self._lines.pop(key, None)
             if left is None:
                 continue
-            queue.recovered(left.count, left.bytes, level, left.first_arrived_ms)
+            queue.recovered(left.count, left.bytes, level, left.first_arrived_ms, left.filed_bytes)
             held = self._held.pop(key, None)
             if held:
                 queue.holds.hold(held, level)

@@ -56,7 +56,7 @@ def peer_row(destination: Destination, holds: Holds) -> dict[str, Any]:
         "type": "peer",
         **row_of(destination),
         "waiting": queue.available + queue.deferred,
-        "bytes": queue.resident_bytes + queue.paged_bytes,
+        "bytes": queue.resident_bytes + queue.paged_bytes + queue.filed_bytes,
         "oldest-arrival-ms": queue.oldest_arrival_ms,
         "holds": [hold.id for hold in holds.on(destination)],
     }

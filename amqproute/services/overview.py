@@ -183,7 +183,7 @@ class Overview:
             "deferred": queue.deferred,
             "consumers": queue.consumers,
             "resident": queue.resident,
-            "bytes": queue.resident_bytes + queue.paged_bytes,
+            "bytes": queue.resident_bytes + queue.paged_bytes + queue.filed_bytes,
             "oldest-age-ms": None if oldest is None else max(0, self._now_ms() - oldest),
             "enqueued": tally.enqueued,
             "dequeued": tally.dequeued,

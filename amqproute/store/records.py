@@ -65,14 +65,15 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class QueueSummary:
-    """What a queue holds: entries, bytes of encoded messages, the ids at both ends, and by the
-    wall clock when the first of them arrived."""
+    """What a queue holds: entries, bytes of encoded messages, the ids at both ends, by the wall
+    clock when the first of them arrived, and octets of bodies that are files of their own."""
 
     count: int
     bytes: int
     first_id: int
     last_id: int
     first_arrived_ms: int
+    filed_bytes: int = 0
 
 
 @dataclass(slots=True)

@@ -67,6 +67,11 @@ FILE_BYTES: Final = 32 * 1024
 """See `amqproute.store.files`, "Why so"."""
 MOST_PAGES: Final = 0xFFFFFFFE
 """SQLite's own bound."""
+FILED: Final = (
+    "SELECT queue, sum(body_length) FROM entry INDEXED BY entry_payload"
+    " WHERE payload IS NOT NULL AND payload < 0 AND body_start IS NULL GROUP BY queue"
+)
+"""Octets of bodies that are files of their own, by the queue's number."""
 LOCK_TRIES: Final = 4
 LOCK_SECONDS: Final = 0.1
 """How often a lock is tried that somebody has, and with which pauses."""
@@ -469,6 +474,7 @@ class SqliteStore:
         self._read_small_rows(connection, recovery)
         names = self._read_names(connection)
         count = total = 0
+        filed = dict(connection.execute(FILED))
         for number, ids, *summary in connection.execute(
             "SELECT *, (SELECT arrived FROM entry WHERE id = first) FROM"
             " (SELECT queue, sum(id & 4294967295), count(*), sum(size), min(id) AS first, max(id)"
@@ -481,7 +487,8 @@ class SqliteStore:
                 continue
             if number not in names:
                 raise StoreDamaged(schema.damaged(self.path, f"queue {number} has no name"))
-            recovery.queues[names[number]] = QueueSummary(*summary)
+            found = QueueSummary(*summary)
+            recovery.queues[names[number]] = replace(found, filed_bytes=filed.get(number, 0))
         self._writer.census = count, total
         connection.execute(NOBODYS)  # those that were set aside while a consumer had them
         for account, *held in connection.execute(

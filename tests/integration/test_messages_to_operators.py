@@ -56,6 +56,34 @@ class CommandTests(SynchronousTestCase):
         code, out, err = self.command("status", "--config", str(self.daemon.file))
         self.assertEqual(code, 2, err)
 
+    def test_bytes(self) -> None:
+        """`queue ls` counts bodies that are files of their own, also after a restart."""
+        self.daemon.write(journal={"enabled": False})
+        self.daemon.start()
+        config = ("--config", str(self.daemon.file))
+        body = self.daemon.directory / "body"
+        body.write_bytes(b"x" * 2_000_000)
+
+        def shown() -> int:
+            _, out, _ = self.command("queue", "ls", *config)
+            headings, row = (line.split("\t") for line in out.splitlines())
+            found = dict(zip(headings, row, strict=True))
+            self.assertEqual(found["QUEUE"], "q")
+            return int(found["BYTES"])
+
+        for _ in range(3):
+            self.assertEqual(self.command("send", "q", "--file", str(body), *config)[0], 0)
+        whole = shown()
+        self.assertEqual(whole // 1000, 6000)
+        self.daemon.stop()
+        self.daemon.start()
+        self.assertEqual(shown(), whole)
+        got = str(self.daemon.directory / "got")
+        self.assertEqual(self.command("receive", "q", "--output", got, *config)[0], 0)
+        self.assertEqual(shown() // 1000, 4000)
+        self.assertEqual(self.command("queue", "purge", "q", *config)[0], 0)
+        self.assertEqual(shown(), 0)
+
     def test_transactions(self) -> None:
         """With the feature off, that is what is said."""
         self.daemon.start()

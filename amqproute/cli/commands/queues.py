@@ -48,8 +48,9 @@ def queue() -> None:
 def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) -> None:
     """List the queues: nodes, dynamic nodes, and the relay queues to other domains.
 
-    OLDEST is for how long the oldest message at hand has been waiting. With --json every
-    attribute is shown, the counters since the start of the daemon among them.
+    BYTES are those of the messages at hand, large bodies that are files of their own included.
+    OLDEST is for how long the oldest of them has been waiting. With --json every attribute is
+    shown, the counters since the start of the daemon among them.
     """
     rows = entities(Access(url, config, trust), "queue")
     if as_json:
