@@ -40,6 +40,7 @@ __all__ = [
     "check_new_name",
     "format",
     "from_compatibility",
+    "from_uri",
     "is_reserved",
     "normalize_domain",
     "parse",
@@ -63,6 +64,7 @@ _REMEMBERED: Final = 4096
 _RESERVED: Final = ("amqp$", "$management", "/management")
 
 _COMPATIBILITY: Final = ("/queues/", "/topics/")
+_SCHEMES: Final = ("amqp://", "amqps://")
 
 # Letters, digits and hyphens, no hyphen at either end of a label. A label of 64 octets or a name
 # of 254 does not match; `_refuse_ascii` then says which of the rules was broken.
@@ -266,16 +268,50 @@ def from_compatibility(text: str) -> str | None:
         raise InvalidField(f"address {_quoted(text)} names no node")
     if "/" in name:
         raise InvalidField(f"address {_quoted(text)}: write a slash in the name as %2F")
+    return _unquoted(name)
+
+
+def from_uri(text: str, host: str | None) -> str | None:
+    """Read ``amqps://HOST/<name>``, the address that Azure's clients give a node of their broker.
+
+    Args:
+        text: the address of a source or target.
+        host: the host name in the open of the connection. A URI with another host is none of these:
+            the host says which broker was meant.
+
+    Returns:
+        The plain address, or None if the text is not of this form.
+
+    Raises:
+        InvalidField: it is of this form, and the name is badly encoded.
+    """
+    if not host or not text.startswith(_SCHEMES):
+        return None
+    authority, _, name = text.partition("://")[2].partition("/")
+    named = authority.rpartition("@")[2]
+    # An IPv6 address has colons of its own, and stands in brackets.
+    named = named[1:].partition("]")[0] if named[:1] == "[" else named.partition(":")[0]
+    if not name or named.lower() != host.strip("[]").lower():
+        return None
+    return _unquoted(name)
+
+
+def _unquoted(name: str) -> str:
+    """Decode a percent-encoded name.
+
+    Raises:
+        InvalidField: it is badly encoded.
+    """
     if "%" not in name:
         return name
     if _BAD_PERCENT.search(name):
         raise InvalidField(
-            f"address {_quoted(text)}: a percent sign is not followed by two hexadecimal digits"
+            f"address {_quoted(name)}: a percent sign is not followed by two hexadecimal digits"
         )
     try:
         return unquote_to_bytes(name).decode("utf-8")
     except UnicodeError:
-        raise InvalidField(f"address {_quoted(text)} does not decode to UTF-8") from None
+        raise InvalidField(f"address {_quoted(name)} does not decode to UTF-8") from None
 
 
 def _check_node_octets(node: str) -> None:

@@ -444,6 +444,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "",
         "tests.conformance.test_addresses.ResolutionTests.test_compatibility",
         "tests.test_address.CompatibilityTests.test_accepted",
+        "tests.conformance.test_addresses.ResolutionTests.test_uri",
+        "tests.test_address.CompatibilityTests.test_uri",
     ),
     "L-01": Proof(
         "",
@@ -839,6 +841,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.ToleranceTests.test_missing_body",
         "tests.conformance.test_messages.ToleranceTests.test_missing_body_tolerated",
         "tests.integration.test_hostile.SessionTests.test_missing_body",
+        "tests.integration.test_proton.SuspendedTests.test_malformed",
     ),
     "M-23": Proof(
         "sections leave in their order; a tolerated absent body is absent for the consumer, "
@@ -846,6 +849,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.SectionsTests.test_order_downstream",
         "tests.conformance.test_messages.ToleranceTests.test_missing_body_tolerated",
         "tests.test_message.MessageTests.test_absent_body_stays_absent",
+        "tests.integration.test_azure.ServiceBusTests.test_missing_body",
     ),
     "M-24": Proof(
         "each kind of misrepresentation is rejected with decode-error and the link goes on; a "
@@ -861,6 +865,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.ToleranceTests.test_settled",
         "tests.conformance.test_messages.ToleranceTests.test_truncated",
         "tests.integration.test_hostile.SessionTests.test_malformed_sections",
+        "tests.integration.test_proton.SuspendedTests.test_malformed",
     ),
     "M-25": Proof(
         "",
@@ -1227,6 +1232,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_resume.ExactlyOnceTests.test_capability",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
         "tests.integration.test_azure.ServiceBusTests.test_send_and_receive",
+        "tests.integration.test_azure.UamqpTests.test_send_and_receive",
+        "tests.integration.test_proton.SuspendedTests.test_second_alone",
     ),
     "P-15": Proof(
         "",
@@ -1428,6 +1435,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.ToleranceTests.test_format_code",
         "tests.conformance.test_messages.ToleranceTests.test_settled",
         "tests.conformance.test_messages.ToleranceTests.test_frame_boundary_lost",
+        "tests.integration.test_proton.SuspendedTests.test_malformed",
     ),
     "E-09": Proof(
         "",

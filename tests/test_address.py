@@ -180,7 +180,31 @@ class CompatibilityTests(SynchronousTestCase):
         ):
             self.assertRaises(InvalidField, address.from_compatibility, text)
 
+    def test_uri(self) -> None:
+        """Of the broker that a client has connected to, a URI names a node."""
+        for text, host, expected in (
+            ("amqps://mq.test/orders", "mq.test", "orders"),
+            ("amqp://MQ.test:5671/a%2Fb%C3%BC", "mq.TEST", "a/b\u00fc"),
+            ("amqps://anna:secret@mq.test/topic/Subscriptions/s", "mq.test",
+             "topic/Subscriptions/s"),
+            ("amqps://[::1]:5671/q", "[::1]", "q"),
+            ("amqps://[::1]/q", "::1", "q"),
+            ("amqps://mq.test/o%40b.example", "mq.test", "o@b.example"),
+            ("amqps://other.test/orders", "mq.test", None),
+            ("amqps://mq.test/orders", None, None),
+            ("amqps://mq.test/orders", "", None),
+            ("amqps:///orders", "", None),
+            ("amqps://mq.test/", "mq.test", None),
+            ("amqps://mq.test", "mq.test", None),
+            ("http://mq.test/orders", "mq.test", None),
+            ("orders", "mq.test", None),
+        ):  # fmt: skip
+            self.assertEqual(address.from_uri(text, host), expected, text)
+        for text in ("amqps://mq.test/%zz", "amqps://mq.test/%ff"):
+            self.assertRaises(InvalidField, address.from_uri, text, "mq.test")
+
     @given(NODES)
     def test_round_trip(self, name: str) -> None:
         """Every name can be written in this form."""
         self.assertEqual(address.from_compatibility("/queues/" + quote(name, safe="")), name)
+        self.assertEqual(address.from_uri("amqp://h/" + quote(name, safe=""), "h"), name)

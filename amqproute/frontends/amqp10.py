@@ -381,11 +381,14 @@ class Frontend:
             )
             return
         terms = {} if self.contract is None else self.contract.terms.told()
+        settings = self.connection.settings
+        # Some clients cut frames by our limit, and then cannot write those beyond their own.
+        size = min(settings.max_frame_size, max(event.open.max_frame_size, LEAST_FRAME))
         if terms:  # who knows what it may need not find out by being held back
-            given = self.connection.settings.properties or {}
-            self.connection.open(properties={**given, CONTRACT: terms})
+            given = settings.properties or {}
+            self.connection.open(max_frame_size=size, properties={**given, CONTRACT: terms})
         else:
-            self.connection.open()
+            self.connection.open(max_frame_size=size)
         self._is_open = True
         self.probe = short(str((event.open.properties or {}).get(PROBE) or ""))
         if self.probe:
@@ -649,6 +652,10 @@ class Frontend:
             doing=doing,
         )
 
+
+LEAST_FRAME: Final = 65536
+"""Octets of the frames that we take at least, as far as the settings allow: `uamqp` writes so many
+and no more, and smaller ones would only cost time."""
 
 _PARTS: Final = tuple(
     name for name, value in vars(Frontend).items() if isinstance(value, cached_property)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from twisted.python.failure import Failure
 
+from amqproute.address import from_uri
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.broker.topic import Topic
@@ -66,9 +67,10 @@ class Attaching:
         """Answer an attach of the other side's, now or later."""
         if event.is_answer:
             return
-        link = event.link
-        self._links.note_error_mode(link, event.attach)
+        link, attach = event.link, event.attach
+        self._links.note_error_mode(link, attach)
         try:
+            attach = self._without_uri(attach)
             self._frontend.endpoints.admit(link.octets)
             if len(self._links.attached) >= self._shared.limits.links:
                 raise ResourceLimitExceeded(
@@ -77,25 +79,42 @@ class Attaching:
                 )
             if self._frontend.contract is not None:
                 self._frontend.contract.check_links()
-            if isinstance(event.attach.target, spec.Coordinator) and link.role == "receiver":
-                self._join_coordinator(link, event.attach)
+            if isinstance(attach.target, spec.Coordinator) and link.role == "receiver":
+                self._join_coordinator(link, attach)
                 return
-            found = self._find(link, event.attach)
+            found = self._find(link, attach)
             if found.ready is not None:
-                self._join_when_ready(link, event.attach, found)
+                self._join_when_ready(link, attach, found)
                 return
         except Unresolved as unresolved:
             link.context = waiting = Waiting()
             self._links.attached.add(link)
-            octets = footprint(event.attach)
+            octets = footprint(attach)
             self._frontend.endpoints.wait(octets)
-            self._frontend.admit(unresolved.hop).addBoth(
-                self._known, octets, link, event.attach, waiting
-            )
+            self._frontend.admit(unresolved.hop).addBoth(self._known, octets, link, attach, waiting)
         except AmqpError as error:
             self._refuse(link, error)
         else:
-            self._join(link, event.attach, found)
+            self._join(link, attach, found)
+
+    def _without_uri(self, attach: spec.Attach) -> spec.Attach:
+        """Return an attach whose address at this end is the plain one, if it was a URI.
+
+        The plain address is what is in force, and what the answer says.
+
+        Raises:
+            InvalidField: the URI is badly encoded.
+        """
+        is_source = attach.role
+        terminus = attach.source if is_source else attach.target
+        opened = self._frontend.connection.remote_open
+        if not isinstance(terminus, spec.Source | spec.Target) or opened is None:
+            return attach
+        plain = from_uri(terminus.address or "", opened.hostname)
+        if plain is None:
+            return attach
+        fields = {each.name: getattr(terminus, each.name) for each in type(terminus).fields}
+        return _with(attach, is_source, type(terminus)(**{**fields, "address": plain}))
 
     def _join_coordinator(self, link: Link, attach: spec.Attach) -> None:
         frontend = self._frontend
@@ -397,6 +416,11 @@ def _completed(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Atta
     """Return an attach that names the terminus which was kept, if it names none itself."""
     if (attach.source if is_source else attach.target) is not None:
         return attach
+    return _with(attach, is_source, terminus)
+
+
+def _with(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
+    """Return an attach with another terminus at this end."""
     fields = {each.name: getattr(attach, each.name) for each in spec.Attach.fields}
     fields["source" if is_source else "target"] = terminus
     return spec.Attach(**fields)

@@ -167,6 +167,26 @@ class ResolutionTests(AddressCase):
         self.assertEqual(house.depth("a b/ü"), 1)
         self.assertEqual(client.receiver("/queues/q", handle=3).source.address, "/queues/q")
 
+    def test_uri(self) -> None:
+        """A-22: Azure's clients give a node's address as a URI of the host they connect to."""
+        client = self.house.client(ALICE).opened(hostname="mq.test").begun()
+        self.assertEqual(client.sender("amqps://mq.test/q", handle=1).target.address, "q")
+        client.publish(0, handle=1)
+        answer = client.receiver("amqps://mq.test:5671/q", handle=2, credit=1)
+        self.assertEqual(answer.source.address, "q")
+        self.assertEqual(len(client.messages()), 1)
+        for handle, (address, expected) in enumerate(
+            (
+                ("amqps://elsewhere.test/q", "amqp:not-found"),
+                ("amqps://mq.test/%zz", "amqp:invalid-field"),
+                ("amqps://mq.test/amqp$nothing", "amqp:not-found"),
+            ),
+            start=3,
+        ):
+            client.send(attach("sender", f"refused-{handle}", handle, address))
+            self.assertIsNone(client.one(spec.Attach).target)
+            self.assertEqual(condition(client.one(spec.Detach)), expected)
+
     def test_reserved(self) -> None:
         """A-07, T-17: names of services are reserved, and are nothing to receive from."""
         self.assertEqual(self.refused("receiver", "amqp$transfer"), "amqp:not-allowed")

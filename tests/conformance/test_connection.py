@@ -247,6 +247,13 @@ class OpenTests(SynchronousTestCase):
         other.receiver(credit=1)
         self.assertEqual(other.bodies(), [b"1"])
 
+    def test_frames_of_their_size(self) -> None:
+        """§2.7.1: who takes smaller frames than we do is not invited to send larger ones."""
+        for theirs, ours in ((512, 65536), (65536, 65536), (70_000, 70_000), (2**32 - 1, 262_144)):
+            client = World().house().client()
+            client.write(AMQP_HEADER, frame(spec.Open(container_id="c", max_frame_size=theirs)))
+            self.assertEqual(client.one(spec.Open).max_frame_size, ours)
+
     def test_max_frame_size(self) -> None:
         """§2.7.1: no frame is larger than the client's max-frame-size."""
         self.client.opened(max_frame_size=512).begun()

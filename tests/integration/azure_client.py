@@ -33,7 +33,7 @@ LONGEST = 40.0
 
 def bodies_of(command: dict[str, Any]) -> list[bytes]:
     """Return the bodies that a command asks to be sent."""
-    if "bodies" in command:
+    if command.get("bodies"):
         return [each.encode() for each in command["bodies"]]
     size = command["size"]
     return [(b"%08d" % number).ljust(size, b"x")[:size] for number in range(command["count"])]
@@ -59,7 +59,7 @@ class Uamqp:
         )
 
     def _place(self) -> str:
-        return self._command["node"]
+        return f"amqps://{HOST}/{self._command['node']}"
 
     def send(self) -> list[str]:
         """Queue the messages and wait for all of them."""
@@ -138,8 +138,11 @@ class ServiceBus:
                     break
         return words
 
-    def receive(self) -> Iterator[bytes]:
-        """Take one message for each outcome and settle it with that, if asked to with a wait."""
+    def receive(self) -> Iterator[bytes | None]:
+        """Take one message for each outcome and settle it with that, if asked to with a wait.
+
+        None is the body of a message that has none.
+        """
         outcomes = list(self._command["outcomes"])
         options = {
             **self._options,
@@ -160,7 +163,7 @@ class ServiceBus:
                         await_outcome=self._command.get("wait", False),
                         outcome_timeout=SECONDS,
                     )
-                    yield b"".join(message.data)
+                    yield None if message.data is None else b"".join(message.data)
 
 
 LIBRARIES = {"uamqp": Uamqp, "azure-servicebus": ServiceBus}
@@ -175,7 +178,7 @@ def run(command: dict[str, Any]) -> Any:
     if command.get("digest"):
         each = [[body[:8].decode(), len(body), hashlib.sha256(body).hexdigest()] for body in got]
         return each
-    return [body.decode() for body in got]
+    return [None if body is None else body.decode() for body in got]
 
 
 if __name__ == "__main__":

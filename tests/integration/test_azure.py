@@ -16,7 +16,8 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
-from tests.integration.support import Daemon, DaemonTestCase, certificates
+from amqproute.wire.amqp10 import codec, spec
+from tests.integration.support import Daemon, DaemonTestCase, Wire, certificates, message
 
 CLIENT = Path(__file__).with_name("azure_client.py")
 MANY = 500
@@ -81,7 +82,7 @@ class Cases:
         self.assert_empty()
 
     def test_many(self) -> None:
-        """More messages than a link has credit for at once, each once and in order."""
+        """More messages than a receiver gives credit for at once, each once and in order."""
         sent = self.run_client("send", count=MANY, size=200)
         self.assertEqual(sent, ["sent"] * MANY)
         got = self.run_client("receive", outcomes=["accepted"] * MANY, digest=True)
@@ -118,6 +119,14 @@ class Cases:
             self.logged(r"user:anna\) link \S+ refused: .*no node is named 'nowhere' here")
 
 
+class UamqpTests(Cases, DaemonTestCase):
+    """The C library; its wheels are for x86."""
+
+    library = "uamqp"
+    module = "uamqp"
+    wrong_password = "ConnectionClose"
+
+
 class ServiceBusTests(Cases, DaemonTestCase):
     """What the package for Service Bus speaks below its own conventions."""
 
@@ -125,3 +134,11 @@ class ServiceBusTests(Cases, DaemonTestCase):
     module = "azure.servicebus"
     wrong_password = "SASL negotiation failed"
     waits = {"wait": True}
+    changes = {"tolerate-missing-body": True}
+
+    def test_missing_body(self) -> None:
+        """M-23: to an independent decoder a body that was absent is absent."""
+        properties = codec.encode(spec.Properties(subject="no body"))
+        with Wire(self.daemon.plain) as wire:
+            wire.publish(self.node, [properties, message(b"")])
+        self.assertEqual(self.run_client("receive", outcomes=["accepted"] * 2), [None, ""])

@@ -72,6 +72,13 @@ if proton is not None:
             sender.properties = {symbol("delivery-mode"): symbol("exactly-once")}
             sender.target.capabilities.put_symbol(symbol("AMQPROUTE:EXACTLY-ONCE"))
 
+    class SecondAlone(SenderOption):  # type: ignore[misc]
+        """The rcv-settle-mode second, and nothing that says that the sender will settle."""
+
+        def apply(self, sender: Any) -> None:
+            """Ask for it."""
+            sender.rcv_settle_mode = Link.RCV_SECOND
+
     class OncePublisher(MessagingHandler):  # type: ignore[misc]
         """Sends three messages exactly once; Proton settles what is accepted."""
 
@@ -403,6 +410,30 @@ class SuspendedTests(ProtonTestCase):
         self.assertEqual((publisher.sent, publisher.accepted), (3, 3))
         self.assertEqual(publisher.mode, Link.RCV_SECOND)
         self.assertEqual([m.body for m in self.receive(3)], [0, 1, 2])
+
+    def test_second_alone(self) -> None:
+        """P-14: as Proton reads the answer, the receiver settles first, and so it does."""
+        sender = self.connection.create_sender(self.node, options=SecondAlone())
+        self.assertEqual(sender.link.remote_rcv_settle_mode, Link.RCV_FIRST)
+        delivery = sender.link.send(Message(body="one"))
+        self.connection.wait(lambda: delivery.settled, msg="settlement")
+        self.assertEqual(delivery.remote_state, Disposition.ACCEPTED)
+
+    def test_malformed(self) -> None:
+        """M-22, M-24, E-08: rejected with decode-error as Proton reads it; the link goes on."""
+        link = self.connection.create_sender(self.node).link
+        for octets in (b"junk", b"", Message(body=b"cut").encode()[:-1]):
+            delivery = link.delivery(link.delivery_tag())
+            if octets:
+                link.stream(octets)
+            link.advance()
+            self.connection.wait(lambda delivery=delivery: delivery.settled, msg="settlement")
+            self.assertEqual(delivery.remote_state, Disposition.REJECTED)
+            self.assertEqual(delivery.remote.condition.name, "amqp:decode-error")
+        delivery = link.send(Message(body="good"))
+        self.connection.wait(lambda: delivery.settled, msg="settlement")
+        self.assertEqual([m.body for m in self.receive(1)], ["good"])
+        self.assert_empty()
 
 
 class LinkTests(ProtonTestCase):
