@@ -51,6 +51,7 @@ from amqproute.broker.party_shares import PartyShares
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotAllowed
 from amqproute.message import Message
+from amqproute.tracebacks import forget_frames
 from amqproute.values import Origin
 from amqproute.wire.amqp10 import spec
 
@@ -317,6 +318,7 @@ class Transaction:
     def fail(self, error: AmqpError) -> None:
         """A part of it was refused: it can only be rolled back now. The first reason stays."""
         if self.doom is None:
+            forget_frames(error)  # they hold the message
             self.doom = error
 
     def restore(self, postings: Sequence[Posting], retirements: Sequence[Retirement]) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from amqproute.errors import AmqpError
+from amqproute.tracebacks import forget_frames
 from amqproute.wire.amqp10.link import Link
 
 MOST_COMPLAINTS: Final = 10
@@ -76,7 +77,11 @@ class Complaints:
             )
 
     def message_refused(self, link: Link, node: str, error: AmqpError) -> None:
-        """Log the first refusal of a kind on a link; count the others."""
+        """Log the first refusal of a kind on a link; count the others.
+
+        The error is kept, without the frames that it came through: these hold the message.
+        """
+        forget_frames(error)
         key = (link.name, str(error.condition))
         count = self._refusals[key] = self._refusals.get(key, 0) + 1
         now = self._seconds()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import gc
+from types import FrameType
 from typing import Any
 from unittest.mock import patch
 
@@ -378,6 +380,33 @@ class PlaceTests(UnfinishedCase):
         taker.receiver(address="q", credit=1)
         (taken,) = taker.run().messages()
         self.assertTrue(taken.endswith(LARGE))  # behind a header
+
+    def test_refused(self) -> None:
+        """Of a message that is refused on its way nothing is kept with the error."""
+        client = self.sender(MALLORY, "m")
+        bad = message(b"x" * 50_000) + bytes(250_000)
+        client.write(client.transfer(0, bad[:100_000], 0, more=True))
+        self.go_on(client, bad[100_000:])
+        frontend = self.here.frontends[-1]
+        (link,) = frontend.connection.unfinished
+        frontend.events(frontend.connection.hand_up(link, self.world.clock.seconds()))
+        frontend.flush()
+        self.assertIsInstance(client.run().one(spec.Disposition).state, spec.Rejected)
+        held = [each for each in gc.get_objects() if type(each) is FrameType]
+        inside = {each.f_code for each in held}
+        self.assertNotIn(intake.Intake.add.__code__, inside)
+
+    def test_doomed(self) -> None:
+        """Nor with what a transaction fails for."""
+        client = self.sender(MALLORY, "m")
+        client.send(attach("sender", "txn", 30, None, target=spec.Coordinator()))
+        frontend = self.here.frontends[-1]
+        transaction = frontend.transactions.declare(None)
+        state = spec.TransactionalState(txn_id=transaction.id)
+        client.write(client.transfer(0, b"nonsense", 0, state=state))
+        self.assertIsNotNone(transaction.doom)
+        assert transaction.doom is not None
+        self.assertIsNone(transaction.doom.__traceback__)
 
 
 class StrangerTests(UnfinishedCase):
