@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import tempfile
 from typing import Any
 
@@ -127,3 +128,24 @@ class CommandTests(SynchronousTestCase):
             self.assertEqual(waiting.wait(30), 0)
             self.assertEqual(os.pread(out.fileno(), 10, 0), b"x\n")
             self.assertEqual(told().count("\n"), 1)
+
+    def test_interrupted_twice(self) -> None:
+        """A second Ctrl-C, or SIGTERM, while a command ends changes nothing."""
+        self.daemon.start()
+        config = ("--config", str(self.daemon.file))
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            waiting = Process(
+                ["receive", "q", *config],
+                environ=os.environ,
+                stdout=out.fileno(),
+                stderr=err.fileno(),
+            )
+            self.addCleanup(waiting.kill)
+            until(lambda: b"waiting" in os.pread(err.fileno(), 1000, 0), "the words")
+            # Stopped, it meets all three of them at once.
+            os.kill(waiting.pid, signal.SIGSTOP)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCONT):
+                os.kill(waiting.pid, number)
+            self.assertEqual(waiting.wait(30), 1)
+            self.assertNotIn(b"Traceback", os.pread(err.fileno(), 5000, 0))
+            self.assertNotIn(b"ReactorNotRunning", os.pread(err.fileno(), 5000, 0))

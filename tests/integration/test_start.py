@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -152,7 +153,10 @@ class InvalidCertificateTests(StartCase):
                 "watch": 1,
             }
         )
-        self.daemon.write()
+        calls = self.enterContext(socket.create_server(("127.0.0.1", 0)))
+        calls.settimeout(30)
+        via = f"amqps://127.0.0.1:{calls.getsockname()[1]}"
+        self.daemon.write(routes=[{"domain": "beta.example", "via": via}])
         self.use(issued)
         (line,) = self.check(2)
         self.assertIn(f"tls.certificate: {code}: ", line)
@@ -164,12 +168,17 @@ class InvalidCertificateTests(StartCase):
         with Wire(self.daemon.plain) as wire:
             wire.publish("q", [message(b"x")])
             self.assertEqual(body_of(wire.consume("q", 1)[0]), b"x")
+            wire.publish("orders@beta.example", [message(b"y")])
+        # It does not even try: its words are those of the certificate, and nobody was called.
+        self.daemon.wait_log(rf"127.0.0.1:[0-9]+ cannot be reached .*{code}: ", seconds=30)
+        self.assertEqual(select.select([calls], [], [], 0)[0], [])
         self.assertIn(code.replace(".", r"\."), self.status(1))
         mark = self.daemon.mark()
         self.use(dated(-1, 100))
         self.daemon.wait_log("our certificate is valid now", mark, 30)
         until(lambda: listens(self.daemon.tls) and listens(self.daemon.upgrade), "TLS", 30)
-        self.assertEqual(self.status(0), "")
+        calls.accept()[0].close()
+        self.assertEqual(self.status(1), "")  # what remains is that beta does not answer
         self.assertEqual(self.check(0), [])
         self.daemon.stop()
         self.daemon.check()

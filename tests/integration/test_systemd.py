@@ -77,6 +77,7 @@ class UnitTests(SynchronousTestCase):
             "RuntimeDirectory=amqproute",
             "ConfigurationDirectory=amqproute",
             "Restart=on-failure",
+            "RestartPreventExitStatus=2",
         ):
             self.assertIn(wanted, settings)
         self.assertNotIn("MemoryDenyWriteExecute=yes", settings)  # pyOpenSSL's callbacks
