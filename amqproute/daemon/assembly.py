@@ -189,6 +189,7 @@ class House:
         self.contexts = make_contexts(config, checks_dates=False)
         self._gate = CertificateGate(reactor, self.contexts, self._uneasy, self._dial_again)
         self._connector: Connector | None = None
+        self._agent: Agent | None = None
         self._watch: FileWatch | None = None
         self._users = load_users(config)
         self._verifier = Verifier(
@@ -279,6 +280,7 @@ class House:
             decided=decisions.made,
             journal=self.journaling.journal,
         )
+        self._agent = agent
         return Relay(
             self.broker,
             agent,
@@ -300,7 +302,12 @@ class House:
         return self._rules().router if self.transfer is None else self.transfer.rules.router
 
     def _rules(self) -> TransferRules:
-        return transfer_rules(self.config, self.container_id, self._allows)
+        return transfer_rules(
+            self.config,
+            self.container_id,
+            self._allows,
+            lambda container: None if self._agent is None else self._agent.domain_of(container),
+        )
 
     def _allows(self, principal: Principal, verb: Verb, node: str) -> bool:
         """By the rules in force."""

@@ -3,13 +3,14 @@
 
 A survey looks at every node and next hop, never at every message, and gives the reactor back after
 `TURN_WORK` units of work (a node is one; so are `ENTRIES_PER_UNIT` messages in consumers' hands or
-set aside, which have to be looked through for the oldest). Ten thousand nodes take some fifty
-turns. Requests that come while a survey is under way get the answer of that one.
+set aside, which are looked through for the oldest, up to `MOST_ENTRIES` of a node). Ten thousand
+nodes take some hundred turns. Requests that come while a survey is under way get its answer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final
 
 from twisted.internet.defer import Deferred, succeed
@@ -38,9 +39,12 @@ from amqproute.values import RELAY_PREFIX
 
 __all__ = ["TURN_WORK", "HealthSurvey", "limits_of", "recent_facts"]
 
-TURN_WORK: Final = 200
-"""Units of work in one turn of the reactor: two or three milliseconds."""
+TURN_WORK: Final = 100
+"""Units of work in one turn of the reactor: three milliseconds where every node is not well."""
 ENTRIES_PER_UNIT: Final = 100
+MOST_ENTRIES: Final = 5000
+"""Messages of one node in consumers' hands that are looked at; consumers have them in order, so it
+is the first ones that are old."""
 MOST_PEERS: Final = 100
 """Next hops that are told with all their attributes."""
 
@@ -159,7 +163,8 @@ class HealthSurvey:
             self.turns += 1
             await deferLater(self._clock, 0)
             work = 0
-        return work + 1 + (queue.acquired + queue.deferred) // ENTRIES_PER_UNIT
+        held = min(MOST_ENTRIES, queue.acquired) + min(MOST_ENTRIES, queue.deferred)
+        return work + 1 + held // ENTRIES_PER_UNIT
 
     def _queues(self) -> Iterator[Queue]:
         yield from self._broker.nodes.values()
@@ -174,9 +179,9 @@ def _oldest(queue: Queue, now_ms: int) -> float | None:
     if (available := queue.oldest_arrival_ms) is not None:
         arrivals.append(available)
     if queue.deferred:
-        arrivals.append(min(entry.arrived_ms for entry in queue.deferred_entries))
+        arrivals += [each.arrived_ms for each in islice(queue.deferred_entries, MOST_ENTRIES)]
     if queue.acquired:
-        arrivals += [entry.arrived_ms for entry in queue.held_by_consumers()]
+        arrivals += [each.arrived_ms for each in islice(queue.held_by_consumers(), MOST_ENTRIES)]
     return None if not arrivals else max(0.0, (now_ms - min(arrivals)) / 1000)
 
 

@@ -49,14 +49,27 @@ def load_users(config: Config, *, must_exist: bool = False) -> UserFile:
     return UserFile.load(path) if must_exist or path.exists() else UserFile(path, {})
 
 
-def transfer_rules(config: Config, container_id: str, allows: Allows) -> TransferRules:
+def transfer_rules(
+    config: Config,
+    container_id: str,
+    allows: Allows,
+    domain_of: Callable[[str], str | None] = lambda _: None,
+) -> TransferRules:
     """Return what the transfer service goes by.
 
     Args:
         config: the configuration.
         container_id: our own.
         allows: the access rules in force.
+        domain_of: the domain for which a container was reached; None if it was not.
     """
+    router = make_router(config, container_id)
+
+    def name_of(container: str) -> str:
+        """Return the domain of a container, in words about loops."""
+        if container == container_id:
+            return config.domains[0] if config.domains else container
+        return router.containers.get(container) or domain_of(container) or container
 
     peer_for = lru_cache(maxsize=1024)(config.peer_for)  # it is asked for each message
 
@@ -70,12 +83,13 @@ def transfer_rules(config: Config, container_id: str, allows: Allows) -> Transfe
 
     return TransferRules(
         own_id=container_id,
-        router=make_router(config, container_id),
+        router=router,
         allows=allows,
         relay_for=relay_for,
         max_hops=config.relay.max_hops,
         insert_to=config.alias_to == "insert",
         origins=origins,
+        name_of=name_of,
     )
 
 

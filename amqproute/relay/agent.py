@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ from amqproute.relay.verdict import Action, PeerFailure, Scope, Verdict
 from amqproute.tracebacks import forget_frames
 from amqproute.values import RELAY_PREFIX, Candidate, NextHop, TransportSecurity
 from amqproute.wire.amqp10.connection import Connection
+
+MOST_CONTAINERS = 10_000
+"""Containers of which it is remembered for which domain they were reached."""
 
 
 @dataclass(slots=True)
@@ -119,6 +123,17 @@ class Agent:
         self._origin = origin
         self._decided = decided or (lambda *_: None)
         self._journal = journal
+        self._containers: OrderedDict[str, str] = OrderedDict()
+
+    def domain_of(self, container: str) -> str | None:
+        """Return the domain for which a container was reached last; None if it was not of late."""
+        return self._containers.get(container)
+
+    def _met(self, container: str, domain: str) -> None:
+        self._containers[container] = domain
+        self._containers.move_to_end(container)
+        if len(self._containers) > MOST_CONTAINERS:
+            self._containers.popitem(last=False)
 
     async def places(self, hop: NextHop) -> Places:
         """Return the places to try, in order, and how they were found.
@@ -177,6 +192,7 @@ class Agent:
                 if last.scope is Scope.DESTINATION:
                     break
             else:
+                self._met(session.remote_id, hop.domain)
                 facts = {"host": place, **resolved, **self._stage("connect_us", began)}
                 self._note(hop, told, {**facts, "level": session.level}, None)
                 return session

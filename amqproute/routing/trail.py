@@ -7,7 +7,7 @@ first. It is read before a message is taken from a peer and lengthened when it i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from amqproute.errors import NotAllowed
@@ -49,17 +49,33 @@ def shortened(trace: Sequence[str]) -> list[str]:
     return [*names[:half], f"... {len(names) - 2 * half} more ...", *names[-half:]]
 
 
-def check(trace: tuple[str, ...], own_id: str, max_hops: int) -> None:
+def _named(trace: Sequence[str], name_of: Callable[[str], str]) -> list[str]:
+    return [name_of(each)[: LONGEST_NAME + 3] for each in shortened(trace)]
+
+
+def check(
+    trace: tuple[str, ...],
+    own_id: str,
+    max_hops: int,
+    name_of: Callable[[str], str] = str,
+) -> None:
     """Refuse a message that has been here before or has come too far.
+
+    Args:
+        trace: containers that it has passed.
+        own_id: ours.
+        max_hops: the longest trace that is taken.
+        name_of: the domain of a container where it is known, else the container-id.
 
     Raises:
         NotAllowed: with the loop, or the path, in words.
     """
     if own_id in trace:
-        loop = " > ".join(shortened((*trace[trace.index(own_id) :], own_id)))
+        passed = (*trace[trace.index(own_id) :], own_id)
+        loop = " > ".join(_named(passed, name_of))
         raise NotAllowed(f"mail loop: {loop}", info={"code": "route.loop"})
     if len(trace) >= max_hops:
-        path = " > ".join(shortened(trace))
+        path = " > ".join(_named(trace, name_of))
         raise NotAllowed(f"more than {max_hops} hops: {path}", info={"code": "route.hops"})
 
 

@@ -11,6 +11,8 @@ messages from node to node).
 `relay_operations` and `relay_messages` are what operators do to relay queues through it: as a
 whole, or to messages by id, domain or selector, in parts that nobody else notices; `explaining`
 says why one of them waits.
+`dns_memory` has the daemon forget what the DNS has said, for `explain` and `peer test`. `health`
+has the table of what can be not well, and the functions that judge; the daemon collects the facts.
 `probes.ProbeService` is ``amqp$probe``: it rehearses a peer's message and queues nothing.
 `dtx.DtxCoordinator` is ``amqp$dtxCoordinator``, where the configuration asks for it.
 

@@ -44,6 +44,7 @@ class TransferRules:
         insert_to: supply a missing ``to`` on ``x@y``; else refuse (T-14).
         origins: (principal) to the domain patterns that a peer may hand over messages from,
             besides the names it proves.
+        name_of: the domain of a container where it is known, else the container-id.
     """
 
     own_id: str
@@ -53,6 +54,7 @@ class TransferRules:
     max_hops: int = 16
     insert_to: bool = True
     origins: Callable[[Principal], Sequence[str]] = lambda _: ()
+    name_of: Callable[[str], str] = str
 
 
 @dataclass(slots=True)
@@ -82,7 +84,7 @@ class TransferService:
     def __init__(self, broker: Broker, hops: Any, rules: TransferRules) -> None:
         self._broker = broker
         self.hops = hops
-        self._check_trail = _trail_check(rules.own_id, rules.max_hops)
+        self._check_trail = _trail_check(rules)
         self.rules = rules
         self.replies: ReplyPaths | None = None
         self.provenance = self._make_provenance(rules)
@@ -90,7 +92,7 @@ class TransferService:
 
     def reload(self, rules: TransferRules) -> None:
         """Go by new rules from the next message on."""
-        self._check_trail = _trail_check(rules.own_id, rules.max_hops)
+        self._check_trail = _trail_check(rules)
         self.rules = rules
         self.provenance = self._make_provenance(rules)
 
@@ -343,14 +345,15 @@ def _address(text: str) -> Address:
     return parse(from_compatibility(text) or text)
 
 
-def _trail_check(own_id: str, max_hops: int) -> Callable[[bytes], None]:
+def _trail_check(rules: TransferRules) -> Callable[[bytes], None]:
     """Return a check of message-annotations sections, remembering those that passed.
 
     The messages of one producer over one path have equal annotations, octet for octet.
     """
 
     def inspect(section: bytes) -> None:
-        trail.check(trail.trace_of(annotations_of(section)), own_id, max_hops)
+        trace = trail.trace_of(annotations_of(section))
+        trail.check(trace, rules.own_id, rules.max_hops, rules.name_of)
 
     remembered = lru_cache(maxsize=1024)(inspect)
 

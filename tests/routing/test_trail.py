@@ -35,6 +35,20 @@ class TrailTests(SynchronousTestCase):
         self.assertEqual(error.description, "mail loop: b > c > b")
         self.assertEqual(error.info, {"code": "route.loop"})
 
+    def test_names(self) -> None:
+        """Domains are named where they are known, and no name is longer than others."""
+        names = {"b": "beta.example", "c": "x" * 250}
+
+        def name_of(container: str) -> str:
+            return names.get(container, container)
+
+        error = self.assertRaises(NotAllowed, trail.check, ("a", "b", "c", "d"), "b", 16, name_of)
+        self.assertEqual(
+            error.description, f"mail loop: beta.example > {'x' * 103} > d > beta.example"
+        )
+        error = self.assertRaises(NotAllowed, trail.check, ("b", "d"), "z", 2, name_of)
+        self.assertIn("more than 2 hops: beta.example > d", error.description)
+
     def test_hops(self) -> None:
         """So is one that has come too far."""
         trail.check(("a",) * 3, "z", 4)
