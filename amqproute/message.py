@@ -11,6 +11,11 @@ A very large message is here only as far as the sections before its body go; wha
 ``rest``, which is read in parts by whoever sends it (`amqproute.interfaces.IBody`). Whatever looks
 at header, annotations and properties, or changes what precedes the bare message, does not notice.
 
+A message of another format than that of part 3 is carried *enclosed* (M-09): its octets are the
+body of a message of part 3, and a delivery annotation has the number of its format. No sender can
+set that: delivery annotations end at each hop (`Message.received`). Whoever counts, keeps or moves
+messages sees one without properties; a consumer gets the octets back as they came.
+
 What runs once per message on the way through a broker is decided from raw section bytes by
 functions with a bounded memory: most messages on a link carry the same header and the same
 annotations, octet for octet, so the answer is a dictionary look-up.
@@ -26,7 +31,7 @@ from amqproute.errors import DecodeError
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.sections import Offsets
 from amqproute.wire.amqp10.spec import Header, Properties
-from amqproute.wire.amqp10.types import Symbol
+from amqproute.wire.amqp10.types import Described, Symbol, UInt, ULong
 
 REMEMBERED: Final = 1024
 """Distinct headers, and distinct annotations, whose meaning is kept."""
@@ -42,6 +47,8 @@ REPLY_TO_FIELD: Final = 4
 """Indices of user-id and reply-to, likewise."""
 VIEW_BYTES: Final = 4096
 """Octets from which on a view costs less than a copy."""
+MESSAGE_FORMAT: Final = Symbol("x-opt-amqproute-message-format")
+"""Delivery annotation of an enclosed message: its message-format (part 2 §2.7.5)."""
 
 
 class Message:
@@ -168,6 +175,24 @@ class Message:
             values.append(sections.decode_section(encoded, pos, after))
             pos = after
         return values
+
+    @property
+    def foreign_format(self) -> int:
+        """The message-format of an enclosed message; 0 for a message of part 3."""
+        offsets = self.offsets
+        start, end = offsets.delivery_annotations_start, offsets.delivery_annotations_end
+        if not end:
+            return 0
+        annotations = sections.decode_section(self.encoded, start, end)
+        return int(annotations.get(MESSAGE_FORMAT, 0))
+
+    def enclosed(self) -> bytes:
+        """Return the octets of an enclosed message, as far as they are in memory."""
+        if self.rest is not None:
+            return b""
+        (octets,) = self.body_values()
+        assert isinstance(octets, bytes)
+        return octets
 
     # -- what the broker asks for every message ------------------------------------------------
 
@@ -347,6 +372,25 @@ class Message:
                 self.encoded, end
             )
         return _delivery_header(old, delivery_count, not attempted), rest_of(self.encoded, end)
+
+
+def enclose(message_format: int, octets: bytes, rest: Any = None) -> Message:
+    """Return a message that carries one of another format (M-09).
+
+    It counts as durable: whether it asks for that, nobody here can read.
+
+    Args:
+        message_format: of the transfer, not 0.
+        octets: the message; empty if there is a rest.
+        rest: all of a very large message.
+    """
+    annotations = {MESSAGE_FORMAT: UInt(message_format)}
+    head = sections.encode_header(Header(durable=True)) + sections.encode_annotations(
+        spec.SECTION_DELIVERY_ANNOTATIONS, annotations
+    )
+    if rest is None:
+        head += codec.encode(Described(ULong(spec.SECTION_DATA), octets))
+    return Message(head, rest)
 
 
 def rest_of(encoded: bytes, start: int) -> Any:

@@ -61,7 +61,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_addresses.ServiceTests.test_message_format",
         "tests.conformance.test_messages.BareMessageTests.test_body_of_data",
         "tests.conformance.test_messages.BareMessageTests.test_body_of_sequences",
-        "tests.conformance.test_messages.ToleranceTests.test_message_format",
+        "tests.conformance.test_messages.FormatTests.test_refused_by_what_routes",
         "tests.frontends.test_inbound.RefusalTests.test_formats",
     ),
     "T-04": Proof(
@@ -766,8 +766,17 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_parts.Incoming.test_any_split",
     ),
     "M-09": Proof(
-        "",
-        "tests.conformance.test_messages.ToleranceTests.test_message_format",
+        "a queue keeps and forwards octets and number of any other format, restarts included; "
+        "what routes by `to` refuses it",
+        "tests.conformance.test_messages.FormatTests.test_refused_by_what_routes",
+        "tests.conformance.test_messages.FormatTests.test_again",
+        "tests.conformance.test_messages.FormatTests.test_in_order",
+        "tests.conformance.test_messages.FormatTests.test_no_forgery",
+        "tests.conformance.test_messages.FormatTests.test_no_properties",
+        "tests.conformance.test_messages.FormatTests.test_not_moved_to_another_domain",
+        "tests.conformance.test_messages.FormatTests.test_through_a_queue",
+        "tests.frontends.test_large.Foreign.test_through",
+        "tests.integration.test_formats.FormatTests.test_restart",
     ),
     "M-10": Proof(
         "",
@@ -908,10 +917,17 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
     ),
     "O-04": Proof(
-        "",
+        "an unsettled delivery stays with its link at will, until lock-timeout takes it back, "
+        "settled, as a failed attempt",
         "tests.conformance.test_outcomes.OutcomeTests.test_parked",
         "tests.conformance.test_resume.ParkedTests.test_detached",
         "tests.integration.test_proton.SuspendedTests.test_detached",
+        "tests.conformance.test_outcomes.LockTimeoutTests.test_dead_letter",
+        "tests.conformance.test_outcomes.LockTimeoutTests.test_each_by_itself",
+        "tests.conformance.test_outcomes.LockTimeoutTests.test_received_is_no_outcome",
+        "tests.conformance.test_outcomes.LockTimeoutTests.test_taken_back",
+        "tests.conformance.test_outcomes.LockTimeoutTests.test_too_late",
+        "tests.integration.test_formats.LockTests.test_reload",
     ),
     "O-05": Proof(
         "",

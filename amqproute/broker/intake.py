@@ -28,7 +28,7 @@ from amqproute.broker.removal import Removal
 from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
 from amqproute.entry import FLEETING_MS, TRANSIENT, Entry
-from amqproute.errors import ResourceDeleted, ResourceLimitExceeded
+from amqproute.errors import NotImplementedHere, ResourceDeleted, ResourceLimitExceeded
 from amqproute.message import Message
 from amqproute.plurals import counted
 from amqproute.values import Origin
@@ -185,6 +185,9 @@ class Intake:
         header = message.header
         if header.priority != USUAL_PRIORITY and limits.priorities > 1:
             line = self._levels.line(level_of(header.priority, limits.priorities))
+        offsets = message.located  # it was looked at for the header
+        if offsets is not None and offsets.delivery_annotations_end and self._queue.is_relay:
+            _require_standard_format(message)
         size = len(message.encoded)
         pages = line.must_page(size, limits)
         if pages and self._in_memory_only:
@@ -318,3 +321,15 @@ class Intake:
             self._accounts.back(entries)
         if self._once is not None:
             self._once.back(entries)
+
+
+def _require_standard_format(message: Message) -> None:
+    """Refuse what cannot go to another broker: it has no place for a trace (M-09, T-27).
+
+    Raises:
+        NotImplementedHere: it is of another message-format than that of part 3.
+    """
+    if message.foreign_format:
+        raise NotImplementedHere(
+            f"a message of message-format {message.foreign_format} is not sent to other brokers"
+        )

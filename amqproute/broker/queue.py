@@ -95,7 +95,10 @@ class Queue:
         life: how long it lives, if it is dynamic; None for ever.
         is_relay: what it hands out goes to another broker.
         when_empty: called soon after its last message has left; None for nobody.
+        takes_any_format: messages may be of another message-format than that of part 3 (M-09).
     """
+
+    takes_any_format = True
 
     # A relay queue waits for each of thousands of destinations: a dictionary is a kilobyte more.
     __slots__ = (

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from amqproute.errors import AmqpError, DecodeError
+from amqproute.errors import AmqpError, DecodeError, NotImplementedHere
 from amqproute.message import Message
 from amqproute.values import REPORT, RETURN_TO, SECURE_PATH
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -221,13 +221,16 @@ def _text_or_base64(value: bytes) -> Any:
         return {"base64": base64.b64encode(value).decode()}
 
 
-def shown(encoded: bytes) -> dict[str, Any]:
+def shown(encoded: bytes, message_format: int = 0) -> dict[str, Any]:
     """Describe a message for ``receive --json``; sections that are absent are left out.
 
-    A message that does not decode has its octets under ``undecodable``, and the reason.
+    A message that does not decode, or is of another message-format than that of part 3, has its
+    octets under ``undecodable``, and the reason.
     """
     message = Message(encoded)
     try:
+        if message_format:
+            raise NotImplementedHere(f"message-format {message_format} is not that of AMQP 1.0")
         offsets = message.offsets
         facts: dict[str, Any] = {"header": plain(message.header)}
         if message.annotations:

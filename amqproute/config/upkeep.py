@@ -112,6 +112,14 @@ class Limits(Settings):
         ge=1,
         description="A client's transaction in which nothing happens for this long is rolled back.",
     )
+    lock_timeout: Seconds = Field(
+        default=0.0,
+        ge=0,
+        le=604800,
+        description="How long a consumer may leave a message without an outcome before it is taken "
+        "back and offered again, as after a failed attempt; it may last a quarter longer. 0: "
+        "for as long as its link is attached.",
+    )
     output_buffer: Bytes = Field(
         default=MEBIBYTE,
         ge=4096,

@@ -397,6 +397,7 @@ class House:
             ),
             serves=self._serves,
             tolerates_missing_body=lambda: self.config.tolerate_missing_body,
+            lock_seconds=lambda: self.config.limits.lock_timeout,
             when_peer=self.relay.peer_called,
             contracts=self.contracts,
             stream=self._stream,

@@ -34,7 +34,7 @@ from amqproute.frontends.contract import Contract, Part
 from amqproute.frontends.intake import Intake, NoPlaceError
 from amqproute.frontends.refusal import error_of, may_reject
 from amqproute.frontends.suspended import Retention, Taken, told
-from amqproute.message import Message
+from amqproute.message import Message, enclose
 from amqproute.values import FLOOR, NextHop, Origin
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import PartsReceived
@@ -266,12 +266,16 @@ class Inbound:
         Raises:
             AmqpError: it cannot be taken.
         """
-        if delivery.message_format:
-            raise NotImplementedHere(f"message-format {delivery.message_format} is not known here")
+        if delivery.message_format and not getattr(self.target, "takes_any_format", False):
+            raise NotImplementedHere(
+                f"message-format {delivery.message_format} is not known here: only queues take it"
+            )
         if self._ungranted and delivery in self._ungranted:
             self._ungranted.discard(delivery)
             if self.part is not None:
                 self.part.contract.check_message()
+        if delivery.message_format:
+            return enclose(delivery.message_format, delivery.payload, delivery.rest)
         message = Message(delivery.payload, delivery.rest)
         most = self._frontend.limits.header_bytes
         if message.bare_from > most:

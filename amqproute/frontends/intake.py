@@ -13,7 +13,7 @@ the sections before the body. Whatever comes behind it on the same link waits fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from twisted.python.failure import Failure
@@ -73,6 +73,7 @@ class Intake:
         "_frontend",
         "_has_place",
         "_inbound",
+        "_is_foreign",
         "_ready",
         "_session",
         "_walk",
@@ -94,6 +95,7 @@ class Intake:
         self._ready = ready
         self._session = delivery.link.session
         self._walk = BodyWalk()
+        self._is_foreign = bool(delivery.message_format)  # it has no sections (M-09)
         self._draft: Any = None
         self._counted = 0
         self._has_place = False
@@ -123,7 +125,7 @@ class Intake:
             AmqpError: the message will be refused.
         """
         first, rest = _split(parts)
-        size = head_size(first, HEAD_BYTES)
+        size = 0 if self._is_foreign else head_size(first, HEAD_BYTES)
         self.delivery.payload = first[:size]
         before = self._rehearse()
         frontend = self._frontend
@@ -205,9 +207,11 @@ class Intake:
             if self._draft is None:
                 parts = self.begin(parts)
             self._count(sum(map(len, parts)))
-            bare = self._walk.follow(parts)
-            if event.is_last:
-                self._walk.finish()
+            bare: Sequence[bytes | memoryview] = parts
+            if not self._is_foreign:
+                bare = self._walk.follow(parts)
+                if event.is_last:
+                    self._walk.finish()
         except AmqpError:
             self._session.took(size)
             self.abandon()

@@ -30,6 +30,8 @@ from amqproute.errors import (
     MessageSizeExceeded,
     NotImplementedHere,
 )
+from amqproute.frontends.complaints import short
+from amqproute.frontends.locks import LockWatch
 from amqproute.frontends.refusal import error_of
 from amqproute.frontends.resumption import OUTCOMES, Again, by_outcome, compare
 from amqproute.frontends.suspended import Parked, Retention, told
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 
 ACCEPTED = spec.Accepted()
 RELEASED = spec.Released()
+FAILED = spec.Modified(delivery_failed=True)
 TXN_ID = Symbol("txn-id")
 """Link state property: the transaction in which messages are acquired (part 4 §4.4.3)."""
 _TAG_OCTETS = 4
@@ -85,6 +88,7 @@ class Outbound:
         "_frontend",
         "_is_gone",
         "_left",
+        "_locks",
         "_parked",
         "_pour",
         "_presumed",
@@ -132,6 +136,17 @@ class Outbound:
         self._pour: Pour | None = None
         self._behind: list[Entry] = []
         self._acquiring: Transaction | None = None
+        # Nothing is locked by browsers, nor by subscribers that share what a topic has in memory.
+        self._locks: LockWatch | None = None
+        if not (copies or settled or isinstance(source, Subscription)):
+            shared = frontend.shared
+            self._locks = LockWatch(
+                shared.transactions.clock,
+                shared.lock_seconds,
+                link,
+                self._is_sent,
+                self._take_back,
+            )
         # Deliveries whose outcome waits for the discharge of a transaction.
         self._ending: dict[Delivery, Retirement] = {}
         outcomes = link.source.outcomes if link.source is not None else ()
@@ -199,14 +214,19 @@ class Outbound:
                 self._behind = list(entries[entries.index(entry) :])
                 break
             message = entry.message
-            parts = message.for_delivery(
-                entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
-            )
+            parts, message_format = _as_transferred(entry, now_ms)
             try:
                 if message.rest is not None:
-                    delivery = self._begin_pour(entry, parts, tag, state)
+                    delivery = self._begin_pour(entry, parts, tag, message_format, state)
                 else:
-                    delivery = send(parts, tag, settled=settled, state=state, context=entry)
+                    delivery = send(
+                        parts,
+                        tag,
+                        settled=settled,
+                        message_format=message_format,
+                        state=state,
+                        context=entry,
+                    )
             except MessageSizeExceeded:
                 self._too_large(entry)
                 continue
@@ -226,6 +246,8 @@ class Outbound:
         if settled and sent:
             self._bytes = 0
             self._frontend.settle(self, sent, ACCEPTED)
+        if self._locks is not None:
+            self._locks.watch()
         self._frontend.flush()
 
     def _tag_for(self, entry: Entry) -> bytes:
@@ -244,13 +266,20 @@ class Outbound:
         entry: Entry,
         head: Sequence[bytes],
         tag: bytes,
+        message_format: int,
         state: Any = None,
         resume: bool = False,
     ) -> Delivery:
         """Begin to send a message that is not in memory; nothing else goes out on this link."""
         size = sum(map(len, head)) + entry.message.rest.size
         outgoing = self.link.send_parts(
-            size, tag, settled=self.settled, state=state, context=entry, resume=resume
+            size,
+            tag,
+            settled=self.settled,
+            message_format=message_format,
+            state=state,
+            context=entry,
+            resume=resume,
         )
         frontend = self._frontend
         self._pour = Pour(
@@ -381,20 +410,26 @@ class Outbound:
                 delivery.local_state = each.outcome
                 answers.append((each.outcome, delivery))
                 continue
-            parts = entry.message.for_delivery(
-                entry.delivery_count, entry.attempted, entry.expires_ms, now_ms
-            )
+            parts, message_format = _as_transferred(entry, now_ms)
             try:
                 if entry.message.rest is not None:
-                    self._begin_pour(entry, parts, each.tag, resume=each.resumes)
+                    self._begin_pour(entry, parts, each.tag, message_format, resume=each.resumes)
                 else:
-                    link.send(parts, each.tag, context=entry, resume=each.resumes)
+                    link.send(
+                        parts,
+                        each.tag,
+                        message_format=message_format,
+                        context=entry,
+                        resume=each.resumes,
+                    )
             except MessageSizeExceeded:
                 self.forget([entry])
                 self._too_large(entry)
         for outcome, deliveries in by_outcome(answers):
             # Settled by us as well, when what the receiver has decided is on the disk.
             frontend.settle(self, (), outcome, deliveries)
+        if self._locks is not None:
+            self._locks.watch()
         frontend.flush()
 
     def _held(self, deliveries: Sequence[Delivery]) -> dict[bytes, Entry]:
@@ -414,9 +449,7 @@ class Outbound:
 
     def suspend(self, deliveries: Sequence[Delivery]) -> Parked:
         """The link is detached, and may come back: what it had stays with it (O-04, O-06)."""
-        self._is_gone = True
-        self._acquiring = None
-        self.source.detach(self)
+        self._end()
         entries = self._held(deliveries)
         parked = self._parked = Parked(self.source, self._orphaned, self, self._tags)
         parked.entries = entries
@@ -424,6 +457,39 @@ class Outbound:
         self._again.clear()
         self._left = {}
         return parked
+
+    def _end(self) -> None:
+        self._is_gone = True
+        self._acquiring = None
+        if self._locks is not None:
+            self._locks.stop()
+        self.source.detach(self)
+
+    # -- deliveries without an outcome -----------------------------------------------------------
+
+    def _is_sent(self, delivery: Delivery) -> bool:
+        """Whether all of a delivery is with the receiver, or on its way there."""
+        return delivery.id >= 0 and (
+            self._pour is None or self._pour.outgoing.delivery is not delivery
+        )
+
+    def _take_back(self, deliveries: Sequence[Delivery], seconds: float) -> None:
+        """Offer again what the receiver has kept for too long; that was a failed attempt."""
+        entries = [delivery.context for delivery in deliveries]
+        for delivery in deliveries:
+            delivery.context = None
+        self._frontend.complaints.add(
+            "{connection} ({principal}) link {link}: {count} messages of {node} had no outcome for "
+            "{seconds:g} s (limits.lock-timeout) and are offered again",
+            link=short(self.link.name),
+            count=len(entries),
+            node=self.source.name,
+            seconds=seconds,
+        )
+        self.link.session.settle(deliveries, FAILED, True)
+        self.forget(entries)
+        self._frontend.settle(self, entries, FAILED)
+        self._frontend.flush()
 
     # -- the receiver's answers ------------------------------------------------------------------
 
@@ -674,9 +740,7 @@ class Outbound:
         Only for a durable subscription it does not: what was not acknowledged comes again
         (S-10). If the link was closed, and was the last one, the subscription ends (S-20).
         """
-        self._is_gone = True
-        self._acquiring = None
-        self.source.detach(self)
+        self._end()
         entries = list(self._held(deliveries).values())
         self._again.clear()
         self._left = {}
@@ -686,3 +750,14 @@ class Outbound:
             self.source.topic.unsubscribe(self.source)
         if self.dynamic:
             self._frontend.links.creator_gone(self.source)
+
+
+def _as_transferred(entry: Entry, now_ms: int) -> tuple[Sequence[Any], int]:
+    """Return the buffers of a message as it goes out now, and its message-format (M-09)."""
+    message = entry.message
+    if message.offsets.delivery_annotations_end:
+        message_format = message.foreign_format
+        if message_format:
+            return (message.enclosed(),), message_format
+    parts = message.for_delivery(entry.delivery_count, entry.attempted, entry.expires_ms, now_ms)
+    return parts, 0

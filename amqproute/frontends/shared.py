@@ -47,6 +47,8 @@ class Shared:
         links: every attached link, by who, container-id, name and role: for link stealing.
         serves: whether the host name of an open is one of ours (A-16).
         tolerates_missing_body: whether a message without a body is taken (M-22).
+        lock_seconds: how long a receiver may leave a delivery without an outcome (O-04); 0 for
+            ever.
         suspended: links that are detached and may come back.
         strangers: keeps those who are not let in from filling the log.
         memory: octets of messages on their way in, of all connections.
@@ -72,6 +74,7 @@ class Shared:
     links: dict[tuple[str, str, str, str], tuple[Frontend, Link]] = field(default_factory=dict)
     serves: Callable[[str | None], bool] = lambda _: True
     tolerates_missing_body: Callable[[], bool] = lambda: False
+    lock_seconds: Callable[[], float] = lambda: 0.0
     when_peer: Callable[[Principal], None] = lambda _: None
     when_seen: Callable[[str, str, str, str, str, str], None] = lambda *_: None
     contracts: Contracts | None = None

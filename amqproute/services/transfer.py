@@ -18,6 +18,7 @@ from amqproute.broker.broker import Broker
 from amqproute.errors import (
     InvalidField,
     NotAllowed,
+    NotImplementedHere,
     PreconditionFailed,
     ResourceLocked,
     UnauthorizedAccess,
@@ -287,6 +288,8 @@ class AliasTarget:
             raise PreconditionFailed(f"a message for {self.name!r} needs the property `to`")
         if not self._service.rules.insert_to:
             raise PreconditionFailed("the message has no `to`, and alias-to is `require`")
+        if message.foreign_format:
+            raise NotImplementedHere("a message of an unknown message-format cannot have a `to`")
         if message.has_footer:
             raise PreconditionFailed(
                 "the message has no `to` and has a footer, which may sign it: not supplied"
@@ -323,6 +326,7 @@ class DirectTarget:
 
     def __init__(self, service: TransferService, node: Any) -> None:
         self.name = node.name
+        self.takes_any_format = getattr(node, "takes_any_format", False)
         self._service = service
         self._node = node
 

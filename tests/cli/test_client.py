@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
@@ -519,3 +520,10 @@ class ContentTests(SynchronousTestCase):
     def test_undecodable(self) -> None:
         """Octets that are no message are shown, not lost."""
         self.assertEqual(content.shown(b"\x01")["undecodable"], "AQ==")
+
+    def test_another_format(self) -> None:
+        """M-09: octets of another format are never read as sections, though they could be."""
+        _, encoded = Draft("orders").encode("text", 0)
+        facts = content.shown(encoded, 7)
+        self.assertEqual(facts["undecodable"], base64.b64encode(encoded).decode())
+        self.assertIn("message-format 7", facts["reason"])

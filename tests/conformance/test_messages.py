@@ -8,8 +8,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.declaration import NodeDeclaration
+from amqproute.broker.binding import BindingDeclaration
+from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
+from amqproute.message import MESSAGE_FORMAT
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import (
     Byte,
@@ -30,6 +32,7 @@ from amqproute.wire.amqp10.types import (
 )
 from tests.conformance.house import (
     START_MS,
+    Client,
     World,
     bare,
     condition,
@@ -355,14 +358,105 @@ class ToleranceTests(MessageCase):
         """M-24, T-27: annotations that are no map."""
         self.malformed(section(spec.SECTION_MESSAGE_ANNOTATIONS, [1]) + data())
 
-    def test_message_format(self) -> None:
-        """T-03, M-09: a message-format that is not known is refused, the link lives on."""
-        self.client.publish(0, b"anything", message_format=1)
-        state = self.client.one(spec.Disposition).state
-        self.assertIsInstance(state, spec.Rejected)
-        self.assertEqual(condition(state), "amqp:not-implemented")
-        self.client.publish(1)
-        self.assertEqual(self.house.depth(), 1)
+
+class FormatTests(MessageCase):
+    """Messages of another message-format than that of part 3 (M-09, T-03, part 2 §2.7.5)."""
+
+    octets = b"\x00\x53\x70 no message of part 3 \xff"
+    number = 0x50420100
+
+    def publish_foreign(self, octets: bytes | None = None, **fields: Any) -> Any:
+        """Publish one; return the state that comes back."""
+        given = {"message_format": self.number, **fields}
+        self.client.publish(self._sent, self.octets if octets is None else octets, **given)
+        self._sent += 1
+        return self.client.one(spec.Disposition).state
+
+    def receive(self, address: str = "q", **fields: Any) -> Client:
+        """Attach a client of its own, with credit."""
+        client = self.house.client().ready(str(uuid.uuid4()))
+        client.receiver(address, credit=10, **fields)
+        return client
+
+    def test_through_a_queue(self) -> None:
+        """A queue takes it and forwards its octets and its number as they came."""
+        for octets in (self.octets, b"", bytes(70_000)):
+            self.client.names()
+            self.assertIsInstance(self.publish_foreign(octets), spec.Accepted)
+            client = self.receive()
+            received = client.payloads(spec.Transfer)
+            self.assertEqual({each.message_format for each, _ in received[:1]}, {self.number})
+            self.assertEqual(b"".join(payload for _, payload in received), octets)
+            client.dispose(0)
+            self.assertEqual(self.house.depth(), 0)
+            client.send(spec.Close())
+
+    def test_in_order(self) -> None:
+        """It stands in line with the others, whose number is 0."""
+        self.put(message(b"before"))
+        self.publish_foreign()
+        self.put(message(b"after"))
+        received = self.receive().payloads(spec.Transfer)
+        self.assertEqual([each.message_format for each, _ in received], [0, self.number, 0])
+
+    def test_again(self) -> None:
+        """What was released, rejected or failed is delivered as it came, the dead letter too."""
+        self.publish_foreign()
+        client = self.receive()
+        for number, state in enumerate(
+            (spec.Released(), spec.Modified(delivery_failed=True), spec.Rejected())
+        ):
+            ((transfer, payload),) = client.payloads(spec.Transfer)
+            self.assertEqual((transfer.message_format, payload), (self.number, self.octets))
+            client.dispose(number, state=state)
+        ((transfer, payload),) = self.receive("dead").payloads(spec.Transfer)
+        self.assertEqual((transfer.message_format, payload), (self.number, self.octets))
+
+    def test_no_properties(self) -> None:
+        """A selector finds nothing in it, whatever its octets would mean."""
+        self.publish_foreign(message(b"", subject="red"))
+        self.put(message(b"ours", subject="red"))
+        selector = {
+            Symbol("f"): Described(Symbol("apache.org:selector-filter:string"), "subject = 'red'")
+        }
+        source = spec.Source(address="q", filter=selector)
+        client = self.receive(source=source)
+        ((transfer, payload),) = client.payloads(spec.Transfer)
+        self.assertEqual(transfer.message_format, 0)
+        self.assertEqual(bare(payload), message(b"ours", subject="red"))
+
+    def test_no_forgery(self) -> None:
+        """A delivery annotation of a sender makes no message one of another format."""
+        forged = section(spec.SECTION_DELIVERY_ANNOTATIONS, {MESSAGE_FORMAT: UInt(7)})
+        self.put(forged + message(b"ours"))
+        ((transfer, payload),) = self.receive().payloads(spec.Transfer)
+        self.assertEqual(transfer.message_format, 0)
+        self.assertEqual(bare(payload), message(b"ours"))
+
+    def test_refused_by_what_routes(self) -> None:
+        """Where properties are needed it is refused, and the link lives on."""
+        world = World()
+        house = world.house(nodes=["q", TopicDeclaration("t")])
+        world.house("b.test")
+        for address in (None, "amqp$transfer", "x@b.test", "t", "$management"):
+            client = house.client().ready(str(uuid.uuid4()))
+            client.sender(address)
+            client.publish(0, self.octets, message_format=1)
+            state = client.one(spec.Disposition).state
+            self.assertIsInstance(state, spec.Rejected, address)
+            self.assertEqual(condition(state), "amqp:not-implemented", address)
+            self.assertTrue(client.none(spec.Detach) and client.none(spec.End), address)
+        self.assertEqual(house.depth(), 0)
+
+    def test_not_moved_to_another_domain(self) -> None:
+        """A binding of its queue to an address elsewhere rejects it: a dead letter, not a loss."""
+        self.world.house("b.test", nodes=["x"])
+        self.house.broker.bind(BindingDeclaration("q", "x@b.test", None))
+        self.assertIsInstance(self.publish_foreign(), spec.Accepted)
+        self.client.run(1)
+        self.assertEqual((self.house.depth(), self.house.depth("dead")), (0, 1))
+        ((transfer, payload),) = self.receive("dead").payloads(spec.Transfer)
+        self.assertEqual((transfer.message_format, payload), (self.number, self.octets))
 
 
 class LifetimeTests(MessageCase):

@@ -153,6 +153,120 @@ class OutcomeTests(OutcomeCase):
         self.assertEqual(self.house.depth(), 4)
 
 
+class LockTimeoutTests(OutcomeCase):
+    """`lock-timeout`: an outcome that does not come (O-04)."""
+
+    limits = QueueLimits(max_deliveries=3)
+
+    seconds = 80.0
+
+    def consume(self, **fields: Any) -> None:
+        self.house.shared.lock_seconds = lambda: self.seconds
+        super().consume(**fields)
+
+    @property
+    def timers(self) -> list[str]:
+        """What the clock is to call."""
+        return [str(call) for call in self.house.world.clock.getDelayedCalls()]
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass in steps, as a clock does."""
+        for _ in range(round(seconds)):
+            self.client.run(1)
+
+    def test_taken_back(self) -> None:
+        """What has no outcome in time is settled by the broker, and others get it, as failed."""
+        self.take(2)
+        self.wait(79)
+        self.assertTrue(self.client.none(spec.Disposition))
+        self.wait(21)
+        given_back = self.client.one(spec.Disposition)
+        self.assertEqual((given_back.role, given_back.first, given_back.last), (False, 0, 1))
+        self.assertTrue(given_back.settled)
+        self.assertTrue(given_back.state.delivery_failed)
+        other = self.other()
+        other.credit(2)
+        got = other.messages()
+        self.assertEqual([body_of(each) for each in got], [b"0", b"1"])
+        self.assertEqual([header_of(each).delivery_count for each in got], [1, 1])
+
+    def test_too_late(self) -> None:
+        """An outcome that comes later changes nothing, and harms nobody."""
+        self.take(1)
+        self.wait(100)
+        self.client.dispose(0)
+        self.assertEqual(self.house.depth(), 5)
+        self.assertTrue(self.client.none(spec.Detach) and self.client.none(spec.End))
+        self.assertEqual(self.take(5, delivery_count=1, next_incoming_id=1)[0], b"0")
+
+    def test_each_by_itself(self) -> None:
+        """The time of each message runs from when it was sent; what has an outcome has it."""
+        self.take(2)
+        self.client.dispose(0)
+        self.wait(60)
+        self.assertEqual(self.take(1, delivery_count=2, next_incoming_id=2), [b"2"])
+        self.wait(40)
+        given_back = self.client.one(spec.Disposition)
+        self.assertIn((given_back.first, given_back.last), [(1, None), (1, 1)])
+        self.client.dispose(2)
+        self.wait(200)
+        self.assertTrue(self.client.none(spec.Disposition))
+        self.assertEqual(self.house.depth(), 3)
+
+    def test_dead_letter(self) -> None:
+        """A message that nobody settles is a dead letter after max-deliveries."""
+        self.take(1)
+        for count in (1, 2, 3):
+            self.wait(100)
+            self.take(1, delivery_count=count, next_incoming_id=count)
+        self.assertEqual((self.house.depth(), self.house.depth("dead")), (4, 1))
+
+    def test_received_is_no_outcome(self) -> None:
+        """State received does not make it last longer; no timer is left when nothing waits."""
+        self.take(1)
+        received = spec.Received(section_number=0, section_offset=0)
+        self.client.dispose(0, state=received, settled=False)
+        self.wait(101)
+        self.assertEqual(len(self.client.all(spec.Disposition)), 1)
+        self.wait(10)
+        self.assertFalse([each for each in self.timers if "LockWatch" in each])
+
+    def test_browsers(self) -> None:
+        """A browser holds nothing, and nothing is taken from it."""
+        client = self.house.client().ready("browser")
+        client.send(
+            attach(
+                "receiver", "b", 0, None, source=spec.Source(address="q", distribution_mode="copy")
+            )
+        )
+        client.credit(5)
+        self.assertEqual(len(client.messages()), 5)
+        self.wait(200)
+        client.run()
+        self.assertTrue(client.none(spec.Disposition))
+
+    def test_changed(self) -> None:
+        """Another time is in force from the next look on; 0 ends it."""
+        self.take(1)
+        self.seconds = 0
+        self.wait(500)
+        self.assertTrue(self.client.none(spec.Disposition))
+        self.assertEqual(self.take(1, delivery_count=1, next_incoming_id=1), [b"1"])
+        self.seconds = 8
+        self.assertEqual(self.take(1, delivery_count=2, next_incoming_id=2), [b"2"])
+        self.wait(12)
+        self.assertTrue(self.client.all(spec.Disposition))
+        self.assertEqual(self.house.broker.nodes["q"].available, 5)
+
+    def test_gone(self) -> None:
+        """With the link its watch ends."""
+        self.take(1)
+        self.assertTrue([each for each in self.timers if "LockWatch" in each])
+        self.client.send(spec.Detach(handle=0, closed=True))
+        self.assertFalse([each for each in self.timers if "LockWatch" in each])
+        self.assertEqual(self.house.broker.nodes["q"].available, 5)
+
+
 class DispositionTests(OutcomeCase):
     """How outcomes are said."""
 

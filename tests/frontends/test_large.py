@@ -110,6 +110,29 @@ class Through(LargeCase):
         self.assertEqual(again.body_values(), [LARGE])
 
 
+class Foreign(LargeCase):
+    """A very large message of another message-format (M-09): nothing of it is read as sections."""
+
+    def test_through(self) -> None:
+        """It goes through the store in parts, and comes out octet for octet, more than once."""
+        link = self.sender()
+        octets = b"no sections" + LARGE
+        for number, format_ in enumerate((7, 2**32 - 1)):
+            link.send((octets,), b"%d" % number, message_format=format_)
+        self.client.flush()
+        self.run_now()
+        self.assertEqual(self.client.outcomes(), ["Accepted"] * 2)
+        self.assertEqual([rest.size for rest in self.rests()], [len(octets)] * 2)
+        self.assertEqual(self.consumed(), [octets] * 2)
+        self.client.settle(self.client.deliveries, spec.Released())
+        self.run_now()
+        again = [(each.message_format, each.payload) for each in self.client.deliveries[2:]]
+        self.assertEqual(again, [(7, octets), (2**32 - 1, octets)])
+        self.client.settle(self.client.deliveries[2:], spec.Accepted())
+        self.run_now()
+        self.assertEqual((self.house.depth("q"), self.house.store.rows("q")), (0, []))
+
+
 class Digests(LargeCase):
     """The journal has the digest of a message that was never in memory as a whole."""
 

@@ -550,7 +550,7 @@ async def consume(
             break
         got += 1
         came()
-        _print_message(delivery.payload, got, as_json)
+        _print_message(content.shown(delivery.payload, delivery.message_format), got, as_json)
         receiver.accept(delivery)
     return got
 
@@ -625,8 +625,7 @@ def _write(octets: DataOctets, parts: Sequence[bytes], file: BinaryIO) -> None:
             file.write(piece)
 
 
-def _print_message(encoded: bytes, number: int, as_json: bool) -> None:
-    facts = content.shown(encoded)
+def _print_message(facts: dict[str, Any], number: int, as_json: bool) -> None:
     if as_json:
         render.json_line(facts)
     elif sys.stdout.isatty():
