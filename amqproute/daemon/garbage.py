@@ -11,7 +11,7 @@ enough that garbage never piles up to a pause that others notice.
 
 Memory that was freed stays with the C library until it is asked for: a burst of large messages
 would leave the process as large as it was at the peak. So a full collection ends with
-``malloc_trim``, and one is also due in a quiet moment when the process has grown.
+``malloc_trim``, and one is also due in a quiet moment when the process has grown, or was busy.
 
 What a collection costs was measured (``python -m benchmarks.garbage``): about 0.1 µs for each
 object that is alive, 0.3 µs for each that is garbage. What exists when the daemon has started is
@@ -105,7 +105,14 @@ def set_thresholds() -> None:
     gc.set_threshold(YOUNG_OBJECTS, YOUNG_COLLECTIONS, NEVER)
 
 
-def is_due(passes: int, busy: float, since: float, pause: float, grown: int = 0) -> bool:
+def is_due(
+    passes: int,
+    busy: float,
+    since: float,
+    pause: float,
+    grown: int = 0,
+    was_busy: bool = False,
+) -> bool:
     """Decide whether to collect all now.
 
     Args:
@@ -114,12 +121,13 @@ def is_due(passes: int, busy: float, since: float, pause: float, grown: int = 0)
         since: seconds since the last full collection.
         pause: seconds that it took.
         grown: octets that the process has grown by since then.
+        was_busy: it has been busy since then: what is free by now has not been given back.
     """
     if since * PAUSE_SHARE < pause:
         return False
     if passes >= PRESSING or since >= LONGEST_WAIT_SECONDS:
         return True
-    return (passes > 0 or grown >= GROWN_OCTETS) and busy < QUIET_SHARE
+    return (passes > 0 or grown >= GROWN_OCTETS or was_busy) and busy < QUIET_SHARE
 
 
 class FullCollections:
@@ -153,6 +161,7 @@ class FullCollections:
         self._timer = timer
         self._pause = 0.0
         self._resident = self._garbage.resident()
+        self._was_busy = False
         self._collected_at = self._looked_at = clock.seconds()
         self._used = processor()
         self._next: IDelayedCall | None = None
@@ -175,7 +184,8 @@ class FullCollections:
         resident = self._garbage.resident()
         self._resident = min(self._resident, resident)
         since, grown = now - self._collected_at, resident - self._resident
-        if is_due(self._garbage.passes(), busy, since, self._pause, grown):
+        self._was_busy = self._was_busy or busy >= QUIET_SHARE
+        if is_due(self._garbage.passes(), busy, since, self._pause, grown, self._was_busy):
             self._collect()
 
     def _collect(self) -> None:
@@ -183,6 +193,7 @@ class FullCollections:
         found = self._garbage.collect()
         self._pause = self._timer() - began
         self._resident = self._garbage.resident()
+        self._was_busy = False
         self.count += 1
         self.longest = max(self.longest, self._pause)
         self._collected_at, self._used = self._clock.seconds(), self._processor()

@@ -129,6 +129,22 @@ class CollectionTests(SynchronousTestCase):
         full.stop()
         self.assertEqual(heap.collected, [3.0])
 
+    def test_after_a_burst(self) -> None:
+        """What a burst has left free is given back, also where a collection fell into its peak."""
+        heap = Heap(self.clock, pause=0.01)
+        full = FullCollections(self.clock, heap, heap.processor, heap.timer)
+        full.start()
+        heap.octets += 200 << 20
+        heap.made = PRESSING
+        for busy in (1.0, 1.0, 0.1, 0.1, 0.1):
+            heap.used += busy
+            self.clock.advance(1)
+            if busy == 1.0:
+                heap.freed = 200 << 20  # in the middle of the heap, and no object is garbage
+        full.stop()
+        self.assertEqual(heap.collected, [1.0, 3.0])
+        self.assertEqual(heap.octets, 100 << 20)
+
     def test_the_process(self) -> None:
         """What a burst of octets has taken goes back to the system."""
         program = [sys.executable, "-c", BURST]
