@@ -307,7 +307,7 @@ class Draft:
         self._sums: list[int] = []
         self._sum = 0  # of the chunk that is not complete
         self._failure: Exception | None = None
-        self._is_ended = False
+        self._is_begun = self._is_ended = False
         self.size = 0
 
     def __repr__(self) -> str:
@@ -317,6 +317,7 @@ class Draft:
         """See `IDraft.append`."""
         size = sum(map(len, parts))
         self.size += size
+        self._is_begun = True
         done = self._bodies.writing.run(lambda: self._write(parts, size, bare))
         done.addErrback(self._failed)
         done.addCallback(lambda _: self._written(size))
@@ -331,7 +332,8 @@ class Draft:
         """See `IDraft.abandon`."""
         if not self._is_ended:
             self._is_ended = True
-            self._bodies.writing.leave(self._remove)
+            if self._is_begun:  # else the thread may never run, and would keep this for as long
+                self._bodies.writing.leave(self._remove)
 
     # On the thread that writes.
 

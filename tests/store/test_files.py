@@ -12,6 +12,7 @@ import shutil
 import sqlite3
 import threading
 from typing import Any
+from weakref import ref
 
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -440,6 +441,14 @@ class BodyTests(FilesCase):
         draft.abandon()
         self.house.store.draft(lambda _: None).abandon()
         self.assertEqual(self.names(), [])
+
+    def test_abandoned_unused(self) -> None:
+        """One that is given up before anything was written is not kept for the thread."""
+        draft = self.house.store.draft(lambda _: None)
+        kept = ref(draft)
+        draft.abandon()
+        del draft
+        self.assertIsNone(kept())
 
     def test_shared(self) -> None:
         """Entries of several queues have one file, and heads of their own."""
