@@ -52,7 +52,7 @@ Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -89,7 +89,7 @@ from amqproute.services.commands import (
 from amqproute.services.inventory import Changes, Inventory, Result
 from amqproute.services.links import Links
 from amqproute.services.moving import Moving
-from amqproute.services.overview import Overview, Rows
+from amqproute.services.overview import Overview, Row, Rows
 from amqproute.services.requests import (
     Allows,
     Commands,
@@ -178,10 +178,27 @@ class EntityType:
     Attributes:
         name: as it stands in ``entityType``.
         rows: gives the entities now: attribute to value, all encodable; each has ``name``.
+        index: where there may be many of them, their names in the order of `rows`, with what makes
+            the row of each; None where `rows` is as good.
     """
 
     name: str
     rows: Rows
+    index: Callable[[], Sequence[tuple[str, Callable[[str], Row]]]] | None = None
+
+    def page(self, offset: int, count: int) -> tuple[list[Row], int]:
+        """Return so many rows from one on, and how many there are in all."""
+        if self.index is None:
+            rows = list(self.rows())
+            return rows[offset : offset + count], len(rows)
+        index = self.index()
+        return [make(name) for name, make in index[offset : offset + count]], len(index)
+
+    def find(self, name: str) -> Row | None:
+        """Return the row of the first entity with a name; None without one."""
+        if self.index is None:
+            return next((row for row in self.rows() if row["name"] == name), None)
+        return next((make(each) for each, make in self.index() if each == name), None)
 
 
 Operation = Callable[[Request], "Reply | Deferred[Reply]"]
@@ -241,7 +258,7 @@ class ManagementService:
             self.operations |= {"MOVE": self._take, "COPY": self._take}
             self._does |= {(does, "node"): self._moving.later for does in ("MOVE", "COPY")}
         overview = self._overview = Overview(broker, inventory, now_ms, destinations, links)
-        self.register(EntityType("queue", overview.queues))
+        self.register(EntityType("queue", overview.queues, overview.queue_index))
         self.register(EntityType("topic", overview.topics))
         self.register(EntityType("relay-queue", overview.relay_queues))
         self.register(EntityType("binding", overview.bindings))
@@ -466,9 +483,10 @@ class ManagementService:
         if found is None:
             known = ", ".join(self._types)
             raise Refused(BAD_REQUEST, f"no type {command.kind[:64]!r} here; there are {known}")
+        one = found.find(command.name) if command.name and found.index is not None else None
         rows = [
             dict(row)
-            for row in found.rows()
+            for row in ((one,) if one is not None else found.rows())
             if command.name in ("", row["name"])
             and all(row.get(key) == value for key, value in command.arguments.items())
         ]
@@ -490,14 +508,17 @@ class ManagementService:
             wanted = attribute_names(request.body)
         except ValueError as error:
             return Reply.of(BAD_REQUEST, str(error))
-        rows = [row for each in types for row in each.rows()]
-        page = rows[offset : offset + count]
+        if len(types) == 1:
+            page, total = types[0].page(offset, count)
+        else:
+            rows = [row for each in types for row in each.rows()]
+            page, total = rows[offset : offset + count], len(rows)
         names = list(wanted or dict.fromkeys(name for row in page for name in row))
         body = {
             "attributeNames": names,
             "results": [[row.get(name) for name in names] for row in page],
         }
-        return Reply.of(OK, "OK", body, count=len(page), total=len(rows))
+        return Reply.of(OK, "OK", body, count=len(page), total=total)
 
     def _read(self, request: Request) -> Reply:
         types = self._asked_types(request)
@@ -507,11 +528,11 @@ class ManagementService:
         if not isinstance(name, str) or not name:
             return Reply.of(BAD_REQUEST, "READ needs the application property `name`")
         for each in types:
-            for row in each.rows():
-                if row["name"] == name:
-                    is_node = each.name in ("queue", "topic")
-                    details = self._overview.details(name) if is_node else {}
-                    return Reply.of(OK, "OK", {**row, **details})
+            row = each.find(name)
+            if row is not None:
+                is_node = each.name in ("queue", "topic")
+                details = self._overview.details(name) if is_node else {}
+                return Reply.of(OK, "OK", {**row, **details})
         kind = request.entity_type or "entity"
         return Reply.of(NOT_FOUND, f"there is no {kind} named {name[:256]!r}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from amqproute.broker.broker import Broker
@@ -50,16 +51,37 @@ class Overview:
 
     def queues(self) -> Iterable[Row]:
         """Nodes, topics with their durable subscriptions, and relay queues."""
+        return (make(name) for name, make in self.queue_index())
+
+    def queue_index(self) -> list[tuple[str, Callable[[str], Row]]]:
+        """Return the names of what `queues` has, in its order, with what makes the row of each.
+
+        A row costs thirty times what its place here does, and a page of many queues has few rows.
+        """
         broker = self._broker
-        for name, queue in sorted(broker.nodes.items()):
-            kind = "dynamic" if name in broker.dynamic else "node"
-            yield self._queue_row(queue, "queue", kind) | self._origin(name)
+        index: list[tuple[str, Callable[[str], Row]]] = [
+            (name, self._node_row) for name in sorted(broker.nodes)
+        ]
         for name, topic in sorted(broker.topics.items()):
-            yield self._topic_row(topic) | self._origin(name)
+            index.append((name, self._topic_row_here))
             for _, subscription in sorted(topic.durable.items()):
-                yield self._queue_row(subscription.queue, "queue", "subscription")
-        for _, queue in sorted(broker.internal.items()):
-            yield self._queue_row(queue, "queue", "relay")
+                queue = subscription.queue
+                index.append((queue.name, partial(self._subscription_row, queue)))
+        index += [(name, self._relay_row) for name in sorted(broker.internal)]
+        return index
+
+    def _node_row(self, name: str) -> Row:
+        kind = "dynamic" if name in self._broker.dynamic else "node"
+        return self._queue_row(self._broker.nodes[name], "queue", kind) | self._origin(name)
+
+    def _topic_row_here(self, name: str) -> Row:
+        return self._topic_row(self._broker.topics[name]) | self._origin(name)
+
+    def _subscription_row(self, queue: Queue, name: str) -> Row:
+        return self._queue_row(queue, "queue", "subscription")
+
+    def _relay_row(self, name: str) -> Row:
+        return self._queue_row(self._broker.internal[name], "queue", "relay")
 
     def topics(self) -> Iterable[Row]:
         """Topics only."""

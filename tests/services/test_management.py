@@ -25,6 +25,7 @@ from amqproute.journal.events import Event, Run
 from amqproute.message import Message
 from amqproute.services import management
 from amqproute.services.management import EntityType, ManagementService, Reply
+from amqproute.services.overview import Overview
 from amqproute.store.memory import MemoryStore
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import codec, sections, spec
@@ -116,6 +117,30 @@ class ManagementTests(SynchronousTestCase):
         batch.commit()
         self.clock.advance(0)
         self.replies.dispatch()
+
+    def test_work_of_a_page(self) -> None:
+        """A page of many queues makes its own rows and no others; nor does one by its name."""
+        limits = QueueLimits()
+        names = sorted(["audit", "dyn-1", "orders", *(f"n{number}" for number in range(5000))])
+        self.broker.declare([NodeDeclaration(name, limits) for name in names[:-1]], {})
+        made = []
+        make = Overview._queue_row
+
+        def counting(overview: Overview, queue: Any, *kinds: str) -> Any:
+            made.append(queue.name)
+            return make(overview, queue, *kinds)
+
+        self.patch(Overview, "_queue_row", counting)
+        properties, body, _ = self.ask(
+            {"attributeNames": ["name"]}, operation="QUERY", entityType="queue", offset=7, count=10
+        )
+        found = [name for (name,) in body["results"]]
+        self.assertEqual(found, sorted(self.broker.nodes)[7:17])
+        self.assertEqual(made, found)
+        self.assertEqual(properties["total"], len(self.broker.nodes) + 1)
+        made.clear()
+        _, body, _ = self.ask(operation="READ", entityType="queue", name="n4711")
+        self.assertEqual((body["name"], made), ("n4711", ["n4711"]))
 
     def ask(self, body: Any = None, **terms: Any) -> tuple[dict[str, Any], Any, spec.Properties]:
         self.taker.entries.clear()

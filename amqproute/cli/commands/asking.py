@@ -25,6 +25,8 @@ __all__ = [
 ]
 
 MANAGEMENT: Final = "$management"
+PAGE_ROWS: Final = 100
+"""Rows of one answer: less than ten milliseconds of the daemon's reactor."""
 PART_SECONDS: Final = 120.0
 """How long the daemon may take for one part of many messages."""
 
@@ -189,7 +191,12 @@ async def query(client: Client, entity_type: str) -> list[dict[str, Any]]:
     own: set[str] = set()  # the nodes of our replies, which are of no interest
     offset = 0
     while True:
-        asked = {"operation": "QUERY", "entityType": entity_type, "offset": offset}
+        asked = {
+            "operation": "QUERY",
+            "entityType": entity_type,
+            "offset": offset,
+            "count": PAGE_ROWS,
+        }
 
         def encode(message_id: str, reply_to: str, asked: dict[str, Any] = asked) -> bytes:
             own.add(reply_to)
