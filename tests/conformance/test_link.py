@@ -460,7 +460,7 @@ class DetachTests(LinkCase):
     def test_frames_behind_our_detach(self) -> None:
         """L-08, E-11: transfers for a link that we detached are discarded, without an error."""
         self.client.sender(source=spec.Source(outcomes=(ACCEPTED,)))
-        self.client.publish(0, settled=True, message_format=99)
+        self.client.publish(0, b"junk", settled=True)
         self.client.one(spec.Detach)
         self.client.write(self.client.transfer(1), self.client.transfer(2))
         self.assertEqual(self.house.depth(), 0)

@@ -120,12 +120,20 @@ class SettlementTests(SynchronousTestCase):
         self.assertIsInstance(self.client.one(spec.Disposition).state, spec.Accepted)
 
     def test_explicit_outcome(self) -> None:
-        """P-09: who names the outcomes at attach is answered with one of them."""
+        """P-09: who names the outcomes at attach is answered with one of them, or by a detach."""
         self.client.sender(source=spec.Source(outcomes=(ACCEPTED, REJECTED)))
         self.client.publish(0)
-        self.client.publish(1, message_format=7)
+        self.client.publish(1, b"junk")
         states = [type(each.state) for each in self.client.all(spec.Disposition)]
         self.assertEqual(states, [spec.Accepted, spec.Rejected])
+        self.client.sender(handle=1, source=spec.Source(outcomes=(ACCEPTED,)))
+        self.client.publish(2, handle=1)
+        self.assertIsInstance(self.client.one(spec.Disposition).state, spec.Accepted)
+        self.client.publish(3, b"junk", handle=1)
+        self.assertTrue(self.client.none(spec.Disposition))
+        detach = self.client.one(spec.Detach)
+        self.assertEqual(condition(detach), "amqp:decode-error")
+        self.assertEqual(detach.error.info["delivery-tag"], b"tag-3")
 
     def test_receiver_second(self) -> None:
         """§2.6.12, P-16: rcv-settle-mode second: outcome, then the sender settles."""

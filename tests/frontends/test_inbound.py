@@ -433,8 +433,8 @@ class RefusalTests(InboundCase):
         self.assertEqual((kept[RETURN_TO], kept["x-opt-a"]), ("x@beta.example", 1))
 
     def test_formats(self) -> None:
-        """A message-format that nobody knows here is refused (T-03)."""
-        link = self.client.sender("q")
+        """A message-format in which no `to` can be found is refused (T-03)."""
+        link = self.client.sender(None)
         self.run_now()
         link.send((b"any bytes",), b"tag", message_format=99)
         self.client.flush()
