@@ -1575,7 +1575,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton_federation.FederatedTests.test_w15_aliases_and_access",
     ),
     "W-16": Proof(
-        "",
+        "raw frames and Proton: failed batch 404/424 and nothing made, each command once, "
+        "both links of deleted queues detached",
         "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
@@ -1695,8 +1696,9 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_distributed.BridgeTests.test_capability",
     ),
     "X-01": Proof(
-        "",
-        "tests.frontends.test_transactions.PostingTests.test_order",
+        "beside an open transaction each plain transfer, in two frames too, is taken or "
+        "refused alone, at once",
+        "tests.frontends.test_transactions.PostingTests.test_none_and_local",
     ),
     "X-02": Proof(
         "",
@@ -2037,42 +2039,51 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.broker.test_model.QueueModelTests.test_shared",
     ),
     "G-01": Proof(
-        "",
+        "requests sent to amqp$admin, by raw frames and by Proton, are answered; the node "
+        "is a target like a queue",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
         "tests.services.test_management.ManagementTests.test_is_a_target",
     ),
     "G-02": Proof(
-        "",
+        "a text or list of 1 to 1000 commands is one batch, run line by line; none, or "
+        "more, is refused",
         "tests.services.test_commands.GrammarTests.test_bounds",
         "tests.services.test_commands.GrammarTests.test_lines",
         "tests.services.test_inventory.BatchTests.test_order",
     ),
     "G-03": Proof(
-        "",
+        "a batch that fails, in a command, at the reply or in the store, leaves nodes, "
+        "links and notes as they were",
         "tests.services.test_inventory.BatchTests.test_no_room_for_the_reply",
         "tests.services.test_inventory.BatchTests.test_nothing_before_the_commit",
         "tests.services.test_inventory.BatchTests.test_one_fails",
         "tests.services.test_inventory.BatchTests.test_store_fails",
     ),
     "G-04": Proof(
-        "",
+        "a request in a transaction is rejected with not-allowed, and with "
+        "x-opt-non-transacted done at once for good",
         "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
         "tests.frontends.test_transactions.PostingTests.test_management",
     ),
     "G-05": Proof(
-        "",
+        "the parser reads query, assert, create, delete, update and rename of each kind; "
+        "GET-OPERATIONS lists them",
         "tests.services.test_commands.GrammarTests.test_commands",
         "tests.services.test_inventory.CommandTests.test_self_description",
     ),
     "G-06": Proof(
-        "",
+        "create gives 201, 409 or 400 with the reason; with or assert 201, 200, or 409 "
+        "with the differences",
         "tests.services.test_inventory.CommandTests.test_create_queue",
         "tests.services.test_inventory.CommandTests.test_create_refused",
         "tests.services.test_inventory.CommandTests.test_or_assert",
     ),
     "G-07": Proof(
-        "",
+        "the queue goes with messages and bindings, 204 then 404; both its links get "
+        "resource-deleted; if-empty, if-unused 409",
+        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "tests.conformance.test_management.DeleteTests.test_links_are_told",
         "tests.integration.test_management.QueueCommandTests.test_life",
         "tests.services.test_inventory.CommandTests.test_delete",
         "tests.services.test_inventory.CommandTests.test_delete_and_crash",
@@ -2081,57 +2092,76 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_inventory.CommandTests.test_delete_waits_for_consumers",
     ),
     "G-08": Proof(
-        "",
+        "assert gives 200, 404, or 409 with each difference, and notes, options and nodes "
+        "are the same afterwards",
         "tests.services.test_inventory.CommandTests.test_assert",
+        "tests.services.test_inventory.CommandTests.test_assert_changes_nothing",
     ),
     "G-09": Proof(
-        "",
+        "options change and go back to defaults at once; the type gives 409, a bad value "
+        "400, a configured node 409",
         "tests.services.test_inventory.CommandTests.test_update",
     ),
     "G-10": Proof(
-        "",
+        "the messages, a consumer and what names the queue stay with it, over a restart; "
+        "the old name gives 404",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.services.test_inventory.CommandTests.test_rename",
         "tests.services.test_inventory.CommandTests.test_rename_refused",
     ),
     "G-11": Proof(
-        "",
+        "name, counts and options restrict the rows, none match gives 200 and no rows; "
+        "rows carry options and counts",
         "tests.services.test_inventory.CommandTests.test_query",
+        "tests.services.test_inventory.CommandTests.test_query_by_options",
         "tests.services.test_management.ManagementTests.test_query_can_be_restricted",
         "tests.services.test_management.ManagementTests.test_query_queues",
     ),
     "G-12": Proof(
-        "",
+        "links with filter, subject, mode and first-message-date work, one to node@domain "
+        "into the other broker; bad ones 4xx",
+        "tests.conformance.test_management.LinkTests.test_into_the_relay",
+        "tests.services.test_inventory.CommandTests.test_exchanges",
         "tests.services.test_inventory.CommandTests.test_links",
+        "tests.services.test_inventory.CommandTests.test_links_first_message_date",
         "tests.services.test_inventory.CommandTests.test_links_refused",
     ),
     "G-13": Proof(
-        "",
+        "a binding is gone with 204; a client's link of that name gets detach-forced on "
+        "the wire, its message is free again",
         "tests.frontends.test_overview.OverviewTests.test_closed_by_an_operator",
         "tests.integration.test_management.QueueCommandTests.test_links",
         "tests.services.test_inventory.CommandTests.test_links",
     ),
     "G-14": Proof(
-        "",
-        "tests.services.test_inventory.CommandTests.test_links",
+        "assert gives 200, 404, or 409 with each difference of ends, filter and mode; "
+        "notes and bindings stay as they were",
+        "tests.services.test_inventory.CommandTests.test_assert_of_a_link",
     ),
     "G-15": Proof(
-        "",
+        "filter and subject change; ends, mode, temporary, first-message-date give 409, "
+        "and so does a client's link",
+        "tests.frontends.test_overview.OverviewTests.test_only_bindings_change",
         "tests.services.test_inventory.CommandTests.test_links",
+        "tests.services.test_inventory.CommandTests.test_links_fixed",
     ),
     "G-16": Proof(
-        "",
-        "tests.frontends.test_overview.OverviewTests.test_closed_by_an_operator",
+        "a binding has its new name after a restart; a client's link gives 409 and keeps "
+        "its name, an unknown one 404",
+        "tests.frontends.test_overview.OverviewTests.test_only_bindings_change",
         "tests.services.test_inventory.CommandTests.test_links",
     ),
     "G-17": Proof(
-        "",
+        "rows of bindings and attached links with credit, delivery-count and unsettled "
+        "(parked ones among them), by name and option",
         "tests.frontends.test_overview.OverviewTests.test_query",
+        "tests.frontends.test_overview.OverviewTests.test_query_of_both",
         "tests.frontends.test_overview.OverviewTests.test_rows",
         "tests.services.test_inventory.CommandTests.test_query",
     ),
     "G-18": Proof(
-        "",
+        "the grammar with quotes, remarks and lists, any text (Hypothesis), maps and "
+        "lists of maps, by Proton too",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
         "tests.services.test_commands.GrammarTests.test_any_name",
         "tests.services.test_commands.GrammarTests.test_any_text",
@@ -2143,25 +2173,34 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_inventory.CommandTests.test_create_structured",
     ),
     "G-19": Proof(
-        "",
+        "Proton reads correlation-id equal to each kind of message-id, type kept, to = "
+        "reply-to; else the correlation-id",
+        "tests.conformance.test_management.ReplyTests.test_correlation",
+        "tests.conformance.test_management.ReplyTests.test_reply_to_with_our_domain",
         "tests.services.test_management.ManagementTests.test_reply_belongs_to_the_request",
         "tests.services.test_management.ManagementTests.test_without_message_id_the_correlation_id_is_copied",
     ),
     "G-20": Proof(
-        "",
+        "statusCode is an int, statusDescription says why; 400, 404, 424, 501 and 507 "
+        "come where they are due",
         "tests.services.test_inventory.BatchTests.test_bad_line",
         "tests.services.test_inventory.CommandTests.test_most_nodes",
         "tests.services.test_management.ManagementTests.test_failures_are_answered",
     ),
     "G-21": Proof(
-        "",
+        "failures are answered and link and session stay; only a body that does not "
+        "decode or no usable reply-to is rejected",
         "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
         "tests.services.test_management.ManagementTests.test_a_broken_request_is_rejected_alone",
         "tests.services.test_management.ManagementTests.test_failures_are_answered",
         "tests.services.test_management.ManagementTests.test_reply_to_has_to_be_usable",
     ),
     "G-22": Proof(
-        "",
+        "move, copy and purge with filter and limit, in a batch all or none; copies keep "
+        "their message-id for the duplicate rule",
+        "tests.integration.test_management.QueueCommandTests.test_life",
+        "tests.integration.test_management.QueueCommandTests.test_move_and_copy",
+        "tests.services.test_inventory.CommandTests.test_purge",
         "tests.services.test_moving.BatchTests.test_all_or_nothing",
         "tests.services.test_moving.BatchTests.test_in_a_batch",
         "tests.services.test_moving.RequestTests.test_copy",
@@ -2170,31 +2209,35 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_moving.RequestTests.test_move",
         "tests.services.test_moving.RequestTests.test_refused",
         "tests.services.test_moving.RequestTests.test_store_fails",
-        "tests.integration.test_management.QueueCommandTests.test_life",
-        "tests.integration.test_management.QueueCommandTests.test_move_and_copy",
-        "tests.services.test_inventory.CommandTests.test_purge",
     ),
     "G-23": Proof(
-        "",
+        "QUERY and READ work, GET-TYPES, GET-OPERATIONS and GET-ATTRIBUTES list what "
+        "there is; no /management over HTTP",
         "tests.services.test_inventory.CommandTests.test_self_description",
         "tests.services.test_management.ManagementTests.test_read",
     ),
     "G-24": Proof(
-        "",
+        "a name, node@own-domain and /queues/node mean one node in commands and on links; "
+        "after rename or delete on neither",
+        "tests.conformance.test_management.NameTests.test_every_spelling",
+        "tests.conformance.test_management.NameTests.test_links_and_commands",
         "tests.services.test_inventory.CommandTests.test_rename",
-        "tests.services.test_inventory.LifeTests.test_declared_later",
     ),
     "G-25": Proof(
-        "",
+        "each of 18 changing commands without the right gives 403, a log line, and no "
+        "effect; by node pattern over the wire",
+        "tests.conformance.test_management.NameTests.test_rights_by_name",
         "tests.services.test_inventory.CommandTests.test_rights",
+        "tests.services.test_inventory.CommandTests.test_rights_of_each_command",
     ),
     "G-26": Proof(
         "",
         "tests.services.test_inventory.CommandTests.test_aliases",
     ),
     "G-27": Proof(
-        "",
-        "tests.conformance.test_examples.ExampleTests.test_w16_management_batch",
+        "fifty requests in one segment have effect in their order, and each has one "
+        "reply, in order",
+        "tests.conformance.test_management.ReplyTests.test_once_and_in_order",
         "tests.services.test_inventory.BatchTests.test_order",
     ),
     "N-01": Proof(

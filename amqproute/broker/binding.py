@@ -63,6 +63,8 @@ class BindingDeclaration:
         mode: ``copy`` for topics, ``move`` for queues; None for what fits.
         label: what operators call it; empty for a description of the way.
         subject: which messages, by their subject; ``*`` is one word of it, ``#`` any number.
+        first_message_ms: what arrived at a queue before this time, in ms since the epoch, stays
+            there; None: nothing does. A topic's bindings get what is published from now on (L-15).
     """
 
     source: str
@@ -71,6 +73,7 @@ class BindingDeclaration:
     mode: Mode | None = None
     label: str = ""
     subject: str | None = None
+    first_message_ms: int | None = None
 
     @property
     def name(self) -> str:
@@ -147,6 +150,11 @@ class Binding:
                 f"binding {declaration.name}: {declaration.source} is a {kind}, from which a "
                 f"binding can {mode} only"
             )
+        if mode == "copy" and declaration.first_message_ms is not None:
+            raise InvalidField(
+                f"binding {declaration.name}: first-message-date is for a queue; from a topic it "
+                "gets what is published from now on"
+            )
         self.declaration = declaration
         self.mode = mode
         self.source = source
@@ -180,7 +188,8 @@ class Binding:
         if isinstance(self.source, Topic):
             self.source.add_outlet(self)
         else:
-            self.source.attach(self, self._selects if self.filters else None)
+            is_choosing = self.filters or self.declaration.first_message_ms is not None
+            self.source.attach(self, self._selects if is_choosing else None)
             self.source.dispatch()
 
     def stop(self) -> None:
@@ -213,6 +222,9 @@ class Binding:
         return not filters or filters.matches(message, origin)
 
     def _selects(self, entry: Entry) -> bool:
+        first_ms = self.declaration.first_message_ms
+        if first_ms is not None and entry.arrived_ms < first_ms:
+            return False
         return self.selects(entry.message, entry.origin)
 
     # -- of a queue: a consumer --------------------------------------------------------------------

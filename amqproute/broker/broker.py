@@ -63,6 +63,7 @@ class Broker:
         bindings: what goes from one node to another, by declaration.
         return_to: finds the target of an address ``node@domain``: for returned messages and for
             bindings.
+        name_of: gives the name of the node here that an address means; of others, the address.
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
         fates: what becomes of entries that leave their queues.
@@ -105,6 +106,7 @@ class Broker:
         self.dynamic: set[str] = set()
         self.unclaimed = Unclaimed()
         self.return_to: Callable[[str], Any] | None = None
+        self.name_of: Callable[[str], str] = str
         self.fates = Fates(self._node, lambda: self.return_to, self.sparing, self.recent)
 
     def begin(self) -> Batch:

@@ -531,6 +531,7 @@ class House:
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
+        self.broker.name_of = self.transfer.name_of
         transfer = self.transfer
         reporter = make_reporter(
             self.broker,

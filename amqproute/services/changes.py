@@ -87,12 +87,14 @@ class Made:
         by: who asked.
         since_ms: when, ms since the epoch.
         rows: of a queue: the name of its rows in the store.
+        all_options: of a node: all its options, the defaults among them; no part of the note.
     """
 
     options: Mapping[str, Any]
     by: str
     since_ms: int
     rows: str = ""
+    all_options: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def encode(self) -> bytes:
         """Return it as a note."""

@@ -122,6 +122,7 @@ class Inventory:
         self.links: dict[str, Made] = {}
         self.aliases: dict[str, Made] = {}
         self.configured = Configured()
+        self._configured_options: Mapping[str, Mapping[str, Any]] = {}
         self.keeping: Callable[[Any], Sequence[str]] = lambda _: ()
         self.when_gone: Callable[[set[str]], None] = lambda _: None
         self.most_nodes = most_nodes
@@ -163,7 +164,7 @@ class Inventory:
             made = self.nodes.get(name)
             if made is not None and isinstance(declaration, NodeDeclaration):
                 described[name] = replace(declaration, rows=made.rows or None)
-        for name, made in self.nodes.items():
+        for name, made in tuple(self.nodes.items()):
             if name not in described and name not in configured.aliases:
                 found = self._again(name, made)
                 if found is not None:
@@ -185,15 +186,19 @@ class Inventory:
                 bindings.append(link)
         self.broker.declare(described.values(), aliases, bindings)
         self.configured = configured
+        self._configured_options = {
+            each.declaration.name: each.options for each in configured.nodes
+        }
         self._go_on_deleting()
 
     def _again(self, name: str, made: Made) -> Declaration | None:
         try:
-            declaration = self._describe({**made.options, "name": name}).declaration
+            again = self._describe({**made.options, "name": name})
         except ConfigError as error:
             self._cannot(NODE, name, "; ".join(error.problems))
             return None
-        return with_rows(declaration, made.rows)
+        self.nodes[name] = replace(made, all_options=again.options)
+        return with_rows(again.declaration, made.rows)
 
     def _cannot(self, kind: str, name: str, why: str) -> None:
         self.log.warn(
@@ -253,13 +258,10 @@ class Inventory:
 
     def options(self, name: str) -> dict[str, Any]:
         """Return the options of a node, the defaults among them; empty if it has none."""
-        for each in self.configured.nodes:
-            if each.declaration.name == name:
-                return dict(each.options)
-        made = self.nodes.get(name)
-        if made is None:
-            return {}
-        return dict(self._describe({**made.options, "name": name}).options)
+        options = self._configured_options.get(name)
+        if options is None and (made := self.nodes.get(name)) is not None:
+            options = made.all_options
+        return dict(options or {})
 
     def node(self, name: str) -> Queue | Topic:
         """Return a queue or topic.
@@ -330,7 +332,7 @@ class Inventory:
         rows = ""
         if isinstance(described.declaration, NodeDeclaration):
             rows = f"{ROWS_PREFIX}{self._new_rows()}/{name}"
-        made = Made(options, changes.by, changes.now_ms, rows)
+        made = Made(options, changes.by, changes.now_ms, rows, described.options)
         broker.add(with_rows(described.declaration, rows))
         self.nodes[name] = made
         changes.note(NODE, name, made.encode())
@@ -378,7 +380,7 @@ class Inventory:
         described = self._described(name, options)
         self._check_dead_letter(name, described.declaration)
         before = self._described(name, made.options).declaration
-        changed = replace(made, options=options)
+        changed = replace(made, options=options, all_options=described.options)
         self.broker.add(with_rows(described.declaration, made.rows))
         self.nodes[name] = changed
         changes.note(NODE, name, changed.encode())
@@ -418,11 +420,14 @@ class Inventory:
         ):
             for each, made in where.items():
                 if any(made.options.get(key) == name for key in keys):
-                    options = {
-                        key: new_name if key in keys and value == name else value
-                        for key, value in made.options.items()
-                    }
-                    where[each] = replace(made, options=options)
+                    options, all_options = (
+                        {
+                            key: new_name if key in keys and value == name else value
+                            for key, value in given.items()
+                        }
+                        for given in (made.options, made.all_options)
+                    )
+                    where[each] = replace(made, options=options, all_options=all_options)
                     touched.append((kind, each, where[each]))
         for alias, target in self.broker.aliases.items():
             if target == name:

@@ -22,6 +22,7 @@ from amqproute.services.commands import (
 )
 from amqproute.services.inventory import Inventory
 from amqproute.services.options import (
+    FIXED_LINK_KEYS,
     check_link_name,
     in_words,
     link_of,
@@ -57,6 +58,9 @@ class Links:
         if name in self._made:
             raise Refused(CONFLICT, f"{name!r} was made before and cannot be at present; delete it")
         options = link_options(command)
+        first_ms = options.get("first-message-date")
+        if first_ms is not None:
+            options["first-message-date"] = min(first_ms, changes.now_ms)  # L-15
         made = Made(options, changes.by, changes.now_ms)
         link = self._bind(name, options)
         self._made[name] = made
@@ -118,10 +122,10 @@ class Links:
         name = command.name
         old = self._own_link(name)
         made = self._inventory.require_own(name, self._made)
-        asked = link_options(command, must_have=())
-        fixed = {key for key in ("source", "target", "mode") if key in asked}
+        fixed = FIXED_LINK_KEYS.intersection(command.arguments)
         if fixed:
             raise Refused(CONFLICT, f"{min(fixed)} of a link cannot change; only its filter can")
+        asked = link_options(command, must_have=())
         merged = {**made.options, **asked}
         options = {key: value for key, value in merged.items() if value is not None}
         was_active = self._broker.unbind(old)

@@ -52,8 +52,8 @@ Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -371,7 +371,7 @@ class ManagementService:
         """Move or copy messages."""
         given = {"type": "queue", **request.properties, "attributes": request.body}
         try:
-            command = read_map(given)
+            command = self._by_names(read_map(given))
             self._require_right(command, request.principal)
             taken = self._moving.now(command, str(request.principal))
         except Refused as refused:
@@ -415,6 +415,7 @@ class ManagementService:
         return _batch_reply(OK, "OK", True, results)
 
     def _carry_out(self, command: Command, principal: Principal, changes: Changes | None) -> Result:
+        command = self._by_names(command)
         if command.operation in ("QUERY", "READ"):
             return self._ask(command)
         if self._inventory is None or changes is None:
@@ -430,6 +431,8 @@ class ManagementService:
             closed = self._close_links(command.name, changes)
             if closed is not None:
                 return closed
+        if command.kind == "link" and command.operation in ("UPDATE", "RENAME"):
+            self._require_binding(command.name)
         kind = "node" if command.kind in ("queue", "topic") else command.kind
         function = self._does.get((command.operation, kind))
         if function is None:
@@ -437,6 +440,19 @@ class ManagementService:
                 NOT_IMPLEMENTED, f"there is no {command.operation} for the type {command.kind}"
             )
         return function(command, changes)
+
+    def _by_names(self, command: Command) -> Command:
+        """Return a command with the names of the nodes that its addresses mean (A-01, G-24)."""
+        if command.operation == "CREATE" and command.kind != "link":
+            return command  # a name that is new is taken as it stands
+        name_of = self._broker.name_of
+        ends = {
+            key: name_of(value)
+            for key, value in command.arguments.items()
+            if key in ("source", "target", "destination") and isinstance(value, str)
+        }
+        name = name_of(command.name) if command.kind in _NODES_BY_TYPE else command.name
+        return replace(command, name=name, arguments={**command.arguments, **ends})
 
     def _require_right(self, command: Command, principal: Principal) -> None:
         """Require the right to manage every node that a command is about (G-25)."""
@@ -477,6 +493,16 @@ class ManagementService:
             {"links": count},
         )
 
+    def _require_binding(self, name: str) -> None:
+        """Refuse to change the link of a client, which its client alone can (G-15, G-16)."""
+        assert self._inventory is not None
+        if name in self._inventory.links or any(
+            each.name == name for each in self._broker.bindings
+        ):
+            return
+        if any(row["name"] == name for row in self._overview.client_links()):
+            raise Refused(CONFLICT, f"{name[:256]!r} is a client's link: only bindings change")
+
     def _ask(self, command: Command) -> Result:
         """Answer a query in a batch: name and options restrict it (G-11, G-17)."""
         found = self._types.get(command.kind)
@@ -485,16 +511,31 @@ class ManagementService:
             raise Refused(BAD_REQUEST, f"no type {command.kind[:64]!r} here; there are {known}")
         one = found.find(command.name) if command.name and found.index is not None else None
         rows = [
-            dict(row)
+            row
             for row in ((one,) if one is not None else found.rows())
-            if command.name in ("", row["name"])
-            and all(row.get(key) == value for key, value in command.arguments.items())
+            if command.name in ("", row["name"]) and self._fits(row, command.arguments)
         ]
         if command.operation == "READ":
             if not rows:
                 raise Refused(NOT_FOUND, f"there is no {command.kind} {command.name[:256]!r}")
-            return Result(OK, "OK", rows[0] | self._overview.details(command.name))
-        return Result(OK, f"{len(rows)} found", {"entities": rows[:MAX_ROWS], "total": len(rows)})
+            return Result(OK, "OK", dict(rows[0]) | self._overview.details(command.name))
+        entities = [self._with_options(row) for row in rows[:MAX_ROWS]]
+        return Result(OK, f"{len(rows)} found", {"entities": entities, "total": len(rows)})
+
+    def _fits(self, row: Row, wanted: Mapping[str, Any]) -> bool:
+        """Tell whether an entity has these attributes, a node's options among them."""
+        if all(row.get(key) == value for key, value in wanted.items()):
+            return True
+        if any(key in row and row[key] != value for key, value in wanted.items()):
+            return False
+        there = self._with_options(row)
+        return all(there.get(key) == value for key, value in wanted.items())
+
+    def _with_options(self, row: Row) -> dict[str, Any]:
+        """Return a row with the options of its node (Q-11 to Q-22), if it is a node's."""
+        if self._inventory is None or row.get("kind") not in _NODES:
+            return dict(row)
+        return self._inventory.options(str(row["name"])) | dict(row)
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -508,11 +549,13 @@ class ManagementService:
             wanted = attribute_names(request.body)
         except ValueError as error:
             return Reply.of(BAD_REQUEST, str(error))
+        page: Sequence[Row]
         if len(types) == 1:
             page, total = types[0].page(offset, count)
         else:
             rows = [row for each in types for row in each.rows()]
             page, total = rows[offset : offset + count], len(rows)
+        page = [self._with_options(row) for row in page]
         names = list(wanted or dict.fromkeys(name for row in page for name in row))
         body = {
             "attributeNames": names,
@@ -527,10 +570,12 @@ class ManagementService:
         name = request.properties.get("name", request.properties.get("identity"))
         if not isinstance(name, str) or not name:
             return Reply.of(BAD_REQUEST, "READ needs the application property `name`")
+        if request.entity_type in _NODES_BY_TYPE:
+            name = self._broker.name_of(name)
         for each in types:
             row = each.find(name)
             if row is not None:
-                is_node = each.name in ("queue", "topic")
+                is_node = each.name in _NODES_BY_TYPE
                 details = self._overview.details(name) if is_node else {}
                 return Reply.of(OK, "OK", {**row, **details})
         kind = request.entity_type or "entity"
@@ -567,6 +612,8 @@ class ManagementService:
         return Reply.of(OK, "OK", found)
 
 
+_NODES: Final = ("node", "topic")
+_NODES_BY_TYPE: Final = ("queue", "topic")
 _SEEN_ELSEWHERE: Final = ("topic", "binding", "shape")
 _FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed")
 

@@ -18,6 +18,7 @@ from amqproute.services.changes import Declaration
 from amqproute.services.commands import BAD_REQUEST, Command, Refused
 
 __all__ = [
+    "FIXED_LINK_KEYS",
     "check_link_name",
     "check_name",
     "in_words",
@@ -33,7 +34,23 @@ __all__ = [
     "with_rows",
 ]
 
-LINK_KEYS: Final = frozenset({"source", "target", "filter", "subject", "mode"})
+LINK_KEYS: Final = frozenset(
+    {
+        "source",
+        "target",
+        "filter",
+        "filter-type",
+        "subject",
+        "mode",
+        "temporary",
+        "first-message-date",
+    }
+)
+FIXED_LINK_KEYS: Final = frozenset(
+    {"source", "target", "destination", "mode", "temporary", "first-message-date"}
+)
+"""What a link keeps for its life (L-12, L-16)."""
+SQL: Final = "SQL-92"
 
 
 def node_options(command: Command) -> dict[str, Any]:
@@ -69,9 +86,19 @@ def link_options(
         raise Refused(
             BAD_REQUEST, f"unknown option {unknown[0]!r}; there are {', '.join(sorted(LINK_KEYS))}"
         )
+    if options.get("temporary") not in (None, False):
+        raise Refused(BAD_REQUEST, "temporary is false: a binding belongs to no session")
+    first_ms = options.get("first-message-date")
+    if first_ms is not None and (isinstance(first_ms, bool) or not isinstance(first_ms, int)):
+        raise Refused(
+            BAD_REQUEST, "first-message-date is a number of milliseconds since 1970-01-01 UTC"
+        )
     for key, value in options.items():
-        if value is not None and (not isinstance(value, str) or not value):
+        is_text = isinstance(value, str) and value
+        if not (is_text or value is None or key in ("temporary", "first-message-date")):
             raise Refused(BAD_REQUEST, f"{key} is not a text")
+    if options.get("filter-type") not in (None, SQL):
+        raise Refused(BAD_REQUEST, f"filter-type is {SQL}")
     for key in must_have:
         if not options.get(key):
             raise Refused(BAD_REQUEST, f"a link needs `{key}`")
@@ -138,6 +165,7 @@ def link_of(name: str, options: Mapping[str, Any]) -> BindingDeclaration:
         options.get("mode"),
         name,
         options.get("subject"),
+        options.get("first-message-date"),
     )
 
 
@@ -148,8 +176,11 @@ def shown(link: BindingDeclaration) -> dict[str, Any]:
         "source": link.source,
         "target": link.target,
         "filter": link.selector,
+        "filter-type": SQL if link.selector else None,
         "subject": link.subject,
         "mode": link.mode,
+        "temporary": False,
+        "first-message-date": link.first_message_ms,
     }
 
 

@@ -159,7 +159,7 @@ def accept(
 
 
 def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Principal) -> Any:
-    reply_to = _plain(reply_to)
+    reply_to = broker.name_of(_plain(reply_to))
     if is_reserved(reply_to):
         raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
     try:

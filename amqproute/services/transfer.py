@@ -105,6 +105,14 @@ class TransferService:
             lambda section: self._check_trail(section),
         )
 
+    def name_of(self, text: str) -> str:
+        """Return the name of the node here that an address means (A-01); others as they stand."""
+        try:
+            route = self.rules.router.route(text)
+        except InvalidField:
+            return text
+        return route.node if isinstance(route, Local) and route.node else text
+
     def space(self) -> int:
         """Return how many more messages can be taken: relay queues page, so always many."""
         return 1 << 31

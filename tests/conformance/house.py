@@ -439,6 +439,7 @@ class House:
         for each in (MANAGEMENT, *SYNONYMS):
             self.broker.services[each] = self.management
         self.broker.return_to = self._return_target
+        self.broker.name_of = self.transfer.name_of
         self.shared = Shared(
             self.broker,
             Termini(

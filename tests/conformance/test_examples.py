@@ -355,9 +355,9 @@ class ExampleTests(SynchronousTestCase):
         self.assertEqual((row["name"], row["depth"], row["acquired"]), ("c", 1, 1))
         self.assertEqual(ask("delete queue c with if-empty=true")[1], [409])
         self.assertEqual(ask("delete queue c", "delete queue a")[1], [204, 204])
-        self.assertTrue(
-            all(condition(each) == "amqp:resource-deleted" for each in client.all(spec.Detach))
-        )
+        gone = {each.handle: condition(each) for each in client.all(spec.Detach)}
+        self.assertEqual(len(gone), 2)
+        self.assertEqual(set(gone.values()), {"amqp:resource-deleted"})
         self.assertTrue(client.none(spec.End) and client.none(spec.Close))
 
     def test_w16_in_a_transaction(self) -> None:
@@ -374,9 +374,20 @@ class ExampleTests(SynchronousTestCase):
         asked = codec.encode(spec.Properties(reply_to="q"))
         state = spec.TransactionalState(txn_id=txn_id)
         client.publish(1, asked + text, handle=1, state=state)
-        answer = client.one(spec.Disposition).state
-        self.assertEqual(condition(answer), "amqp:not-allowed")
+        answer = client.one(spec.Disposition)
+        self.assertEqual((answer.settled, condition(answer.state)), (True, "amqp:not-allowed"))
+        flagged = section(spec.SECTION_MESSAGE_ANNOTATIONS, {Symbol("x-opt-non-transacted"): True})
+        other = section(spec.SECTION_AMQP_VALUE, "create queue b")
+        client.publish(2, flagged + asked + other, handle=1, state=state)
+        self.assertIsInstance(client.one(spec.Disposition).state, spec.Accepted)
+        self.assertIn("b", house.broker.nodes)
+        self.assertEqual(house.depth(), 1)
+        discharge = section(spec.SECTION_AMQP_VALUE, spec.Discharge(txn_id=txn_id, fail=True))
+        client.publish(3, discharge)
+        self.assertIsInstance(client.one(spec.Disposition).state, spec.Accepted)
+        self.assertIn("b", house.broker.nodes)
         self.assertNotIn("a", house.broker.nodes)
+        self.assertEqual(house.depth(), 1)
 
     def test_w19_relayed_lifetime(self) -> None:
         """W-19, T-30: what waited for the other broker arrives with less time to live."""

@@ -76,3 +76,55 @@ class OverviewTests(SynchronousTestCase):
         self.assertEqual(other.bodies(), [b"1"])
         self.assertEqual(self.ask("delete link out")[0]["status"], 404)
         self.assertEqual(self.ask("rename link out in")[0]["status"], 404)
+
+    def test_only_bindings_change(self) -> None:
+        """G-15, G-16: a client's link is renamed and changed by its client alone: 409."""
+        self.client.sender("q", handle=0, name="in")
+        self.client.receiver("q", handle=1, name="out", credit=2)
+        for text in (
+            "rename link in other",
+            "rename link out in",
+            "update link out with mode=copy",
+        ):
+            (result,) = self.ask(text)
+            self.assertEqual(result["status"], 409, text)
+            self.assertIn("client's link", result["description"], text)
+        self.assertEqual(set(self.rows()), {"in", "out"})
+        self.assertEqual(self.ask("rename link nobody other")[0]["status"], 404)
+        self.ask("create queue r")
+        self.assertEqual(self.ask("create link out q r")[0]["status"], 201)
+        self.assertEqual(self.ask("rename link out along")[0]["status"], 200)
+
+    def test_query_of_both(self) -> None:
+        """G-17: bindings and attached links, with credit, delivery-count and what is unsettled."""
+        self.ask("create queue r\ncreate queue s")
+        self.ask("create link along r s")
+        self.client.fill([b"1", b"2", b"3"])
+        self.client.sender("r", handle=0, name="in")
+        self.client.publish(0)
+        self.client.publish(1)
+        self.client.receiver("q", handle=1, name="out", credit=2)
+        (result,) = self.ask("query link")
+        rows = {row["name"]: row for row in result["attributes"]["entities"]}
+        along = rows["along"]
+        self.assertEqual((along["kind"], along["source"], along["target"]), ("binding", "r", "s"))
+        self.assertEqual((along["moved"], along["mode"]), (2, "move"))
+        self.assertEqual((rows["in"]["delivery-count"], rows["in"]["unsettled"]), (2, 0))
+        credit = self.house.shared.limits.link_credit
+        self.assertEqual(rows["in"]["credit"], credit - 2)
+        out = rows["out"]
+        self.assertEqual((out["credit"], out["delivery-count"], out["unsettled"]), (0, 2, 2))
+        self.client.dispose(0)
+        self.client.credit(3, handle=1, delivery_count=2)
+        (result,) = self.ask("query link out")
+        (out,) = result["attributes"]["entities"]
+        self.assertEqual((out["credit"], out["delivery-count"], out["unsettled"]), (2, 3, 2))
+        for text, names in (
+            ("query link along", ["along"]),
+            ("query link with direction=out, container=worker", ["out"]),
+            ("query link with kind=binding", ["along"]),
+            ("query link nobody", []),
+        ):
+            (result,) = self.ask(text)
+            found = [row["name"] for row in result["attributes"]["entities"]]
+            self.assertEqual((result["status"], found), (200, names), text)

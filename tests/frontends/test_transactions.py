@@ -466,6 +466,32 @@ class PostingTests(TransactionCase):
         )
         self.assertEqual(self.consumer().bodies(), [b"0", b"1", b"2", b"3"])
 
+    def test_none_and_local(self) -> None:
+        """X-01: beside an open transaction every plain transfer is one on its own, whole or not."""
+        self.post(self.txn_id, b"within")
+        self.client.all(spec.Disposition)
+        consumer = self.consumer()
+        whole = message(b"plain")
+        number = self.number()
+        first = spec.Transfer(handle=0, delivery_id=number, delivery_tag=b"t", message_format=0,
+                              more=True)  # fmt: skip
+        self.client.write(frame(first, whole[:3]))
+        self.assertEqual((consumer.run().bodies(), self.house.depth()), ([], 0))
+        self.client.write(frame(spec.Transfer(handle=0), whole[3:]))
+        answer = self.client.one(spec.Disposition)
+        self.assertEqual((answer.first, answer.settled), (number, True))
+        self.assertIsInstance(answer.state, spec.Accepted)
+        self.assertEqual(consumer.run().bodies(), [b"plain"])
+        self.client.sender("amqp$transfer", 4)
+        for to, wanted in (("q", None), ("nowhere", "amqp:not-found"), ("q", None)):
+            self.client.publish(self.number(), message(to.encode(), to=to), 4)
+            state = self.client.one(spec.Disposition).state
+            found = None if isinstance(state, spec.Accepted) else condition(state)
+            self.assertEqual(found, wanted)
+        self.assertEqual(consumer.run().bodies(), [b"q", b"q"])
+        self.commit(self.txn_id)
+        self.assertEqual(consumer.run().bodies(), [b"within"])
+
     def test_several_links(self) -> None:
         """X-05: one transaction on several links and sessions of the connection."""
         self.client.sender("r", 4)

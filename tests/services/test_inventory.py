@@ -98,6 +98,7 @@ class InventoryCase(SynchronousTestCase):
         self.clock = Clock()
         self.store = PatientStore(self.clock)
         self.may: set[str] | None = None
+        self.now_ms = 5000
         self.gone: list[set[str]] = []
         self.start(self.CONFIGURED)
 
@@ -105,7 +106,9 @@ class InventoryCase(SynchronousTestCase):
         """Start a broker over the store."""
         recovery = self.store.recovery()
         numbers = itertools.count(1)
-        self.broker = Broker(self.store, self.clock, lambda: 5000, lambda: f"dyn-{next(numbers)}")
+        self.broker = Broker(
+            self.store, self.clock, lambda: self.now_ms, lambda: f"dyn-{next(numbers)}"
+        )
         self.broker.unclaimed.recovered(recovery.queues, recovery.notes.get("subscription", {}))
         self.inventory = Inventory(self.broker, describe, self.store.next_id, most_nodes=20)
         self.inventory.when_gone = self.gone.append
@@ -259,6 +262,44 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.statuses("assert topic orders"), [409])
         self.assertEqual(self.statuses("assert queue nowhere"), [404])
         self.assertEqual(self.statuses("assert topic prices with last-value=0"), [200])
+
+    def test_assert_changes_nothing(self) -> None:
+        """What differs is listed, key by key, and stays as it is; what is not there is not made."""
+        self.do("create queue a with capacity=2")
+        before = self.notes(), dict(self.inventory.options("a")), sorted(self.broker.nodes)
+        asked = "assert queue a with capacity=3, max-deliveries=7, priorities=10"
+        status, body = self.run_text(asked + "\n")
+        self.assertEqual((status, body["committed"]), (409, False))
+        self.assertEqual(
+            body["results"][0]["attributes"]["differences"],
+            {"capacity": {"is": 2, "asked": 3}, "max-deliveries": {"is": None, "asked": 7}},
+        )
+        self.assertEqual(self.statuses("assert queue nowhere with capacity=3"), [404])
+        self.assertEqual(self.statuses("assert queue a with capacity=2"), [200])
+        after = self.notes(), dict(self.inventory.options("a")), sorted(self.broker.nodes)
+        self.assertEqual(after, before)
+        self.assertEqual(self.broker.nodes["a"].limits.capacity, 2)
+
+    def test_assert_of_a_link(self) -> None:
+        """G-14: the same of links: their ends, filter, mode, and what is fixed for their life."""
+        self.do("create queue a\ncreate link l orders a with filter=\"color = 'red'\"")
+        before = self.notes(), list(self.broker.bindings)
+        for options in (
+            "source=orders, target=a, filter-type=SQL-92, temporary=false",
+            "filter=\"color = 'red'\", first-message-date=null",
+        ):
+            self.assertEqual(self.statuses(f"assert link l with {options}"), [200], options)
+        status, body = self.run_text('assert link l with target=prices, filter="x = 1"')
+        self.assertEqual(status, 409)
+        self.assertEqual(
+            body["results"][0]["attributes"]["differences"],
+            {
+                "target": {"is": "a", "asked": "prices"},
+                "filter": {"is": "color = 'red'", "asked": "x = 1"},
+            },
+        )
+        self.assertEqual(self.statuses("assert link m"), [404])
+        self.assertEqual((self.notes(), list(self.broker.bindings)), before)
 
     def test_update(self) -> None:
         """Options change, null takes one back; the type stays; configured nodes are the file's."""
@@ -469,6 +510,50 @@ class CommandTests(InventoryCase):
         self.assertEqual(self.broker.bindings, {})
         self.assertEqual(self.notes(), {"node": ["a"]})
 
+    def test_links_fixed(self) -> None:
+        """G-15: a filter changes, also by its subject; what is fixed for the link's life is 409."""
+        self.do("create queue a\ncreate queue b\ncreate link l orders a with mode=move")
+        before = list(self.broker.bindings)
+        for option in (
+            "source=prices",
+            "target=b",
+            "destination=b",
+            "mode=copy",
+            "temporary=true",
+            "temporary=false",
+            "first-message-date=0",
+            'filter="a = 1", first-message-date=7',
+        ):
+            status, body = self.run_text(f"update link l with {option}")
+            self.assertEqual(status, 409, option)
+            self.assertIn("cannot change", body["results"][0]["description"], option)
+        self.assertEqual(list(self.broker.bindings), before)
+        self.do('update link l with filter="a = 1", subject=x.#')
+        (link,) = self.broker.bindings
+        self.assertEqual((link.selector, link.subject), ("a = 1", "x.#"))
+
+    def test_links_first_message_date(self) -> None:
+        """L-14 to L-16: from when on a link takes; a future date is now; it is kept."""
+        self.now_ms = 4999
+        self.fill("orders", 3)
+        self.now_ms = 5000
+        text = "create queue a\ncreate link l orders a with first-message-date=9999999999999"
+        _, body = self.run_text(text)
+        self.assertEqual(body["results"][1]["attributes"]["first-message-date"], 5000)
+        self.fill("orders", 2)
+        depths = self.broker.nodes["orders"].depth, self.broker.nodes["a"].depth
+        self.assertEqual(depths, (3, 2))
+        self.restart()
+        (link,) = self.broker.bindings
+        self.assertEqual(link.first_message_ms, 5000)
+        for text in (
+            "create link m prices a with first-message-date=0",
+            "create link m orders a with first-message-date=soon",
+            "create link m orders a with temporary=true",
+            "create link m orders a with filter-type=xpath",
+        ):
+            self.assertEqual(self.statuses(text), [400], text)
+
     def test_exchanges(self) -> None:
         """N-07: a topic with bindings by subject does what an exchange of AMQP 0-9-1 did."""
         self.do(
@@ -543,6 +628,41 @@ class CommandTests(InventoryCase):
         self.assertEqual((rows[0][0]["origin"], rows[0][0]["made-by"]), ("runtime", "user:ann"))
         self.assertEqual(rows[1][0]["declared-at"], "etc.yaml:4")
 
+    def test_query_by_options(self) -> None:
+        """G-11: rows carry a node's options and its counts, and either restricts the result."""
+        self.do("create queue a with capacity=5\ncreate queue b with capacity=5, ttl=1s")
+        self.fill("a", 2)
+        self.broker.nodes["a"].attach(Taker(1))
+        self.broker.nodes["a"].dispatch()
+        for options, names in (
+            ("capacity=5", ["a", "b"]),
+            ("capacity=5, ttl=1s", ["b"]),
+            ("capacity=5, depth=2", ["a"]),
+            ("capacity=6", []),
+            ("depth=2, capacity=6", []),
+            ("teapot=1", []),
+        ):
+            status, body = self.run_text(f"query queue with {options}")
+            (result,) = body["results"]
+            found = [row["name"] for row in result["attributes"]["entities"]]
+            self.assertEqual((status, result["status"], found), (200, 200, names), options)
+        _, body = self.run_text("query queue a\nquery queue nowhere")
+        ((row,), none) = [each["attributes"]["entities"] for each in body["results"]]
+        self.assertEqual(none, [])
+        self.assertEqual((row["depth"], row["acquired"], row["consumers"]), (2, 1, 1))
+        self.assertLessEqual(
+            {
+                "name", "capacity", "message-durability-mode", "non-transactional-support",
+                "maximum-destructive-links", "excess-destructive-link-policy", "archive-expired",
+                "archive-currently-unreachable",
+            },
+            set(row),
+        )  # fmt: skip
+        self.do("rename queue a c\nupdate queue c with capacity=7")
+        self.restart()
+        _, body = self.run_text("query queue with capacity=7")
+        self.assertEqual(body["results"][0]["attributes"]["total"], 1)
+
     def test_read(self) -> None:
         """READ of a node shows its options."""
         self.send({}, operation="READ", type="queue", name="orders")
@@ -577,6 +697,42 @@ class CommandTests(InventoryCase):
         ):
             self.assertEqual(self.statuses(text), [403], text)
         self.assertEqual(self.statuses("query queue"), [200])
+
+    def test_rights_of_each_command(self) -> None:
+        """G-25: 403, nothing done, and a line of the log with who, what and where."""
+        self.do("create queue a\ncreate topic t\ncreate link l orders a\ncreate alias x a")
+        before = self.notes()
+        self.may = {"$management"}
+        told: list[tuple[str, str]] = []
+        log = SimpleNamespace(warn=lambda _, **of: told.append((of["who"], of["node"])))
+        self.patch(ManagementService, "log", log)
+        for text, node in (
+            ("create queue c", "c"),
+            ("create or assert queue c", "c"),
+            ("create topic c", "c"),
+            ("update queue a with capacity=1", "a"),
+            ("update topic t with last-value=1", "t"),
+            ("rename queue a c", "a"),
+            ("delete queue a", "a"),
+            ("delete topic t", "t"),
+            ("purge queue a", "a"),
+            ("create link m orders a", "orders"),
+            ('update link l with filter="a = 1"', "orders"),
+            ("rename link l m", "orders"),
+            ("delete link l", "orders"),
+            ("create alias y a", "y"),
+            ("rename alias x y", "x"),
+            ("delete alias x", "x"),
+            ("move messages a orders", "a"),
+            ("copy messages a orders", "a"),
+        ):
+            told.clear()
+            status, body = self.run_text(text)
+            self.assertEqual((status, body["results"][0]["status"]), (403, 403), text)
+            self.assertEqual(told, [("user:ann", node)], text)
+        self.assertEqual(self.notes(), before)
+        for text in ("query queue a", "assert queue a", "assert link l", "assert alias x"):
+            self.assertEqual(self.statuses(text), [200], text)
 
     def test_most_nodes(self) -> None:
         """There is a bound (507)."""
