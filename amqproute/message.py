@@ -294,6 +294,14 @@ class Message:
         fresh = Header(durable=header.durable, priority=header.priority)
         return self._with(sections.encode_header(fresh), self.annotations)
 
+    def undelivered(self) -> Message:
+        """Return a message whose header counts no delivery attempts: it is tried from the start."""
+        header = self.header
+        if not header.delivery_count and not header.first_acquirer:
+            return self
+        fresh = Header(durable=header.durable, priority=header.priority, ttl=header.ttl)
+        return self._with(sections.encode_header(fresh), self.annotations)
+
     def _with(self, header: bytes, annotations: Mapping[Any, Any]) -> Message:
         encoded = self.encoded
         offsets = self.offsets

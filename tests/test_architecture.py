@@ -74,6 +74,7 @@ LOCAL_IMPORTS: dict[str, set[str]] = {
     "amqproute.cli.commands.access": {"amqproute.cli.commands.local"},
     "amqproute.cli.commands.peers": {"amqproute.cli.commands.peertesting"},
     "amqproute.cli.commands.relaying": {"amqproute.config.units"},
+    "amqproute.cli.commands.requeueing": {"amqproute.config.units"},
     "amqproute.cli.render": {"amqproute.cli.terminal"},
 }
 """Module -> names it may import inside a function; each with its reason in a comment there."""

@@ -210,6 +210,13 @@ class Intake:
         except KeyError:
             batch.arrivals[queue] = [entry]
 
+    def repeats(self, message: Message) -> bool:
+        """Tell whether a message would be dropped, now or when it arrives. See `Queue.repeats`."""
+        if self._once is None:
+            return False
+        identity = self._once.identity(message)
+        return identity != 0 and self._once.knows(identity)
+
     def _check(self, message: Message, batch: Batch) -> None:
         name = self._queue.name
         if self._is_ending:

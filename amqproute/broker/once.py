@@ -92,6 +92,10 @@ class Once:
         """Tell whether a message of this id is held, safely."""
         return identity in self._held and identity not in self._uncommitted
 
+    def knows(self, identity: int) -> bool:
+        """Tell whether a message of this id is held, safely or not yet."""
+        return identity in self._held
+
     def put(self, entry: Entry, identity: int) -> None:
         """Note an entry that is about to be committed."""
         if identity in self._uncommitted:

@@ -60,6 +60,7 @@ from amqproute.broker.walk import Walk
 from amqproute.entry import FLEETING_MS, Entry
 from amqproute.interfaces import IConsumer, ISource, ITarget
 from amqproute.journal.events import SILENCE
+from amqproute.message import Message
 from amqproute.store.records import Damage
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
@@ -443,6 +444,14 @@ class Queue:
     def when_space(self, tell: Callable[[], None]) -> None:
         """Have ``tell``, a method, called once when there is space again; it is held weakly."""
         self._space.when_left(tell)
+
+    def repeats(self, message: Message) -> bool:
+        """Tell whether the queue has a message of this id, and would drop a second one.
+
+        Raises:
+            DecodeError: the message's id cannot be read.
+        """
+        return self._intake.repeats(message)
 
     def go_ahead(self, entries: Sequence[Entry], batch: Batch) -> None:
         """Hand out entries whose commit is under way, as far as that may be (`broker.ahead`)."""

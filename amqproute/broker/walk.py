@@ -59,6 +59,9 @@ class Walk:
         clock: for the turns.
         dispatch: called when the lines have been read: somebody may have waited for it.
         until: the id from which on entries are too new.
+
+    Attributes:
+        until: as given.
     """
 
     def __init__(
@@ -73,7 +76,7 @@ class Walk:
         self._deferral = deferral
         self._clock = clock
         self._dispatch = dispatch
-        self._until = until
+        self.until = until
 
     async def run(self, look: Look, place: Place = START, most: int | None = None) -> Place | None:
         """Show all entries, page by page.
@@ -94,7 +97,7 @@ class Walk:
         seen = 0
         level, after = place
         if level > HIGHEST_PRIORITY:
-            entries = [each for each in self._deferral.entries() if each.id < self._until]
+            entries = [each for each in self._deferral.entries() if each.id < self.until]
             seen += len(entries)
             await self._show(entries, look)
         for line in self._levels.lines:
@@ -112,7 +115,7 @@ class Walk:
                     last = found[:PAGE][-1].id
                     page = [each for each in found[:PAGE] if not each.taken]
                     del found[:PAGE]
-                elif not line.paged or after >= self._until:
+                elif not line.paged or after >= self.until:
                     break
                 elif line.is_busy:
                     await deferLater(self._clock, BUSY_SECONDS)
@@ -121,7 +124,7 @@ class Walk:
                     page, last = await self._on_disk(line, max(after, line.cursor))
                     if not last:
                         break
-                    page = [each for each in page if each.id < self._until]
+                    page = [each for each in page if each.id < self.until]
                 seen += PAGE  # what was passed over has cost as much
                 after = last
                 await self._show(page, look)
@@ -139,7 +142,7 @@ class Walk:
             for entry_id in sorted(wanted):
                 while line.is_busy:
                     await deferLater(self._clock, BUSY_SECONDS)
-                if not line.paged or not line.cursor < entry_id < self._until:
+                if not line.paged or not line.cursor < entry_id < self.until:
                     continue  # what has not been given out the store may not even know to ask for
                 page, _ = await self._on_disk(line, entry_id - 1, 1)
                 page = [each for each in page if each.id == entry_id]
@@ -148,7 +151,7 @@ class Walk:
                     await self._show(page, look)
 
     def _in_memory(self, line: Line, after: int) -> list[Entry]:
-        return [each for each in line.entries() if after < each.id < self._until]
+        return [each for each in line.entries() if after < each.id < self.until]
 
     async def _on_disk(self, line: Line, after: int, most: int = PAGE) -> tuple[list[Entry], int]:
         """Read a page; return its entries and the last id read, 0 at the end."""

@@ -21,6 +21,7 @@ from amqproute.routing.table import Router
 from amqproute.services import dns_memory, dtx, relay_operations
 from amqproute.services.management import MANAGEMENT, EntityType, ManagementService
 from amqproute.services.relay_messages import RelayMessages
+from amqproute.services.requeueing import Requeueing
 
 log = Logger()
 
@@ -44,6 +45,7 @@ def offer_relay_operations(
         lambda destination, entry: why(destination, entry, relay.holds, now_ms()),
         now_ms,
     ).register(management)
+    Requeueing(broker, relay, router, allows, now_ms).register(management)
     management.register(
         EntityType(
             "peer",

@@ -99,6 +99,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.relaying:release",
         "End holds, by their ids; what waited for them goes out at once.",
     ),
+    "requeue": Entry(
+        "amqproute.cli.commands.requeueing:requeue",
+        "Send dead letters on QUEUE back to where each was addressed.",
+    ),
     "reroute": Entry(
         "amqproute.cli.commands.relaying:reroute",
         "Move messages whose addresses lead elsewhere since the configuration was changed.",
