@@ -305,6 +305,20 @@ class DurableTests(TopicCase):
             self.acknowledge(self.take(each))
         self.assertEqual((len(self.store._payloads), len(self.store._where)), (0, 0))
 
+    def test_own_header(self) -> None:
+        """M-29: of one body each has a header of its own: what fails for one has failed there."""
+        one, other = self.durable("1"), self.durable("2")
+        self.publish(message(b"x" * 100))
+        failing = self.take(one, 1)
+        self.acknowledge(failing, spec.Modified(delivery_failed=True))
+        failing.take(1)
+        elsewhere = self.take(other, 1)
+        (again,), (first,) = failing.held, elsewhere.held
+        self.assertEqual((again.delivery_count, first.delivery_count), (1, 0))
+        self.assertEqual((again.attempted, first.attempted), (True, False))
+        self.assertEqual(again.message.encoded, first.message.encoded)
+        self.assertEqual(len(self.store._payloads), 1)
+
     def test_alone(self) -> None:
         """A single one has the body in its own row."""
         subscription = self.durable()

@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
+from amqproute.broker.options import Durability, QueueOptions
 from amqproute.message import MESSAGE_FORMAT
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import (
@@ -43,6 +44,7 @@ from tests.conformance.house import (
     section_of,
     sections_of,
 )
+from tests.support import plain_decoder
 
 VALUE = spec.SECTION_AMQP_VALUE
 ERRORS_OF_FRAMES = ("amqp:connection:framing-error", "amqp:decode-error")
@@ -173,6 +175,13 @@ class BareMessageTests(MessageCase):
             encoded = section(VALUE, value)
             self.assertEqual(bare(self.through(encoded)), encoded, repr(value))
 
+    def test_empty_body(self) -> None:
+        """M-06, M-11: all may be in properties; what is empty or absent stays empty or absent."""
+        properties = message(application={"all": "here"}, subject="s")[: -len(data(b"body"))]
+        for body in (data(b""), section(VALUE, None), section(VALUE, ""), section(0x76, [])):
+            for encoded in (properties + body, body):
+                self.assertEqual(bare(self.through(encoded)), encoded)
+
     def test_footer(self) -> None:
         """M-03, M-25: the footer is the producer's and is copied."""
         encoded = message() + section(spec.SECTION_FOOTER, {Symbol("x-opt-sig-a"): b"signature"})
@@ -198,6 +207,48 @@ class SectionsTests(MessageCase):
         got = header_of(self.through(message()))
         self.assertFalse(got.durable)
         self.assertEqual((got.priority, got.ttl, got.delivery_count), (4, None, 0))
+
+    def test_what_the_broker_changes(self) -> None:
+        """M-04: of the header ttl, delivery-count and first-acquirer; nothing else of a message.
+
+        Also where the queue stores everything, or nothing. Read by a decoder that fills in nothing.
+        """
+        annotations = {Symbol("x-opt-mine"): [1, "two"], Symbol("x-own"): "kept"}
+        after = (
+            section(spec.SECTION_MESSAGE_ANNOTATIONS, annotations)
+            + message(b"body", application={"a": 1}, subject="s", to="somewhere@else.test")
+            + section(spec.SECTION_FOOTER, {Symbol("x-opt-f"): b"f"})
+        )
+        headers = [
+            spec.Header(durable=durable, priority=priority, ttl=UInt(10_000), delivery_count=3)
+            for durable in (False, True)
+            for priority in (0, 4, 7, 255)
+        ]
+        for durability in Durability:
+            options = QueueOptions(durability=durability)
+            declaration = NodeDeclaration("q", QueueLimits(priorities=1), options=options)
+            self.house = World().house(nodes=[declaration])
+            self.client = self.house.client().ready()
+            self.client.sender()
+            self.client.names()
+            for number, header in enumerate(headers):
+                self.client.publish(number, codec.encode(header) + after)
+            self.client.run(4)
+            self.client.receiver(handle=1, credit=2 * len(headers))
+            for attempt in range(2):
+                got = self.client.messages()
+                self.assertEqual(len(got), len(headers))
+                for header, encoded in zip(headers, got, strict=True):
+                    sent, behind = plain_decoder.decode(encoded)
+                    durable, priority, ttl, first, count = [
+                        plain_decoder.field(sent, index) for index in range(5)
+                    ]
+                    self.assertEqual((bool(durable), ttl), (header.durable, 6_000))
+                    self.assertEqual(4 if priority is None else priority, header.priority)
+                    self.assertEqual((bool(first), count), (not attempt, 3 + attempt))
+                    self.assertEqual(encoded[behind:], after)
+                state = spec.Modified(delivery_failed=True)
+                self.client.dispose(0, len(headers) - 1, state=state)
 
     def test_first_acquirer(self) -> None:
         """L-22: first-acquirer is true for the first attempt, and only then."""

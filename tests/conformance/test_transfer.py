@@ -221,6 +221,38 @@ class SettlementTests(SynchronousTestCase):
         client.publish(0, message(to="q@a.test"))
         self.assertFalse(client.one(spec.Disposition).settled)
 
+    def test_not_stored(self) -> None:
+        """P-20, D-04: what is not durable is accepted, goes on, and is never in the store."""
+        self.client.sender()
+        for number, durable in enumerate((None, False, True)):
+            header = None if durable is None else spec.Header(durable=durable)
+            self.client.publish(number, message(b"m", header=header))
+            self.assertIsInstance(self.client.one(spec.Disposition).state, spec.Accepted)
+            self.assertEqual(len(self.house.store._where), int(bool(durable)))
+        self.client.receiver(handle=1, credit=3)
+        self.assertEqual(self.client.bodies(), [b"m"] * 3)
+
+    def test_nothing_leaks_in_the_end(self) -> None:
+        """O-27: whatever becomes of deliveries, no map of unsettled ones keeps any."""
+        self.client.sender()
+        for number in range(60):
+            encoded = b"junk" if number % 3 == 1 else message(b"%d" % number)
+            self.client.publish(number, encoded, settled=number % 3 == 2)
+            self.client.run(0.1)
+        depth = self.house.depth()
+        self.assertGreater(depth, 20)
+        consumer = self.house.client().ready("consumer")
+        consumer.receiver(credit=100)
+        self.assertEqual(len(consumer.messages()), depth)
+        states = (spec.Accepted(), spec.Rejected(), spec.Modified(undeliverable_here=True))
+        for number in range(depth):
+            consumer.dispose(number, state=states[number % 3], settled=number % 2 == 0)
+        links = [link for each in self.house.frontends for link in each.links.attached]
+        self.assertGreater(len(links), 1)
+        self.assertEqual([link.unsettled for link in links], [{}] * len(links))
+        for link in links:
+            self.assertEqual((link.session._outgoing, link.session._unsettled.incoming), ({}, {}))
+
     def test_nothing_leaks(self) -> None:
         """O-27: no delivery is left unsettled by the broker."""
         self.client.sender()

@@ -366,6 +366,32 @@ class DurableTests(TopicCase):
         self.durable()
         self.assertEqual(self.client.bodies(), [b"1", b"2"])
 
+    def test_a_queue_for_each(self) -> None:
+        """S-19: the topic routes into a queue for each subscription; the outcomes are its own."""
+        one = self.durable(name="one")
+        red_only = self.durable(name="two", filter=red())
+        self.leave(one, closed=False)
+        self.leave(red_only, closed=False)
+        self.publish(colored("red"), colored("blue"))
+        queues = {each.name: each.queue for each in self.subscriptions()}
+        self.assertEqual(
+            {name.rpartition("/")[2]: queue.depth for name, queue in queues.items()},
+            {"one": 2, "two": 1},
+        )
+        self.assertTrue(all(name.startswith("amqp$sub/t/") for name in queues))
+        for name in queues:  # nobody gets at them but by the subscription
+            refused = self.client.receiver(name, 10, f"spy on {name}")
+            self.run_now()
+            self.assertDetached(self.client, refused, conditions.NOT_ALLOWED)
+        self.durable(name="one")
+        self.assertEqual(self.client.bodies(), [b"red", b"blue"])
+        self.client.settle(self.client.deliveries, spec.Accepted())
+        self.run_now()
+        self.assertEqual(sorted(queue.depth for queue in queues.values()), [0, 1])
+        self.client.deliveries.clear()
+        self.durable(name="two", filter=red())
+        self.assertEqual(self.client.bodies(), [b"red"])
+
     def test_only_new_again(self) -> None:
         """L-15, L-16: who asks for new messages only says the same each time it comes back."""
         key = Symbol("first-message-date")
