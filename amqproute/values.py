@@ -61,6 +61,8 @@ SECURE_PATH: Final = Symbol("x-opt-require-secure-path")
 """The one of `SECURITY_LEVELS` below which the message must not travel."""
 
 RELAY_PREFIX: Final = "amqp$out/"
+SERVICE_BYTES: Final = 1024 * 1024
+"""The most octets of a message to a service, which has it in memory as a whole."""
 """What the name of a relay queue has before the key of its next hop."""
 
 

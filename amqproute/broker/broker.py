@@ -35,7 +35,7 @@ from amqproute.errors import (
     NotFound,
     ResourceLimitExceeded,
 )
-from amqproute.interfaces import IBroker
+from amqproute.interfaces import IBroker, ITarget
 from amqproute.journal.events import SILENCE
 from amqproute.sparing import Sparing
 from amqproute.store.records import Damage
@@ -64,6 +64,8 @@ class Broker:
         return_to: finds the target of an address ``node@domain``: for returned messages and for
             bindings.
         name_of: gives the name of the node here that an address means; of others, the address.
+        answers_to: finds for the reply-to ``node@domain`` of a request the name of the node here
+            that it means, or the way to the other domain.
         gate: whether publishers have credit at all.
         accounts: what the messages of senders with a share of the store occupy.
         fates: what becomes of entries that leave their queues.
@@ -107,6 +109,7 @@ class Broker:
         self.unclaimed = Unclaimed()
         self.return_to: Callable[[str], Any] | None = None
         self.name_of: Callable[[str], str] = str
+        self.answers_to: Callable[[str], str | ITarget] | None = None
         self.fates = Fates(self._node, lambda: self.return_to, self.sparing, self.recent)
 
     def begin(self) -> Batch:

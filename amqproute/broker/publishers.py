@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The links that send to a queue with a capacity, and how they share its free space (F-02, F-03).
 
-Each may have the same part of what is free, and all together never more than there is. When one
-more comes, the others' credit is cut down to their new part, and all credit is when the queue is
+Each may have the same part of what is free, and all together never more than there is; what the
+division leaves over goes to those who are looked at first, and takes nobody's part. When one more
+comes, the others' credit is cut down to their new part, and all credit is when the queue is
 full; what they sent before they knew is taken as long as it fits, and refused to its sender
 otherwise (Q-15).
 
@@ -48,11 +49,13 @@ class Publishers:
 
     __slots__ = (
         "_clock",
+        "_floor",
         "_had",
         "_is_bounded",
         "_is_scheduled",
         "_last",
         "_links",
+        "_reserved",
         "_rest",
         "_rounds",
         "_space",
@@ -71,7 +74,9 @@ class Publishers:
         self._rounds = 0
         self._is_scheduled = False
         # In a round: what all of them had when the last one was looked at, and what that one had.
+        # What is reserved is as much, but for each link its part at least, had or not.
         self._total: int | None = None
+        self._reserved = self._floor = 0
         self._last: IPublisher | None = None
         self._had = 0
 
@@ -149,7 +154,10 @@ class Publishers:
         if self._total is not None:
             yield
             return
-        self._total = sum([each.granted for each in self._links])
+        granted = [each.granted for each in self._links]
+        self._floor = self._space() // max(1, len(granted))
+        self._total = sum(granted)
+        self._reserved = sum([max(each, self._floor) for each in granted])
         try:
             yield
         finally:
@@ -160,13 +168,22 @@ class Publishers:
         space = self._space()
         if not self._is_bounded() or len(self._links) < 2:
             return space
-        part = -(-space // len(self._links))
-        return max(0, min(part, space - self._granted_to_others(publisher)))
+        granted, reserved = self._of_others(publisher)
+        part, left_over = divmod(space, len(self._links))
+        # Up to its part as soon as that is free; more only out of what is nobody's part.
+        room = max(space - reserved, min(part, space - granted))
+        return max(0, min(part + (left_over > 0), room))
 
-    def _granted_to_others(self, publisher: IPublisher) -> int:
+    def _of_others(self, publisher: IPublisher) -> tuple[int, int]:
+        """Return what the others have, and what is reserved for them."""
         if self._total is None:
-            return sum([each.granted for each in self._links if each is not publisher])
+            floor = self._space() // len(self._links)
+            granted = [each.granted for each in self._links if each is not publisher]
+            return sum(granted), sum([max(each, floor) for each in granted])
+        floor = self._floor
         if self._last is not None:
-            self._total += self._last.granted - self._had
+            now = self._last.granted
+            self._total += now - self._had
+            self._reserved += max(now, floor) - max(self._had, floor)
         self._last, self._had = publisher, publisher.granted
-        return self._total - self._had
+        return self._total - self._had, self._reserved - max(self._had, floor)

@@ -314,7 +314,7 @@ class Pair:
     Args:
         directory: where everything goes; it has to be empty or not there, and is kept. None for
             a temporary one, which is removed.
-        settings: more of both configurations, by group: ``{"limits": {"link-credit": 10}}``.
+        settings: more of both configurations, by group: ``{"limits": {"link-prefetch": 10}}``.
 
     Attributes:
         directory: where everything is.

@@ -24,6 +24,7 @@ from amqproute.errors import AmqpError
 
 Right = Literal["publish", "consume", "create", "transfer", "browse", "manage", "impersonate"]
 ReportWord = Literal["failure", "delay", "relayed", "delivered", "return"]
+RemoteService = Literal["$management", "amqp$admin", "amqp$dtxCoordinator"]
 Mechanism = Literal["EXTERNAL", "SCRAM-SHA-256", "PLAIN", "ANONYMOUS"]
 Level = Literal["none", "tls", "pkix", "dane", "dane-or-pkix", "pin"]
 

@@ -33,6 +33,7 @@ from amqproute.config.fields import (
     FilePath,
     FromList,
     NodeName,
+    RemoteService,
     Seconds,
 )
 from amqproute.config.nodes import Binding, Node
@@ -111,6 +112,13 @@ class Config(Settings):
         description="Take messages that have properties or a header and no body, which the "
         "standard does not allow, and deliver them as they are. false: they are rejected with "
         "amqp:decode-error. A message of no octets is rejected in any case.",
+    )
+    remote_services: Annotated[tuple[RemoteService, ...], FromList] = Field(
+        default=(),
+        description="Services that messages may be addressed to, as $management@alpha.example: "
+        "those that come here act if a rule of access grants their sender manage on the service; "
+        "those for other domains are sent there. Empty: a service is reached by attaching to it "
+        "only.",
     )
     tls: Tls = Field(default=Tls(), description=Tls.__doc__)
     listen: Annotated[tuple[Listen, ...], FromList] = Field(

@@ -75,11 +75,12 @@ class Limits(Settings):
         description="A connection that is silent this long is closed; it is announced, and the "
         "other end sends empty frames in time.",
     )
-    link_credit: int = Field(
+    link_prefetch: int = Field(
         default=1000,
         ge=1,
         le=100000,
-        description="The credit given to a link that sends to this broker.",
+        description="The most credit given to a link that sends to this broker. Links to a node "
+        "with a capacity share what is free there; credit is topped up when half is used.",
     )
     session_window: int = Field(
         default=4096,

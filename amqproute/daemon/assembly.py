@@ -85,6 +85,7 @@ from amqproute.frontends.limits import FrontendLimits
 from amqproute.frontends.overview import detach_named, link_rows, suspended_row
 from amqproute.frontends.suspended import NOTES as TAKEN_NOTES
 from amqproute.frontends.terminus import Termini
+from amqproute.interfaces import ITarget
 from amqproute.net.accept_policy import AcceptPolicy
 from amqproute.net.connector import Connector, Pace
 from amqproute.net.fairness import FairScheduler
@@ -379,7 +380,7 @@ class House:
             self.relay,
             self.receipts,
             FrontendLimits(
-                link_credit=limits.link_credit,
+                link_credit=limits.link_prefetch,
                 links=limits.max_links,
                 memory_bytes=limits.memory,
                 delivery_seconds=limits.delivery_timeout,
@@ -532,6 +533,7 @@ class House:
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
         self.broker.name_of = self.transfer.name_of
+        self.broker.answers_to = self._answers_to
         transfer = self.transfer
         reporter = make_reporter(
             self.broker,
@@ -563,6 +565,13 @@ class House:
         if is_reserved(route.node):
             raise NotAllowed(f"messages are not returned to the service {route.node!r}")
         return self.broker.target(route.node)
+
+    def _answers_to(self, address: str) -> str | ITarget:
+        """Where a service's reply goes: the name of a node here, or a relay queue."""
+        assert self.transfer is not None
+        assert self.relay is not None
+        route = self.transfer.rules.router.route(address)
+        return self.relay.take_on_trust(route) if isinstance(route, NextHop) else str(route.node)
 
     async def _listen(self, listen: Listen, shared: Shared) -> None:
         authenticator = Authenticator(

@@ -90,6 +90,7 @@ def transfer_rules(
         insert_to=config.alias_to == "insert",
         origins=origins,
         name_of=name_of,
+        remote_services=frozenset(config.remote_services),
     )
 
 

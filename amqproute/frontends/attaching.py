@@ -36,7 +36,14 @@ from amqproute.frontends.links import END, ERROR_MODE, Waiting
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.suspended import Parked, Retention, Suspended, Taken, retention_of
 from amqproute.frontends.terminus import Found
-from amqproute.values import EXACTLY_ONCE_CAPABILITY, FLOOR, STORE, STREAM, Origin
+from amqproute.values import (
+    EXACTLY_ONCE_CAPABILITY,
+    FLOOR,
+    SERVICE_BYTES,
+    STORE,
+    STREAM,
+    Origin,
+)
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.footprint import footprint
@@ -47,8 +54,6 @@ if TYPE_CHECKING:
     from amqproute.frontends.amqp10 import Frontend
 
 LONGEST_STREAM: Final = 128
-SERVICE_BYTES: Final = 1024 * 1024
-"""Octets of a message to a service."""
 
 
 class Attaching:

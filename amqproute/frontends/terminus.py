@@ -230,8 +230,7 @@ class Termini:
         text = from_compatibility(text) or text
         address = parse(text)
         self._require(principal, (Verb.PUBLISH,), str(address))
-        if is_reserved(address.node):
-            raise NotAllowed(f"messages for the service {address.node!r} are not transferred")
+        self._service.rules.check_service(address.node)
         return self._service.alias(text, address, route)
 
     def _transfer(self, principal: Principal) -> Any:

@@ -26,7 +26,8 @@ message is for         from a client                   from a peer
 =====================  ==============================  =======================================
 a local node           `publish` on the node           `transfer` on the node
 another domain         `publish` on the address        only domains in the peer's `relay-for`
-a service              only by attaching to it         never (T-32); ``amqp$probe`` by attaching
+a service              by attaching to it; `manage`    ``amqp$probe`` by attaching
+a service, by ``to``   if `remote-services` names it, and with `manage` on it (T-32)
 =====================  ==============================  =======================================
 
 A return address (``x-opt-return-to``) asks this broker to send a message on somebody's behalf, so

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from twisted.internet.defer import Deferred
 
-from amqproute.address import from_compatibility, is_reserved
+from amqproute.address import from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
@@ -160,6 +160,11 @@ def accept(
 
 def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Principal) -> Any:
     reply_to = broker.name_of(_plain(reply_to))
+    if "@" in reply_to and broker.answers_to is not None:
+        found = _with_domain(broker.answers_to, allows, reply_to, principal)
+        if not isinstance(found, str):
+            return found
+        reply_to = found
     if is_reserved(reply_to):
         raise PreconditionFailed(f"the reply-to {reply_to!r} is a service and takes no replies")
     try:
@@ -171,6 +176,29 @@ def _reply_target(broker: Broker, allows: Allows, reply_to: str, principal: Prin
             f"the reply-to {reply_to!r} is a node that {principal} may not publish to"
         )
     return target
+
+
+def _with_domain(
+    find: Callable[[str], str | ITarget], allows: Allows, reply_to: str, principal: Principal
+) -> str | ITarget:
+    """Find what a reply-to with a domain means: a node here, by its name, or the way there.
+
+    A peer may have its replies sent to the domains it proves, anybody to where he may publish.
+    """
+    try:
+        found = find(reply_to)
+        address = parse(reply_to)
+    except InvalidField as error:
+        raise PreconditionFailed(f"reply-to: {error.description}") from None
+    if (
+        isinstance(found, str)
+        or address.domain in principal.names
+        or allows(principal, Verb.PUBLISH, str(address))
+    ):
+        return found
+    raise PreconditionFailed(
+        f"the reply-to {reply_to!r} is an address that {principal} may not publish to"
+    )
 
 
 def _plain(reply_to: str) -> str:

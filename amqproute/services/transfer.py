@@ -17,6 +17,7 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.broker import Broker
 from amqproute.errors import (
     InvalidField,
+    MessageSizeExceeded,
     NotAllowed,
     NotImplementedHere,
     PreconditionFailed,
@@ -29,7 +30,7 @@ from amqproute.routing import trail
 from amqproute.routing.table import Router
 from amqproute.services.provenance import Provenance
 from amqproute.services.replies import ReplyPaths
-from amqproute.values import Local, NextHop, Origin, Principal
+from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal
 
 
 @dataclass(slots=True)
@@ -46,6 +47,7 @@ class TransferRules:
         origins: (principal) to the domain patterns that a peer may hand over messages from,
             besides the names it proves.
         name_of: the domain of a container where it is known, else the container-id.
+        remote_services: the services that messages may name in ``to``, here or elsewhere (T-32).
     """
 
     own_id: str
@@ -56,6 +58,16 @@ class TransferRules:
     insert_to: bool = True
     origins: Callable[[Principal], Sequence[str]] = lambda _: ()
     name_of: Callable[[str], str] = str
+    remote_services: frozenset[str] = frozenset()
+
+    def check_service(self, node: str) -> None:
+        """Refuse a message for a service, unless the configuration opens it (T-32).
+
+        Raises:
+            NotAllowed: the node is a service that is not among `remote_services`.
+        """
+        if is_reserved(node) and (node == TRANSFER_NODE or node not in self.remote_services):
+            raise NotAllowed(f"messages for the service {node!r} are not transferred")
 
 
 @dataclass(slots=True)
@@ -125,11 +137,11 @@ class TransferService:
         to = message.to
         if not to:
             raise PreconditionFailed("the message has no `to`: this node routes by it")
-        if is_reserved(to):  # here or elsewhere (T-32)
-            raise NotAllowed(f"messages for the service {to!r} are not transferred")
         try:
             route = self.rules.router.route(to)
         except InvalidField as error:
+            if is_reserved(to):  # no name of a service, and none that anybody may have
+                raise NotAllowed(f"messages for {to[:64]!r} are not transferred") from None
             raise PreconditionFailed(f"`to` is not an address: {error.description}") from None
         if type(route) is Local:
             self._put_here(route.node, message, batch, origin)
@@ -141,8 +153,9 @@ class TransferService:
     def _put_here(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
         if not node:
             raise PreconditionFailed("`to` names no node")
-        if is_reserved(node):  # spelled so that it did not begin like one
-            raise NotAllowed(f"messages for the service {node!r} are not transferred")
+        if is_reserved(node):
+            self._put_to_service(node, message, batch, origin)
+            return
         asked = self.replies.node_of(node) if self.replies is not None else None
         if asked is not None:
             node = asked  # who has the alias was asked, and may answer
@@ -156,8 +169,25 @@ class TransferService:
         if not batch.is_rehearsal:
             self.tally.local += 1
 
+    def _put_to_service(self, node: str, message: Message, batch: Batch, origin: Origin) -> None:
+        """Hand a request to a service: who sends it needs the rights of whoever attaches to it."""
+        self.rules.check_service(node)
+        if not self.rules.allows(origin.principal, Verb.MANAGE, node):
+            raise UnauthorizedAccess(f"{origin.principal} may not {Verb.MANAGE} {node!r}")
+        service = self._broker.target(node)
+        if batch.is_transactional:
+            raise NotAllowed(
+                f"what {node} does cannot be rolled back: send it outside of a transaction"
+            )
+        if message.rest is not None or message.size > SERVICE_BYTES:
+            raise MessageSizeExceeded(f"a request to {node} has at most {SERVICE_BYTES} octets")
+        if not batch.is_rehearsal:  # what a service does is done at once
+            self.keep(service, message, batch, origin)
+            self.tally.local += 1
+
     def _authorize_relay(self, hop: NextHop, to: str, origin: Origin) -> None:
         address = _address(to)
+        self.rules.check_service(address.node)
         if not origin.is_peer:
             if not self.rules.allows(origin.principal, Verb.PUBLISH, str(address)):
                 raise UnauthorizedAccess(f"{origin.principal} may not publish to {to!r}")
@@ -268,6 +298,7 @@ class AliasTarget:
         self._address = address
         self._hop = hop
         self._last: str | None = None
+        self._rules = service.rules
 
     def space(self) -> int:
         """See `TransferService.space`."""
@@ -282,13 +313,13 @@ class AliasTarget:
         hop = self._hop
         if to is None:
             message = self._supply(message)
-        elif to != self._last:
+        elif to != self._last or self._rules is not self._service.rules:
             self._check(to)
-            self._last = to
+            self._last, self._rules = to, self._service.rules
         if to is not None and not self._address.node:
             # A peer that takes each node on a link of its own is a hop for each node.
             assert self._address.domain is not None
-            hop = self._service.rules.router.hop(self._address.domain, parse(to).node)
+            hop = self._service.rules.router.hop(self._address.domain, _address(to).node)
         self._service.relay(hop, message, batch, origin)
 
     def _supply(self, message: Message) -> Message:
@@ -306,7 +337,7 @@ class AliasTarget:
 
     def _check(self, to: str) -> None:
         try:
-            address = parse(to)
+            address = _address(to)
         except InvalidField as error:
             raise PreconditionFailed(f"`to` is not an address: {error.description}") from None
         own = self._address
@@ -315,8 +346,8 @@ class AliasTarget:
                 raise PreconditionFailed(f"`to` is {to!r} on a link to {self.name!r}")
         elif address.domain is not None and address.domain != own.domain:
             raise NotAllowed(f"`to` is {to!r} on a link to {self.name!r}")
-        elif is_reserved(address.node):
-            raise NotAllowed(f"messages for the service {address.node!r} are not transferred")
+        else:
+            self._service.rules.check_service(address.node)
 
 
 @implementer(ITarget)

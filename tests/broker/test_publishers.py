@@ -87,6 +87,20 @@ class PublishersTests(SynchronousTestCase):
                 self.assertEqual(sum(given[0]), free)
         self.assertIsNone(nodes[0].publishers._total)
 
+    @given(st.integers(0, 40), st.integers(1, 12))
+    def test_nobody_is_left_out(self, free: int, count: int) -> None:
+        """Whoever comes last gets its part, although nobody before it has sent anything (F-03)."""
+        node = Node()
+        node.free = free
+        links = [node.link() for _ in range(count)]
+        part, left_over = divmod(free, count)
+        self.assertGreaterEqual(min(link.credit for link in links), part)
+        node.publishers.changed()
+        self.assertEqual(
+            sorted(link.credit for link in links),
+            [part] * (count - left_over) + [part + 1] * left_over,
+        )
+
     def test_cost(self) -> None:
         """What is looked at for one place grows as those who wait for it do, and no faster."""
         looks = []

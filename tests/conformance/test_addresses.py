@@ -356,7 +356,8 @@ class AliasTests(AddressCase):
         for to in ("q@b.test", "r@b.test"):
             self.assertIsNone(self.outcome("@b.test", message(to=to)))
         self.assertEqual(self.outcome("@b.test", message()), "amqp:precondition-failed")
-        self.assertEqual(self.outcome("@b.test", message(to="q@c.test")), "amqp:not-allowed")
+        for to in ("q@c.test", "/queues/q%40c.test", "q@a.test"):
+            self.assertEqual(self.outcome("@b.test", message(to=to)), "amqp:not-allowed", to)
         self.world.advance(1)
         self.assertEqual((self.other.depth("q"), self.other.depth("r")), (1, 1))
 

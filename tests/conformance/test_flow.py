@@ -45,16 +45,29 @@ class ReceiverTests(SynchronousTestCase):
         self.assertEqual(self.client.bodies(), [b"0", b"1"])
 
     def test_revoked(self) -> None:
-        """F-04: credit can be withdrawn."""
-        self.client.receiver(credit=3)
-        self.client.messages()
-        self.client.credit(100, delivery_count=3, next_incoming_id=3, incoming_window=0)
-        self.client.credit(0, delivery_count=3, next_incoming_id=3, incoming_window=0)
-        self.client.credit(0, delivery_count=3, next_incoming_id=3)
-        self.assertLessEqual(len(self.client.messages()), 7)
+        """F-04: credit that is withdrawn before it is used brings nothing, then or later."""
+        self.client.receiver(credit=20)
+        self.assertEqual(len(self.client.messages()), 10)
+        self.client.credit(5, delivery_count=10, next_incoming_id=10)
+        self.client.credit(0, delivery_count=10, next_incoming_id=10)
+        self.client.fill([b"new", b"newer"])
+        self.client.run()
+        self.assertEqual(self.client.messages(), [])
+        self.client.credit(1, delivery_count=10, next_incoming_id=10)
+        self.assertEqual(self.client.bodies(), [b"new"])
+
+    def test_revoked_behind_a_closed_window(self) -> None:
+        """F-04, F-05: so it is where the session's window kept the messages back."""
+        self.client.receiver()
+        self.client.credit(100, incoming_window=0)
+        self.client.credit(0, incoming_window=0)
+        self.client.credit(0)
+        self.assertEqual(self.client.messages(), [])
         self.client.fill([b"new"])
         self.client.run()
         self.assertEqual(self.client.messages(), [])
+        self.client.credit(2)
+        self.assertEqual(self.client.bodies(), [b"0", b"1"])
 
     def test_later_messages(self) -> None:
         """F-01: credit waits for messages that come later."""
@@ -154,11 +167,44 @@ class SenderTests(SynchronousTestCase):
         self.assertEqual(condition(other.one(spec.Detach)), "amqp:link:transfer-limit-exceeded")
 
     def test_credit_reflects_space(self) -> None:
-        """F-02: credit of one link is never more than the node has space."""
+        """F-02, F-03: a link gets what the node has free; five get their parts of it, and all."""
         house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=20))])
         client = house.client().ready()
         client.sender()
-        self.assertLessEqual(client.one(spec.Flow).link_credit, 20)
+        self.assertEqual(client.one(spec.Flow).link_credit, 20)
+        client.write(*(client.transfer(n) for n in range(8)))
+        client.run()
+        granted = {0: 20}
+        for handle in range(1, 5):
+            client.sender(handle=handle)
+        client.run(1)
+        for flow in client.all(spec.Flow):
+            if flow.handle is not None:
+                granted[flow.handle] = flow.link_credit
+        self.assertEqual(sorted(granted.values()), [2, 2, 2, 3, 3])
+
+    def test_withdrawn_by_the_broker(self) -> None:
+        """F-02, F-03, F-04: a second link takes half of the room, by a flow with less credit.
+
+        What set out within the first grant is judged by the room there is, and costs no link.
+        """
+        house = World().house(nodes=[NodeDeclaration("q", QueueLimits(capacity=6))])
+        first = house.client().ready("first")
+        first.sender()
+        self.assertEqual(first.one(spec.Flow).link_credit, 6)
+        second = house.client().ready("second")
+        second.sender()
+        first.run()
+        flow = first.all(spec.Flow)[-1]
+        self.assertEqual((flow.delivery_count, flow.link_credit), (0, 3))
+        self.assertEqual(second.one(spec.Flow).link_credit, 3)
+        first.write(*(first.transfer(n) for n in range(6)))
+        states = [each.state for each in first.all(spec.Disposition)]
+        self.assertTrue(first.none(spec.Detach) and first.none(spec.End))
+        self.assertEqual({type(each) for each in states}, {spec.Accepted})
+        self.assertEqual(house.depth(), 6)
+        second.run()
+        self.assertEqual(second.all(spec.Flow)[-1].link_credit, 0)
 
     def test_full(self) -> None:
         """Q-15, F-02: a full queue grants nothing; it grants again when there is space."""

@@ -299,6 +299,41 @@ class ManagementTests(SynchronousTestCase):
                 )
                 self.assertIn("reply-to", error.description)
 
+    def test_reply_to_with_a_domain(self) -> None:
+        """Of our own it is the node here (A-01); of others a peer has its own, and no third one's.
+
+        Whoever may publish to an address may have replies sent there (T-32).
+        """
+        beta = Principal("peer", "beta.example", frozenset(("beta.example",)))
+        way = self.broker.internal["amqp$out/beta.example"]
+        ours = "@alpha.example"
+        self.broker.answers_to = lambda text: text[: -len(ours)] if text.endswith(ours) else way
+
+        def ask(reply_to: str, principal: Principal) -> None:
+            batch = self.broker.begin()
+            asked = request(operation="QUERY", properties={"reply_to": reply_to})
+            self.service.put(asked, batch, Origin(principal, principal is beta))
+            batch.commit()
+            self.clock.advance(0)
+
+        ask(f"{self.replies.name}@alpha.example", ANN)
+        self.replies.dispatch()
+        self.assertEqual(len(self.taker.entries), 1)
+        ask("answers@beta.example", beta)
+        self.assertEqual(way.depth, 1)
+        self.allowed.add("answers@beta.example")
+        ask("answers@beta.example", ANN)
+        self.assertEqual(way.depth, 2)
+        for reply_to, principal in (
+            ("others@beta.example", ANN),
+            ("answers@gamma.example", beta),
+            ("orders@alpha.example", beta),
+            ("$management@alpha.example", ANN),
+            ("answers@", beta),
+        ):
+            self.assertRaises(PreconditionFailed, ask, reply_to, principal)
+        self.assertEqual(way.depth, 2)
+
     def test_replies_to_a_node_that_the_asker_may_publish_to(self) -> None:
         """The service lends nobody its rights, and takes none away."""
         self.allowed.add("orders")

@@ -16,6 +16,7 @@ from amqproute.auth.policy import AccessPolicy, Rule
 from amqproute.broker.receipts import MAX_IDS, MAX_STREAMS, PRUNE_EVERY, Receipts, Stream
 from amqproute.errors import (
     AmqpError,
+    MessageSizeExceeded,
     NotAllowed,
     NotFound,
     PreconditionFailed,
@@ -28,7 +29,7 @@ from amqproute.message import Message
 from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
 from amqproute.services.transfer import AliasTarget, TransferRules, TransferService
-from amqproute.values import Local, NextHop, Origin, Principal, RouteRule
+from amqproute.values import SERVICE_BYTES, Local, NextHop, Origin, Principal, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.support.fakes import KeptStore, make_broker, message, node, settle_down
 
@@ -192,6 +193,96 @@ class RoutingTests(TransferCase):
         """Properties that do not decode are the sender's fault, in its own condition."""
         broken = Message(b"\x00\x53\x73\xc0\x04\x03\x40\x40\x42" + b"\x00\x53\x75\xa0\x00")
         self.assertRaises(AmqpError, self.put_message, broken)
+
+
+class Service:
+    """A service that keeps what it is asked."""
+
+    name = "$management"
+
+    def __init__(self) -> None:
+        self.asked: list[Message] = []
+
+    def put(self, message: Message, batch: Any, origin: Origin) -> None:
+        self.asked.append(message)
+
+
+class RemoteServiceTests(TransferCase):
+    """Services that the configuration opens to messages (T-32)."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.management = Service()
+        self.broker.services["$management"] = self.management
+        self.open("$management", TRANSFER)
+
+    def open(self, *names: str) -> None:
+        """Have these services open; the peer may manage ``$management``, and nobody else."""
+        policy = AccessPolicy(
+            [
+                Rule.of(who="peer:beta.example", node="$management", allow=["manage"]),
+                Rule.of(who="user:ann", node="*", allow=["publish"]),
+            ]
+        )
+        self.service.reload(self.rules(remote_services=frozenset(names), allows=policy.allows))
+
+    def test_acts(self) -> None:
+        """A request of whoever may manage the service gets there, by each of its spellings."""
+        for to in ("$management", "$management@alpha.example", "/queues/%24management"):
+            self.put(to, peer())
+        self.assertEqual(len(self.management.asked), 3)
+
+    def test_right(self) -> None:
+        """Whoever may publish everywhere may not ask: it takes `manage` on the service."""
+        self.assertRefused(UnauthorizedAccess, "$management")
+        self.assertRefused(NotAllowed, "amqp$admin", peer())
+        self.assertEqual(self.management.asked, [])
+
+    def test_never_the_transfer_service(self) -> None:
+        """``amqp$transfer`` is none of them, whatever the list says."""
+        for to in (TRANSFER, f"{TRANSFER}@alpha.example", f"{TRANSFER}@beta.example"):
+            for origin in (CLIENT, peer()):
+                self.assertRefused(NotAllowed, to, origin)
+
+    def test_elsewhere(self) -> None:
+        """A service of another domain is a destination if it is listed, and only then."""
+        self.put("$management@beta.example")
+        self.assertEqual(self.depth("beta.example"), 1)
+        hop = NextHop("beta.example", "beta.example")
+        alias = self.service.alias("@beta.example", parse("@beta.example"), hop)
+        self.put("$management@beta.example", target=alias)
+        self.assertEqual(self.depth("beta.example"), 2)
+        for to in ("amqp$admin@beta.example", "/queues/amqp%24admin%40beta.example"):
+            self.assertRefused(NotAllowed, to)
+            self.assertRefused(NotAllowed, to, target=alias)
+        self.open()
+        self.assertRefused(NotAllowed, "$management@beta.example")
+        self.assertRefused(NotAllowed, "$management@beta.example", target=alias)
+
+    def test_once(self) -> None:
+        """A request that a peer repeats is not carried out again (T-36)."""
+        stream = Receipts().stream(BETA, "their-store", lambda _: None)
+        for _ in range(2):
+            self.put("$management", peer(stream, (7).to_bytes(8, "big")))
+        self.assertEqual(len(self.management.asked), 1)
+
+    def test_rehearsed(self) -> None:
+        """A rehearsal, and a transaction, carry nothing out; the latter says so."""
+        batch = self.broker.begin()
+        batch.is_rehearsal = True
+        self.service.put(message(to="$management"), batch, peer())
+        batch.abandon()
+        batch = self.broker.begin()
+        batch.is_transactional = True
+        given = message(to="$management")
+        self.assertRaises(NotAllowed, self.service.put, given, batch, peer())
+        batch.abandon()
+        self.assertEqual(self.management.asked, [])
+
+    def test_too_large(self) -> None:
+        """A request is in memory as a whole, so there is a bound, as on a link to the service."""
+        self.assertRefused(MessageSizeExceeded, "$management", peer(), body=b"x" * SERVICE_BYTES)
+        self.assertEqual(self.management.asked, [])
 
 
 class RightsTests(TransferCase):

@@ -322,7 +322,10 @@ def _explain_local(config: Config, address: Address, found: Explanation) -> Expl
     found.steps.append(f"local: {domain} is one of ours" if domain else "local: no domain given")
     found.facts["route"] = {"kind": "local", "node": address.node}
     if is_reserved(address.node):
-        return found.stop("amqp:not-allowed", f"{address.node!r} is a service of the broker")
+        if address.node not in config.remote_services:
+            return found.stop("amqp:not-allowed", f"{address.node!r} is a service of the broker")
+        found.words = f"goes to the service {address.node}, from whoever may manage it"
+        return found
     if not address.node:
         return found.stop("amqp:precondition-failed", "the address names no node")
     node = config.aliases.get(address.node, address.node)
@@ -340,7 +343,7 @@ def _explain_remote(
 ) -> Explanation:
     domain = address.domain
     assert domain is not None
-    if is_reserved(address.node):
+    if is_reserved(address.node) and address.node not in config.remote_services:
         return found.stop(
             "amqp:not-allowed", f"messages for the service {address.node!r} are not transferred"
         )
