@@ -71,6 +71,19 @@ class PretendDns:
         return succeed(self.capable)
 
 
+class DnsOfEach(PretendDns):
+    """Answers at once, for each domain on its own."""
+
+    def __init__(self, answers: dict[str, Resolution | ResolveError]) -> None:
+        super().__init__(None)
+        self.answers = answers
+
+    def resolve(self, domain: str) -> Deferred[Resolution]:
+        self.asked.append(domain)
+        answer = self.answers[domain]
+        return fail(answer) if isinstance(answer, ResolveError) else succeed(answer)
+
+
 class Meeting:
     """A client meets a server; each has to prove what it is asked for."""
 
@@ -312,6 +325,37 @@ class InboundTests(SynchronousTestCase):
         outcomes = [each.outcome() for each in crowd if each is not waits]
         self.assertEqual(outcomes, ["dane alpha.example"] * (MOST_OF_ONE + 2))
         self.assertEqual(judge._strangers._of, {})
+
+    def test_names_prove_themselves(self) -> None:
+        """A name that is proved says nothing of the certificate's other names."""
+        both = contexts_in(
+            self.directory,
+            "alpha.example",
+            dns_names=("alpha.example", "gamma.example"),
+            folder="both",
+        )
+        fits = resolution(TlsaState.PRESENT, self.key(both))
+        alpha_only, alpha_pinned = "dane alpha.example", "authenticated alpha.example"
+        pin = parse_pin(f"key-sha256:{self.key(both).data.hex()}")
+        pinned = {"alpha.example": Policy(Level.PIN, (pin,))}
+        for words, other in (
+            ("another key", resolution(TlsaState.PRESENT, self.key(self.beta))),
+            ("bogus records", resolution(TlsaState.FAILED, code="dns.bogus")),
+            ("no answer", ResolveError("dns.servfail", "fails", permanent=False)),
+        ):
+            for pins, outcome in (({}, alpha_only), (pinned, alpha_pinned)):
+                with self.subTest(other=words, pins=len(pins)):
+                    dns = DnsOfEach({"alpha.example": fits, "gamma.example": other})
+                    judge = InboundTrust(
+                        lambda name, pins=pins: pins.get(name, Policy()),  # type: ignore[misc]
+                        lambda pins=pins: pins,  # type: ignore[misc]
+                        dns,
+                        lambda _: False,
+                        both.now,
+                    )
+                    meeting = Meeting(both, self.beta, judge=judge)
+                    self.assertEqual(meeting.outcome(), outcome)
+                    self.assertEqual(dns.asked[-1], "gamma.example")
 
     def test_bug(self) -> None:
         """A bug on the way lets nobody in."""

@@ -7,6 +7,7 @@ import datetime
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives import serialization
 from OpenSSL import SSL
@@ -264,6 +265,31 @@ class HandshakeTests(SynchronousTestCase):
         handshake = Handshake(self.alpha, self.beta)
         self.assertEqual(handshake.client_code(), "tls.name")
         self.assertIsNone(handshake.client.facts)
+
+    def test_verification_fails(self) -> None:
+        """A certificate that our own code fails on lets nobody in, in either direction."""
+
+        def fails(*_: object) -> bool:
+            raise ZeroDivisionError("a bug")
+
+        take = Verification._take
+        for is_server, direction in ((True, "accepting"), (False, "connecting")):
+
+            def one_side(verification: Verification, *args: Any, at: bool = is_server) -> bool:
+                fails_here = (verification._demand is None) is at
+                return fails() if fails_here else take(verification, *args)
+
+            self.patch(Verification, "_take", one_side)
+            with self.subTest(direction):
+                handshake = Handshake(self.alpha, self.beta)
+                here, there = (handshake.lost, handshake.client_lost)[:: 1 if is_server else -1]
+                side = handshake.server if is_server else handshake.client
+                self.assertIsNone(side.facts)
+                self.assertEqual(here[0].value.code, "tls.handshake")  # type: ignore[attr-defined]
+                self.assertIn("certificate cannot be read", str(here[0].value))
+                self.assertIn("alert", str(there[0].value))
+                self.assertEqual(handshake.server.engine.reads, [])
+                self.assertTrue(self.flushLoggedErrors(ZeroDivisionError))
 
     def test_srv_id_only(self) -> None:
         """A certificate with nothing but an SRV-ID will do, on both sides."""

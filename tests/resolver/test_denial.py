@@ -129,3 +129,28 @@ class PlainTests(SynchronousTestCase):
         self.assertFalse(proof.no_name(below))
         self.assertFalse(proof.no_data(below, A))
         self.assertIs(proof.cut(dns.name.from_text("sub.example.")), Cut.INSECURE)
+
+    def plain(self, *records: tuple[str, str]) -> Denial:
+        """Owners, and what their NSEC records say."""
+        nsec = [
+            (dns.name.from_text(owner), dns.rdata.from_text("IN", "NSEC", rdata))
+            for owner, rdata in records
+        ]
+        return Denial(ZONE, nsec, ())  # type: ignore[arg-type]
+
+    def test_no_name(self) -> None:
+        """A gap where the name would stand is half of the proof: a wildcard may answer instead."""
+        name = dns.name.from_text("x.a.example.")
+        gap = ("w.a.example.", "z.a.example. A RRSIG NSEC")
+        for other, proved in (
+            (None, False),
+            (("*.a.example.", "b.a.example. A RRSIG NSEC"), False),  # it is there
+            (("a.example.", "b.a.example. A RRSIG NSEC"), True),
+            (("a.example.", "*.a.example. A RRSIG NSEC"), False),  # it is the next name
+            (("example.", "a.example. SOA NS RRSIG NSEC"), False),  # no *.example., for what it is
+        ):
+            with self.subTest(other=other):
+                records = (gap,) if other is None else (gap, other)
+                self.assertIs(self.plain(*records).no_name(name), proved)
+        # One record may do for both: nothing is between a.example. and z.example.
+        self.assertTrue(self.plain(("a.example.", "z.example. A RRSIG NSEC")).no_name(name))
