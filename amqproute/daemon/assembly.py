@@ -70,6 +70,7 @@ from amqproute.daemon.resting import come_to_rest, flush, wait_until
 from amqproute.daemon.room import disk_terms, watch_room
 from amqproute.daemon.rules import (
     contract_of,
+    declared_contracts,
     load_users,
     make_policy,
     relay_terms,
@@ -935,7 +936,11 @@ class House:
 
     def contract_rows(self) -> list[dict[str, Any]]:
         """Return what each peer and user that has a contract may, and has used of it."""
-        return self.contracts.rows()
+        rows = self.contracts.rows()
+        here = {row["name"] for row in rows}
+        declared = declared_contracts(self.config)
+        absent = [terms.row(key) for key, terms in sorted(declared.items()) if key not in here]
+        return [*rows, *absent]
 
     def _close_link(self, name: str) -> None:
         assert self.shared is not None

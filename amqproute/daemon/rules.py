@@ -140,9 +140,20 @@ def contract_of(principal: Principal, config: Config) -> tuple[str, Terms]:
     return key, NO_TERMS if found is None else Terms(**found.model_dump())
 
 
+def declared_contracts(config: Config) -> dict[str, Terms]:
+    """Return the terms that stand in the configuration, by holder or pattern of holders."""
+    found = {key: Terms(**each.model_dump()) for key, each in config.contracts.items()}
+    for name in config.peers:
+        contract = config.peer_for(name).contract
+        if contract is not None:
+            found[f"peer:{name}"] = Terms(**contract.model_dump())
+    return {key: terms for key, terms in found.items() if terms}
+
+
 __all__ = [
     "Allows",
     "contract_of",
+    "declared_contracts",
     "load_users",
     "make_policy",
     "relay_terms",

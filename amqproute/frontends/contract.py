@@ -117,6 +117,26 @@ class Terms:
         found = ((each.name, getattr(self, each.name)) for each in fields(self))
         return {Symbol(name.replace("_", "-")): bound for name, bound in found if bound is not None}
 
+    def limits(self) -> dict[str, float | None]:
+        """Return each bound as management shows it."""
+        return {
+            f"limit-{each.name.replace('_', '-')}": getattr(self, each.name)
+            for each in fields(self)
+        }
+
+    def row(self, key: str) -> dict[str, Any]:
+        """Return what `Contract.row` returns, for a holder that has not been here."""
+        numbers = "connections links credit under-way messages octets spool spool-messages"
+        return {
+            "name": key,
+            "type": "contract",
+            "state": "unused",
+            "limiter": "",
+            **dict.fromkeys(numbers.split(), 0),
+            "refused": {},
+            "at-bound-seconds": {},
+        } | self.limits()
+
 
 NO_TERMS: Final = Terms()
 
@@ -223,6 +243,7 @@ class Contract:
         self._held_back_at = 0.0
         self._held_back_since = 0.0
         self._told_at = 0.0
+        self._reached_at: dict[str, float] = {}  # when the last place was taken, by limiter
         self.adopt(terms)
 
     def __repr__(self) -> str:
@@ -257,6 +278,8 @@ class Contract:
                 "connections", most, f"{self.key} has {counted(most, 'connection')} already"
             )
         self.frontends.add(frontend)
+        if len(self.frontends) == most:
+            self._reached_at["connections"] = self._clock.seconds()
 
     def disconnect(self, frontend: Frontend) -> None:
         """A connection is gone."""
@@ -272,8 +295,14 @@ class Contract:
         most = self.terms.links
         if most is None:
             return
-        if sum([len(each.links) for each in self.frontends]) >= most:
+        links = self._links()
+        if links + 1 == most:
+            self._reached_at["links"] = self._clock.seconds()
+        if links >= most:
             raise self._refusal("links", most, f"{self.key} has {counted(most, 'link')} already")
+
+    def _links(self) -> int:
+        return sum([len(each.links) for each in self.frontends])
 
     def check_message(self) -> None:
         """Look whether a message may be taken that has come without credit.
@@ -514,17 +543,13 @@ class Contract:
     def row(self) -> dict[str, Any]:
         """Return what an operator wants to know, and what the holder may."""
         limiter = self.limiter
-        limits = {
-            f"limit-{each.name.replace('_', '-')}": getattr(self.terms, each.name)
-            for each in fields(self.terms)
-        }
         return {
             "name": self.key,
             "type": "contract",
             "state": "held back" if limiter else "open",
             "limiter": limiter,
             "connections": len(self.frontends),
-            "links": sum([len(each.links) for each in self.frontends]),
+            "links": self._links(),
             "credit": sum([part.paid for part in self.parts.values()]),
             "under-way": sum([part.under_way for part in self.parts.values()]),
             "messages": self.messages_in,
@@ -532,7 +557,22 @@ class Contract:
             "spool": 0 if self.account is None else self.account.octets,
             "spool-messages": 0 if self.account is None else self.account.messages,
             "refused": dict(self.refused),
-        } | limits
+            "at-bound-seconds": self._at_bound(limiter),
+        } | self.terms.limits()
+
+    def _at_bound(self, limiter: str) -> dict[str, int]:
+        """Return for how many seconds each bound has been reached that is reached now."""
+        now = self._clock.seconds()
+        used = {"connections": len(self.frontends), "links": self._links()}
+        found = {}
+        for name, number in used.items():
+            most = self._limit(name)
+            if most is not None and number >= most:
+                # A reload may have made the bound narrower than what is used already.
+                found[name] = int(now - self._reached_at.setdefault(name, now))
+        if limiter:
+            found[limiter] = int(now - self._held_back_since)
+        return found
 
 
 class Contracts:

@@ -176,7 +176,7 @@ _TABLE: Final = (
         "contract.bound",
         Severity.WARNING,
         "a user or peer is held back by its contract, or was refused by it in the last hour",
-        "echo query contract | amqproute batch",
+        "amqproute contract ls",
     ),
 )
 RULES: Final[Mapping[str, VerdictRule]] = {rule.code: rule for rule in _TABLE}

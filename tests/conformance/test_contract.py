@@ -100,6 +100,27 @@ class RefusalTests(ContractCase):
         self.client()
         self.assertEqual(self.here.shared.contracts.rows()[0]["refused"], {"connections": 1})
 
+    def test_at_bound(self) -> None:
+        """The row says for how long a number has been used up; not before, and not afterwards."""
+        self.house(connections=2, links=1)
+        first = self.client()
+        self.assertEqual(self.here.shared.contracts.rows()[0]["at-bound-seconds"], {})
+        second = self.client()
+        first.run(90)
+        rows = self.here.shared.contracts.rows()
+        self.assertEqual(rows[0]["at-bound-seconds"], {"connections": 90})
+        self.sender(first)
+        first.run(30)
+        rows = self.here.shared.contracts.rows()
+        self.assertEqual(rows[0]["at-bound-seconds"], {"connections": 120, "links": 30})
+        second.hang_up()
+        self.assertEqual(self.here.shared.contracts.rows()[0]["at-bound-seconds"], {"links": 30})
+        self.client()
+        self.assertEqual(
+            self.here.shared.contracts.rows()[0]["at-bound-seconds"],
+            {"connections": 0, "links": 30},
+        )
+
     def test_share_of_connections(self) -> None:
         """Without a number of its own a user is held to its share; with one, to that alone."""
         words = "2 of 4 connections at this listener"
@@ -522,6 +543,8 @@ class ShownTests(ContractCase):
         self.assertEqual((mine[0]["limiter"], mine[0]["limit"]), ("messages-per-second", 10))
         row = self.here.shared.contracts.rows()[0]
         self.assertEqual((row["state"], row["limiter"]), ("held back", "messages-per-second"))
+        self.assertEqual(set(row["at-bound-seconds"]), {"messages-per-second"})
+        self.assertGreater(row["at-bound-seconds"]["messages-per-second"], 5)
         client.run(QUIET_SECONDS + 1)
         self.assertEqual(self.here.shared.contracts.rows()[0]["state"], "open")
         mine = [each for each in heard if each.get("holder") == "peer:b.test"]

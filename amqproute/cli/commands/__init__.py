@@ -46,6 +46,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.commands.links:connection",
         "Connections of clients and peers to the running daemon.",
     ),
+    "contract": Entry(
+        "amqproute.cli.commands.contracts:contract",
+        "Contracts of users and peers: what each may, has used, and how long it is at a bound.",
+    ),
     "delete": Entry(
         "amqproute.cli.commands.relaying:delete",
         "Delete messages on their way to other domains.",
