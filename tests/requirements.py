@@ -2552,8 +2552,15 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_bindings.AbroadTests.test_queue",
     ),
     "Q-38": Proof(
-        "",
+        "an unknown address is refused with not-found on links of both directions; with "
+        "auto-create and the right, a durable queue",
+        "tests.conformance.test_auto_create.AutoCreateTests.test_answered_when_durable",
+        "tests.conformance.test_auto_create.AutoCreateTests.test_bounded",
+        "tests.conformance.test_auto_create.AutoCreateTests.test_not_made",
+        "tests.conformance.test_auto_create.AutoCreateTests.test_off",
+        "tests.conformance.test_auto_create.AutoCreateTests.test_producer_and_consumer_meet",
         "tests.conformance.test_link.RefusalTests.test_unknown_node",
+        "tests.integration.test_auto_create.AutoCreateTests.test_reload_and_kill",
     ),
     "S-01": Proof(
         "",

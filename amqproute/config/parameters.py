@@ -120,6 +120,12 @@ class Config(Settings):
         "those for other domains are sent there. Empty: a service is reached by attaching to it "
         "only.",
     )
+    auto_create: bool = Field(
+        default=False,
+        description="Make a queue when a client attaches to a name that no node has and the "
+        "client has the right create on that name, as amqproute queue create does. false: its "
+        "link is refused with amqp:not-found.",
+    )
     tls: Tls = Field(default=Tls(), description=Tls.__doc__)
     listen: Annotated[tuple[Listen, ...], FromList] = Field(
         default=(

@@ -377,6 +377,7 @@ class House:
                 self._qualified,
                 self.clock.now_ms,
                 lambda: self.config.unsupported_filter == "drop",
+                self._auto_create,
             ),
             self.relay,
             self.receipts,
@@ -480,6 +481,11 @@ class House:
             for key in empty:
                 transaction.note(ACCOUNT_NOTES, key, None)
             transaction.commit().addErrback(_log_failure, "forgetting empty accounts")
+
+    def _auto_create(self, name: str, principal: Principal) -> Deferred[Queue] | None:
+        if not self.config.auto_create:
+            return None
+        return self.inventory.make_queue(name, str(principal))
 
     def _qualified(self, name: str) -> str:
         domains = self.config.domains

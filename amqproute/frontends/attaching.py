@@ -259,8 +259,8 @@ class Attaching:
         def failed(failure: Failure) -> None:
             error = failure.value
             if not isinstance(error, AmqpError):
-                self._frontend.log.failure("subscription {name} not begun", failure, name=link.name)
-                error = InternalError("the subscription could not be stored")
+                self._frontend.log.failure("link {name} not attached", failure, name=link.name)
+                error = InternalError("what the link asks for could not be stored")
             if link.context is waiting:
                 self._refuse(link, error)
                 self._frontend.flush()

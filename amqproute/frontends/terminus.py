@@ -20,6 +20,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred
+
 from amqproute.address import PROBE_NODE, TRANSFER_NODE, from_compatibility, is_reserved, parse
 from amqproute.auth.policy import Verb
 from amqproute.broker.broker import Broker
@@ -133,6 +135,8 @@ class Termini:
         now_ms: the wall clock, for filters and first-message-date.
         drops_filters: tells whether filters that are not known are left out of what is in force;
             else the link is refused (L-20).
+        auto_create: makes a queue of this name for a principal, and returns what fires with it
+            when it is on the disk; None where a link makes no queues (Q-38).
     """
 
     def __init__(
@@ -142,8 +146,10 @@ class Termini:
         qualified: Callable[[str], str] = str,
         now_ms: Callable[[], int] = lambda: 0,
         drops_filters: Callable[[], bool] = bool,
+        auto_create: Callable[[str, Principal], Deferred[Any] | None] = lambda *_: None,
     ) -> None:
         self._drops_filters = drops_filters
+        self._auto_create = auto_create
         self._now_ms = now_ms
         self._broker = broker
         self._service = service
@@ -173,10 +179,14 @@ class Termini:
         exactly_once = mode.get(DELIVERY_MODE) == EXACTLY_ONCE or (
             may_be_exact and _asks_for_durable_state(attach)
         )
+        made = None
         if target.address is None:
             node, kind = self._transfer(principal), QUEUE
         else:
-            node = self._target_node(target.address, principal)
+            address = target.address
+            node, made = self._found_or_made(
+                target, principal, lambda: self._target_node(address, principal)
+            )
             _check_unchanged(target, node)
             if target.address == PROBE_NODE:
                 mode = {**mode, SEEN_AS: str(principal)}
@@ -192,6 +202,7 @@ class Termini:
             keeps=True,
             exactly_once=exactly_once,
             settles_second=settles_second,
+            ready=made,
         )
 
     def node_for(self, address: str, principal: Principal) -> Any:
@@ -306,13 +317,17 @@ class Termini:
                 f"outcomes that are not offered: {', '.join(unknown)[:256]}; "
                 f"offered are {', '.join(OUTCOMES)}"
             )
+        made = None
         if source.dynamic:
             found = self._dynamic(source, principal)
             node, address = found.node, found.terminus.address
         else:
-            if source.address is None:
+            address = source.address
+            if address is None:
                 raise InvalidField("the source has no address")
-            node, address = self._source_node(source.address, principal, copies), source.address
+            node, made = self._found_or_made(
+                source, principal, lambda: self._source_node(address, principal, copies)
+            )
             _check_unchanged(source, node)
         if isinstance(node, Topic):
             return self._subscriber(
@@ -350,6 +365,7 @@ class Termini:
             copies,
             properties,
             keeps=not (copies or settled or source.dynamic),
+            ready=made,
         )
 
     # -- subscribers to topics ---------------------------------------------------------------------
@@ -556,6 +572,36 @@ class Termini:
         return admitted
 
     # -- both --------------------------------------------------------------------------------------
+
+    def _found_or_made(
+        self,
+        terminus: spec.Source | spec.Target,
+        principal: Principal,
+        find: Callable[[], Any],
+    ) -> tuple[Any, Deferred[Any] | None]:
+        """Find a node, or have a queue made for a client that may `create` it (Q-38)."""
+        try:
+            return find(), None
+        except NotFound:
+            made = self._made_for(terminus, principal)
+            if made is None:
+                raise
+        return find(), made
+
+    def _made_for(
+        self, terminus: spec.Source | spec.Target, principal: Principal
+    ) -> Deferred[Any] | None:
+        route = self._route(terminus.address or "")
+        allows: Callable[[Principal, Verb, str], bool] = self._service.rules.allows
+        if (
+            not isinstance(route, Local)
+            or is_reserved(route.node)
+            or principal.kind == "peer"
+            or not TOPIC_WORDS.isdisjoint(terminus.capabilities)
+            or not allows(principal, Verb.CREATE, route.node)
+        ):
+            return None
+        return self._auto_create(route.node, principal)
 
     def _route(self, text: str) -> Any:
         return self._service.rules.router.route(text)

@@ -32,6 +32,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from amqproute.broker.binding import BindingDeclaration
@@ -39,7 +40,13 @@ from amqproute.broker.broker import Broker
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.queue import Queue
 from amqproute.broker.topic import Topic
-from amqproute.errors import AmqpError, ConfigError
+from amqproute.errors import (
+    AmqpError,
+    ConfigError,
+    InvalidField,
+    PreconditionFailed,
+    ResourceLimitExceeded,
+)
 from amqproute.plurals import counted
 from amqproute.services.changes import (
     ALIAS,
@@ -82,6 +89,7 @@ __all__ = ["NOTES", "Changes", "Configured", "Described", "Inventory", "Result"]
 
 ROWS_PREFIX: Final = "amqp$rows/"
 MOST_NODES: Final = 100_000
+_ERRORS: Final = {BAD_REQUEST: InvalidField, FULL: ResourceLimitExceeded}
 
 
 def _nothing() -> None:
@@ -343,6 +351,27 @@ class Inventory:
 
         changes.did(str(command), undo)
         return Result(CREATED, "created", {"name": name, **described.options})
+
+    def make_queue(self, name: str, by: str) -> Deferred[Queue]:
+        """Make a queue because a link asks for it (Q-38).
+
+        Returns:
+            It fires with the queue when that is on the disk, or fails with `StoreError`: there is
+            no such queue then.
+
+        Raises:
+            AmqpError: there cannot be a queue of this name, or no further one.
+        """
+        batch = self.broker.begin()
+        changes = Changes(by, batch.now_ms)
+        try:
+            self.create_node(Command("CREATE", "queue", name), changes)
+        except Refused as refused:
+            changes.roll_back()
+            raise _ERRORS.get(refused.status, PreconditionFailed)(refused.words) from None
+        queue = self.broker.nodes[name]
+        changes.put(batch)
+        return batch.commit().addCallback(lambda _: queue)
 
     def assert_node(self, command: Command) -> Result:
         """Compare a node with options (G-08); nothing changes."""

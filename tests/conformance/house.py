@@ -347,6 +347,8 @@ class House:
         transfer: changes of the transfer rules.
         routes: static routes.
         qualify: whether dynamic addresses get the domain.
+        contracts: what principals may at most, by their words.
+        auto_create: whether a link to no node makes a queue.
     """
 
     def __init__(
@@ -364,6 +366,7 @@ class House:
         routes: Sequence[RouteRule] = (),
         qualify: bool = False,
         contracts: Mapping[str, Terms] | None = None,
+        auto_create: bool = False,
     ) -> None:
         self.world = world
         self.name = name
@@ -447,6 +450,9 @@ class House:
                 self.transfer,
                 (lambda node: f"{node}@{name}") if qualify else str,
                 world.now_ms,
+                auto_create=lambda node, who: (
+                    self.inventory.make_queue(node, str(who)) if auto_create else None
+                ),
             ),
             self.relay,
             Receipts(),
