@@ -11,7 +11,8 @@ enough that garbage never piles up to a pause that others notice.
 
 Memory that was freed stays with the C library until it is asked for: a burst of large messages
 would leave the process as large as it was at the peak. So a full collection ends with
-``malloc_trim``, and one is also due in a quiet moment when the process has grown, or was busy.
+``malloc_trim``, and one is also due in a quiet moment when the process has grown or was busy, or
+when much has been freed since the last one: an attacker that leaves is no work.
 
 What a collection costs was measured (``python -m benchmarks.garbage``): about 0.1 µs for each
 object that is alive, 0.3 µs for each that is garbage. What exists when the daemon has started is
@@ -26,7 +27,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
@@ -54,8 +55,9 @@ LONGEST_WAIT_SECONDS: Final = 300.0
 PAUSE_SHARE: Final = 0.01
 """The most that full collections take of the time, over the last two."""
 GROWN_OCTETS: Final = 8 * 1024 * 1024
-"""Growth of the resident memory since the last full collection that makes the next one due in a
-quiet moment, whatever the number of objects: one object may be a megabyte."""
+"""Growth of the resident memory, or of what the C library has free, since the last full collection
+that makes the next one due in a quiet moment, whatever the number of objects: one object may be a
+megabyte."""
 LONG_PAUSE_SECONDS: Final = 0.5
 """A full collection that takes longer is told to the operator."""
 
@@ -72,12 +74,31 @@ class Garbage(Protocol):
     def resident(self) -> int:
         """Return the octets of memory that the process has; 0 if that cannot be known."""
 
+    def free(self) -> int:
+        """Return the octets that the C library has free, given back or not; 0 if unknown."""
+
+
+class MallocStatistics(ctypes.Structure):
+    """``struct mallinfo2`` of glibc 2.33 and later."""
+
+    _fields_: ClassVar = [
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd",
+            "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
+        )
+    ]  # fmt: skip
+
 
 class Interpreter:
     """CPython's own, and the C library's memory."""
 
     def __init__(self) -> None:
-        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc only
+        library = ctypes.CDLL(None)
+        self._trim = getattr(library, "malloc_trim", None)  # of glibc only
+        self._info = getattr(library, "mallinfo2", None)
+        if self._info is not None:
+            self._info.restype = MallocStatistics
         self._statistics = Path("/proc/self/statm")
         self._page = os.sysconf("SC_PAGE_SIZE")
 
@@ -98,6 +119,10 @@ class Interpreter:
             return int(self._statistics.read_text().split()[1]) * self._page
         except OSError:  # not Linux
             return 0
+
+    def free(self) -> int:
+        """See `Garbage`."""
+        return int(self._info().fordblks) if self._info is not None else 0
 
 
 def set_thresholds() -> None:
@@ -120,7 +145,7 @@ def is_due(
         busy: the share of a processor that the process has used of late, from 0 to 1.
         since: seconds since the last full collection.
         pause: seconds that it took.
-        grown: octets that the process has grown by since then.
+        grown: octets that the process has grown by, or has freed, since then.
         was_busy: it has been busy since then: what is free by now has not been given back.
     """
     if since * PAUSE_SHARE < pause:
@@ -161,6 +186,7 @@ class FullCollections:
         self._timer = timer
         self._pause = 0.0
         self._resident = self._garbage.resident()
+        self._free = self._garbage.free()
         self._was_busy = False
         self._collected_at = self._looked_at = clock.seconds()
         self._used = processor()
@@ -181,9 +207,10 @@ class FullCollections:
         now, used = self._clock.seconds(), self._processor()
         busy = (used - self._used) / max(now - self._looked_at, 1e-3)
         self._looked_at, self._used = now, used
-        resident = self._garbage.resident()
-        self._resident = min(self._resident, resident)
-        since, grown = now - self._collected_at, resident - self._resident
+        resident, free = self._garbage.resident(), self._garbage.free()
+        self._resident, self._free = min(self._resident, resident), min(self._free, free)
+        since = now - self._collected_at
+        grown = max(resident - self._resident, free - self._free)
         self._was_busy = self._was_busy or busy >= QUIET_SHARE
         if is_due(self._garbage.passes(), busy, since, self._pause, grown, self._was_busy):
             self._collect()
@@ -192,7 +219,7 @@ class FullCollections:
         began = self._timer()
         found = self._garbage.collect()
         self._pause = self._timer() - began
-        self._resident = self._garbage.resident()
+        self._resident, self._free = self._garbage.resident(), self._garbage.free()
         self._was_busy = False
         self.count += 1
         self.longest = max(self.longest, self._pause)

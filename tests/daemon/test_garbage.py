@@ -35,7 +35,9 @@ print(interpreter.resident())
 burst = [b"%d" % n + b"x" * 100_000 for n in range(800)]
 kept = burst[::8]
 print(interpreter.resident())
+free = interpreter.free()
 del burst
+print(interpreter.free() - free)
 interpreter.collect()
 print(interpreter.resident())
 """
@@ -49,6 +51,7 @@ class Heap:
         made: middle collections since the last full one.
         octets: of memory that the process has.
         freed: of these, what a collection gives back.
+        unused: octets that the C library has free.
     """
 
     def __init__(self, clock: Clock, pause: float) -> None:
@@ -59,6 +62,7 @@ class Heap:
         self.spent = 0.0
         self.octets = 100 << 20
         self.freed = 0
+        self.unused = 0
         self._clock = clock
 
     def passes(self) -> int:
@@ -78,6 +82,10 @@ class Heap:
     def resident(self) -> int:
         """See `Garbage`."""
         return self.octets
+
+    def free(self) -> int:
+        """See `Garbage`."""
+        return self.unused
 
     def processor(self) -> float:
         """The processor time."""
@@ -145,12 +153,25 @@ class CollectionTests(SynchronousTestCase):
         self.assertEqual(heap.collected, [1.0, 3.0])
         self.assertEqual(heap.octets, 100 << 20)
 
+    def test_freed_at_leisure(self) -> None:
+        """What is freed without work, as when an attacker leaves, is given back, once."""
+        heap = Heap(self.clock, pause=0.01)
+        full = FullCollections(self.clock, heap, heap.processor, heap.timer)
+        full.start()
+        for second in range(10):
+            if second == 4:
+                heap.unused += GROWN_OCTETS  # it stays free after it was given back
+            self.clock.advance(1)
+        full.stop()
+        self.assertEqual(heap.collected, [5.0])
+
     def test_the_process(self) -> None:
         """What a burst of octets has taken goes back to the system."""
         program = [sys.executable, "-c", BURST]
         done = subprocess.run(program, capture_output=True, text=True, check=True, cwd=ROOT)
-        before, within, after = (int(each) >> 20 for each in done.stdout.split())
+        before, within, freed, after = (int(each) >> 20 for each in done.stdout.split())
         self.assertGreater(within - before, 60)
+        self.assertGreater(freed, 50)
         self.assertLess(after - before, 30)
 
     def test_nothing_to_do(self) -> None:

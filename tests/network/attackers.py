@@ -53,6 +53,8 @@ BURST_OCTETS: Final = 1 << 20
 MESSAGE_OCTETS: Final = 1_000_000
 UNFINISHED_LINKS: Final = 64
 HASH_MODULUS: Final = 2**61 - 1
+CONTAINERS: Final = itertools.count()
+"""Numbers of containers."""
 """Of CPython's hash of whole numbers: its multiples collide."""
 
 
@@ -138,7 +140,9 @@ def _anonymous(mark: Mark, **fields: Any) -> Iterator[Raw]:
     """Connect without a name; a thread reads and forgets what comes."""
     with Raw(mark.plain, source=mark.source) as raw:
         init = spec.SaslInit(mechanism="ANONYMOUS")
-        raw.write(SASL, sasl_frame(init), opening("stranger", **fields))
+        # Each a container of its own: else their links would take each other's place.
+        container = f"stranger-{next(CONTAINERS)}"
+        raw.write(SASL, sasl_frame(init), opening(container, **fields))
         threading.Thread(target=_forget, args=(raw.socket,), daemon=True).start()
         yield raw
 
@@ -347,7 +351,7 @@ def transaction_memory(mark: Mark) -> Counts:
     def once(_: int, counts: Counts) -> None:
         with Raw(mark.plain, source=mark.source) as raw:
             init = spec.SaslInit(mechanism="ANONYMOUS")
-            raw.write(SASL, sasl_frame(init), opening("stranger"))
+            raw.write(SASL, sasl_frame(init), opening(f"stranger-{next(CONTAINERS)}"))
             raw.header()
             raw.expect(spec.SaslOutcome)
             raw.header()
