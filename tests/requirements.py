@@ -719,29 +719,35 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_connection.OpenTests.test_container_id",
     ),
     "M-01": Proof(
-        "",
+        "bare messages with every property, and every AMQP type by Proton, arrive octet for octet",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
         "tests.integration.test_proton.MessageTests.test_every_type",
     ),
     "M-02": Proof(
-        "",
+        "properties and body are octet for octet the same behind one and two brokers, wide "
+        "encodings too",
         "tests.conformance.test_addresses.RelayTests.test_arrives",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
         "tests.conformance.test_messages.BareMessageTests.test_wide_encodings",
+        "tests.conformance.test_addresses.RelayTests.test_three_hops",
     ),
     "M-03": Proof(
-        "",
+        "delivery-annotations end at the broker; message-annotations and footer arrive as they "
+        "were sent",
         "tests.conformance.test_messages.BareMessageTests.test_footer",
         "tests.conformance.test_messages.SectionsTests.test_delivery_annotations",
         "tests.conformance.test_messages.SectionsTests.test_message_annotations",
     ),
     "M-04": Proof(
-        "",
+        "ttl, delivery-count and first-acquirer change and no other octet, in queues of each "
+        "durability; independent decoder",
         "tests.conformance.test_messages.SectionsTests.test_delivery_count_of_the_sender",
         "tests.conformance.test_messages.SectionsTests.test_header_is_kept",
+        "tests.conformance.test_messages.SectionsTests.test_what_the_broker_changes",
     ),
     "M-05": Proof(
-        "",
+        "large bodies go through two brokers in parts, in bounded memory, never decoded; small "
+        "messages pass them",
         "tests.conformance.test_messages.BareMessageTests.test_body_of_data",
         "tests.frontends.test_large.Through.test_through",
         "tests.integration.test_large.LargeTests.test_two_hops",
@@ -749,16 +755,23 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_parts.Incoming.test_window_is_the_brake",
     ),
     "M-06": Proof(
-        "",
+        "every type of message-id arrives as sent; a message without properties arrives without",
         "tests.conformance.test_messages.BareMessageTests.test_message_ids",
+        "tests.conformance.test_messages.BareMessageTests.test_empty_body",
     ),
     "M-07": Proof(
-        "",
+        "an id that is held, by type and value, is accepted and counted, not kept; per policy; "
+        "peers' ids in a window",
         "tests.broker.test_options.DuplicateTests.test_encodings",
         "tests.broker.test_options.DuplicateTests.test_policies",
+        "tests.conformance.test_messages.BareMessageTests.test_same_message_id",
+        "tests.broker.test_options.DuplicateTests.test_held_only",
+        "tests.broker.test_receipts.MessageIdTests.test_generations",
+        "tests.broker.test_receipts.MessageIdTests.test_repetition",
     ),
     "M-08": Proof(
-        "",
+        "messages of many frames, and of many MiB by file, come back as sent; a limit stands in "
+        "the attach",
         "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.conformance.test_transfer.FramesTests.test_large",
         "tests.integration.test_large.LargeTests.test_commands",
@@ -779,55 +792,64 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_formats.FormatTests.test_restart",
     ),
     "M-10": Proof(
-        "",
+        "all properties arrive; selectors reach standard, extension and application properties "
+        "by name",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
         "tests.filters.test_selector.NameTests.test_inference",
     ),
     "M-11": Proof(
-        "",
-        "tests.conformance.test_messages.ToleranceTests.test_missing_body",
+        "data, value and sequence sections that are empty or null are taken and delivered as sent",
+        "tests.conformance.test_messages.BareMessageTests.test_empty_body",
     ),
     "M-12": Proof(
-        "",
+        "selectors read the fields as amqp.NAME, properties., header. and by JMS names, hyphen "
+        "or underscore",
         "tests.filters.test_selector.NameTests.test_jms_names",
         "tests.filters.test_selector.NameTests.test_standard_fields",
     ),
     "M-13": Proof(
-        "",
+        "an application property called amqp.* is rejected with invalid-field from clients, and "
+        "taken from peers",
         "tests.services.test_provenance.ClientTests.test_reserved_names",
     ),
     "M-14": Proof(
-        "",
+        "selectors read the annotations x-opt-* as amqpx.*; an unknown one is null",
         "tests.filters.test_selector.NameTests.test_extensions",
     ),
     "M-15": Proof(
-        "",
+        "application.NAME, a.NAME and quoted names read the bare key of an application property",
         "tests.filters.test_selector.NameTests.test_delimited_names",
         "tests.filters.test_selector.NameTests.test_inference",
     ),
     "M-16": Proof(
-        "",
+        "an unqualified name is a standard property, then an extension, then the application's; "
+        "unknown is null",
         "tests.filters.test_selector.NameTests.test_inference",
     ),
     "M-17": Proof(
-        "",
+        "a client's user-id is its own or granted, else unauthorized-access; a peer's is taken "
+        "unchecked",
         "tests.services.test_provenance.ClientTests.test_user_id",
         "tests.services.test_provenance.PeerTests.test_user_id",
     ),
     "M-18": Proof(
-        "",
+        "reply-to is unchecked, and untouched here; a bare one becomes an alias when it leaves "
+        "for another domain",
         "tests.services.test_replies.AliasTests.test_left_alone",
         "tests.services.test_replies.AliasTests.test_named",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
         "tests.conformance.test_messages.BareMessageTests.test_reply_to_is_not_checked",
     ),
     "M-19": Proof(
-        "",
+        "correlation-ids of every type and the content fields arrive octet for octet, with "
+        "Proton as well",
         "tests.conformance.test_messages.BareMessageTests.test_message_ids",
         "tests.conformance.test_messages.BareMessageTests.test_properties",
+        "tests.integration.test_proton.MessageTests.test_every_type",
     ),
     "M-20": Proof(
-        "",
+        "priority orders by level, what was committed outlives kill -9, absolute expiry ends a "
+        "life; the defaults hold",
         "tests.broker.test_feed.PriorityTests.test_levels",
         "tests.conformance.test_messages.LifetimeTests.test_absolute",
         "tests.conformance.test_messages.SectionsTests.test_header_is_kept",
@@ -835,7 +857,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.store.test_crash.KillTests.test_kill",
     ),
     "M-21": Proof(
-        "",
+        "a flagged message is stored, settled and delivered at once, whatever becomes of its "
+        "transaction",
         "tests.broker.test_options.TransactionalTests.test_all",
         "tests.frontends.test_transactions.AbroadTests.test_flagged_waits_for_the_dns",
         "tests.frontends.test_transactions.PostingTests.test_false_flag",
@@ -877,42 +900,50 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton.SuspendedTests.test_malformed",
     ),
     "M-25": Proof(
-        "",
+        "a footer is copied and stops the insertion of `to`; unknown x-opt- annotations arrive",
         "tests.conformance.test_addresses.AliasTests.test_signed",
         "tests.conformance.test_messages.BareMessageTests.test_footer",
+        "tests.conformance.test_messages.SectionsTests.test_message_annotations",
     ),
     "M-26": Proof(
-        "",
+        "each hop adds its container to the trace; the journal tells who sent a message, when, "
+        "and its outcome",
         "tests.conformance.test_addresses.RelayTests.test_three_hops",
         "tests.relay.test_destination.OpenTests.test_trace_and_header",
+        "tests.journal.test_commands.CommandTests.test_find",
     ),
     "M-27": Proof(
-        "",
+        "a value of each type arrives octet for octet; each round-trips and has the octets of "
+        "the standard",
         "tests.conformance.test_messages.BareMessageTests.test_values",
         "tests.wire.amqp10.test_codec.PropertyTests.test_round_trip",
         "tests.wire.amqp10.test_codec.VectorTests.test_smallest_encodings",
+        "tests.integration.test_proton.MessageTests.test_every_type",
     ),
     "M-28": Proof(
-        "",
+        "whatever Hypothesis makes of the types decodes to the same types, and encodes to the "
+        "same octets again",
         "tests.wire.amqp10.test_codec.PropertyTests.test_round_trip",
         "tests.wire.amqp10.test_types.TypesTests.test_the_type_shows",
     ),
     "M-29": Proof(
-        "",
+        "ten subscriptions share one stored body, gone with the last; a failure counts in the "
+        "header of one only",
         "tests.broker.test_topic.DurableTests.test_one_body",
-        "tests.conformance.test_messages.SectionsTests.test_header_is_kept",
+        "tests.broker.test_topic.DurableTests.test_own_header",
     ),
     "M-30": Unproved("a glossary entry without text in the source: M-01 and M-02 stand for it"),
     "O-01": Proof(
-        "",
+        "an accepted delivery leaves the queue, and nothing goes to its dead letters",
         "tests.conformance.test_outcomes.OutcomeTests.test_accepted",
     ),
     "O-02": Proof(
-        "",
+        "a released delivery comes again at its old place with its delivery-count unchanged",
         "tests.conformance.test_outcomes.OutcomeTests.test_released",
     ),
     "O-03": Proof(
-        "",
+        "rejections by the broker have words; the receiver's go with the message to the dead- "
+        "letter node",
         "tests.conformance.test_errors.ScopeTests.test_words",
         "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
     ),
@@ -930,12 +961,14 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_formats.LockTests.test_reload",
     ),
     "O-05": Proof(
-        "",
+        "single dispositions in any order, and ranges over settled and unknown deliveries, are "
+        "taken",
         "tests.conformance.test_outcomes.DispositionTests.test_any_order",
         "tests.conformance.test_outcomes.DispositionTests.test_wide_range",
     ),
     "O-06": Proof(
-        "",
+        "what a link held is available again when it closes, its session ends or its connection "
+        "breaks",
         "tests.conformance.test_errors.ScopeTests.test_other_links_of_an_ended_session",
         "tests.conformance.test_link.DetachTests.test_releases",
         "tests.conformance.test_resume.ParkedTests.test_closed",
@@ -947,36 +980,41 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton.OutcomeTests.test_lost_connection",
     ),
     "O-07": Proof(
-        "",
+        "after a rollback deliveries are still their link's, also one that was detached meanwhile",
         "tests.conformance.test_resume.ResumeTests.test_rolled_back_meanwhile",
         "tests.frontends.test_transactions.RetirementTests.test_roll_back",
     ),
     "O-08": Proof(
-        "",
+        "the broker settles both ways; a receiver's unsettled outcome is answered settled, on "
+        "the wire",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_outcome_needs_no_answer",
         "tests.conformance.test_outcomes.DispositionTests.test_unsettled_outcome",
         "tests.conformance.test_transfer.SettlementTests.test_unsettled",
+        "tests.conformance.test_outcomes.WireTests.test_answer_to_an_outcome",
     ),
     "O-09": Proof(
-        "",
+        "ten deliveries in one segment are settled by at most two dispositions that cover them all",
         "tests.conformance.test_transfer.SettlementTests.test_bulk",
     ),
     "O-10": Proof(
-        "",
+        "an accepted delivery is gone from the queue, and not dead-lettered",
         "tests.conformance.test_outcomes.OutcomeTests.test_accepted",
     ),
     "O-11": Proof(
-        "",
+        "released deliveries come again in their old places before later ones, delivery-count "
+        "unchanged",
         "tests.conformance.test_messages.OrderTests.test_old_place",
         "tests.conformance.test_outcomes.OutcomeTests.test_released",
         "tests.broker.test_queue.OrderTests.test_released_goes_back_to_its_place",
     ),
     "O-12": Proof(
-        "",
+        "a rejected delivery is on the dead-letter node with reason, source and the receiver's "
+        "words",
         "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
     ),
     "O-13": Proof(
-        "",
+        "delivery-failed counts, undeliverable-here bars that link only, annotations are merged "
+        "and stored",
         "tests.conformance.test_outcomes.OutcomeTests.test_modified_annotations",
         "tests.conformance.test_outcomes.OutcomeTests.test_modified_failed",
         "tests.conformance.test_outcomes.OutcomeTests.test_modified_not_failed",
@@ -986,13 +1024,15 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton.OutcomeTests.test_undeliverable_here",
     ),
     "O-14": Proof(
-        "",
+        "a disposition settled without a state has the default-outcome: released, or rejected "
+        "where asked for",
         "tests.conformance.test_outcomes.DefaultTests.test_settled_without_state",
         "tests.conformance.test_outcomes.DispositionTests.test_settled_without_state",
         "tests.frontends.test_outbound.OutcomeTests.test_settled_without_outcome",
     ),
     "O-15": Proof(
-        "",
+        "a second, other outcome detaches with illegal-state and the first counts; the same "
+        "again changes nothing",
         "tests.conformance.test_outcomes.AgreedTests.test_range",
         "tests.conformance.test_outcomes.DispositionTests.test_after_settlement",
         "tests.conformance.test_outcomes.DispositionTests.test_contradiction",
@@ -1001,12 +1041,14 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_outbound.OutcomeTests.test_contradiction",
     ),
     "O-16": Proof(
-        "",
+        "a provisional outcome changes within its transaction; outside of it another one is "
+        "illegal-state",
         "tests.frontends.test_transactions.RetirementTests.test_changed",
         "tests.frontends.test_transactions.RetirementTests.test_contradicted",
     ),
     "O-17": Proof(
-        "",
+        "the default-outcome is applied when the terminus expires or ends, not when a "
+        "connection breaks before",
         "tests.conformance.test_link.DetachTests.test_default_outcome_of_an_orphan",
         "tests.conformance.test_link.DetachTests.test_lost_connection_releases",
         "tests.conformance.test_link.DetachTests.test_releases",
@@ -1018,74 +1060,87 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton.SuspendedTests.test_usual",
     ),
     "O-18": Proof(
-        "",
+        "default-outcome released: the message is available again when its link goes",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
     ),
     "O-19": Proof(
-        "",
+        "default-outcome rejected: the message is a dead letter when its link goes",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
     ),
     "O-20": Proof(
-        "",
+        "a rejected message with x-opt-return-to goes there, once, and not to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
     ),
     "O-21": Proof(
-        "",
+        "default-outcome accepted: the message is gone when its link goes",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
     ),
     "O-22": Proof(
-        "",
+        "null is answered with released, what is asked for with itself, on the wire, by an "
+        "independent decoder",
         "tests.conformance.test_link.AttachTests.test_receiver",
         "tests.conformance.test_outcomes.DefaultTests.test_echo",
+        "tests.conformance.test_outcomes.WireTests.test_answer_to_an_attach",
     ),
     "O-23": Proof(
-        "",
+        "a default-outcome that the node does not admit is refused with precondition-failed; "
+        "null gets one that is",
         "tests.frontends.test_queues.OptionTests.test_default_outcomes",
     ),
     "O-24": Proof(
-        "",
+        "rejected, expired and too often tried messages are dead letters with reason and "
+        "source; none goes round",
         "tests.broker.test_queue.OutcomeTests.test_dead_letters_of_the_dead",
         "tests.conformance.test_messages.LifetimeTests.test_dead_letter",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
+        "tests.conformance.test_outcomes.AttemptTests.test_limit",
     ),
     "O-25": Proof(
-        "",
+        "a message goes to its x-opt-return-to, and where that leads nowhere to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
     ),
     "O-26": Proof(
-        "",
+        "each default-outcome is acted on when its link goes; a node's policy overrides it",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
+        "tests.frontends.test_queues.OptionTests.test_default_outcomes",
     ),
     "O-27": Proof(
-        "",
+        "after all kinds of outcomes both ways no session or link has anything unsettled left",
         "tests.conformance.test_transfer.SettlementTests.test_nothing_leaks",
+        "tests.conformance.test_transfer.SettlementTests.test_nothing_leaks_in_the_end",
     ),
     "O-28": Proof(
-        "",
+        "the attach reply names all four outcomes, on the wire, by an independent decoder",
         "tests.conformance.test_link.AttachTests.test_receiver",
+        "tests.conformance.test_outcomes.WireTests.test_answer_to_an_attach",
     ),
     "O-29": Proof(
-        "",
+        "two outcomes asked for are echoed, and both have their effect",
         "tests.conformance.test_outcomes.AgreedTests.test_echo",
         "tests.conformance.test_outcomes.AgreedTests.test_inside",
     ),
     "O-30": Proof(
-        "",
+        "an outcome that is not supported refuses the link with not-implemented; a subset comes "
+        "back in its order",
         "tests.conformance.test_link.RefusalTests.test_outcomes_not_supported",
         "tests.conformance.test_outcomes.AgreedTests.test_echo",
     ),
     "O-31": Proof(
-        "",
+        "an outcome outside of the agreed ones detaches with not-allowed, and what was held is "
+        "available again",
         "tests.conformance.test_outcomes.AgreedTests.test_outside",
     ),
     "O-32": Proof(
-        "",
+        "the modes in force stand in the attach reply; deliveries are settled where mode "
+        "settled was asked for",
         "tests.conformance.test_link.AttachTests.test_settle_modes",
         "tests.conformance.test_outcomes.PresettledTests.test_settled",
+        "tests.conformance.test_outcomes.WireTests.test_settled_only_if_asked",
     ),
     "O-33": Proof(
-        "",
+        "links that come back learn the outcome of each delivery, or go on with it; models lose "
+        "and double nothing",
         "tests.conformance.test_outcomes.OutcomeTests.test_parked",
         "tests.conformance.test_resume.PublisherTests.test_first",
         "tests.conformance.test_resume.PublisherTests.test_learns",
@@ -1175,15 +1230,18 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_contract.FloodTests.test_order_of_grants",
     ),
     "P-01": Proof(
-        "",
+        "a client's attach as sender is answered as receiver on the node it names, with credit",
         "tests.conformance.test_link.AttachTests.test_sender",
     ),
     "P-02": Proof(
-        "",
+        "a publisher gets credit through 100 messages; another sends all, attach to close, in "
+        "one segment",
         "tests.conformance.test_transfer.OneOffTests.test_continuous",
+        "tests.conformance.test_transfer.OneOffTests.test_everything_at_once",
     ),
     "P-03": Proof(
-        "",
+        "header to close in one segment: the message is stored and all is answered, behind SASL "
+        "or DNS too",
         "tests.conformance.test_addresses.SlowDnsTests.test_pipelined_behind_the_attach",
         "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone",
         "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone_by_an_alias",
@@ -1192,48 +1250,51 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_connection.Opening.test_one_segment",
     ),
     "P-04": Proof(
-        "",
+        "a new link may send ten deliveries ahead of its credit; more detach it with transfer- "
+        "limit-exceeded",
         "tests.conformance.test_flow.SenderTests.test_grace_is_for_new_links",
         "tests.conformance.test_transfer.OneOffTests.test_grace",
         "tests.conformance.test_transfer.OneOffTests.test_grace_ends",
         "tests.wire.amqp10.test_link.Credit.test_grace",
     ),
     "P-05": Proof(
-        "",
+        "an unsettled transfer is answered by a disposition, settled and accepted",
         "tests.conformance.test_transfer.SettlementTests.test_unsettled",
     ),
     "P-06": Proof(
-        "",
+        "ten batchable transfers in one segment get at most two dispositions",
         "tests.conformance.test_transfer.SettlementTests.test_bulk",
     ),
     "P-07": Proof(
-        "",
+        "each transfer that is not batchable is settled before the next one comes",
         "tests.conformance.test_transfer.SettlementTests.test_at_once",
     ),
     "P-08": Proof(
-        "",
+        "200 transfers in a window of ten find it open each time",
         "tests.conformance.test_session.WindowTests.test_never_stalls",
     ),
     "P-09": Proof(
-        "",
+        "outcomes named at attach: accepted or rejected come as such; without rejected it is a "
+        "detach with the error",
         "tests.conformance.test_transfer.SettlementTests.test_explicit_outcome",
     ),
     "P-10": Proof(
-        "",
+        "transfers sent settled are stored, waiting for the DNS too, and get no disposition",
         "tests.conformance.test_addresses.SlowDnsTests.test_settled_and_gone",
         "tests.conformance.test_transfer.SettlementTests.test_settled",
         "tests.conformance.test_transfer.SettlementTests.test_settled_mode",
     ),
     "P-11": Proof(
-        "",
+        "with accepted the only outcome each transfer is answered accepted all the same",
         "tests.conformance.test_transfer.SettlementTests.test_only_accepted",
     ),
     "P-12": Proof(
-        "",
+        "an attach with a delivery-mode that is not offered is refused with not-implemented, "
+        "else the mode is echoed",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
     ),
     "P-13": Proof(
-        "",
+        "a wish that can be met is met, else the mode in force stands under delivery-mode",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
     ),
     "P-14": Proof(
@@ -1252,11 +1313,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton.SuspendedTests.test_second_alone",
     ),
     "P-15": Proof(
-        "",
+        "at-least-once, exactly-once and, trivially, at-most-once are answered to a publisher; "
+        "another mode is refused",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
     ),
     "P-16": Proof(
-        "",
+        "an outcome stays unsettled until the sender settles; resent under resumption, kills "
+        "included, it is there once",
         "tests.conformance.test_resume.ExactlyOnceTests.test_once",
         "tests.conformance.test_resume.PublisherTests.test_confirmed",
         "tests.conformance.test_resume.PublisherTests.test_learns",
@@ -1267,59 +1330,76 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_exactly_once.ExactlyOnceTests.test_kill",
     ),
     "P-17": Proof(
-        "",
+        "at-least-once is echoed to a sender; its transfer gets one settled disposition",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
+        "tests.conformance.test_transfer.SettlementTests.test_receiver_first",
     ),
     "P-18": Proof(
-        "",
+        "the reply has name, source, target, role and handle of a sender; a flow with credit "
+        "follows",
         "tests.conformance.test_flow.SenderTests.test_ample",
         "tests.conformance.test_link.AttachTests.test_sender",
         "tests.conformance.test_link.AttachTests.test_source_of_a_sender_is_echoed",
     ),
     "P-19": Proof(
-        "",
+        "five messages sent to a queue's address are received from it, three accepted, the "
+        "other two again later",
         "tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",
     ),
     "P-20": Proof(
-        "",
+        "a message that is not durable is accepted and delivered, never in the store, whose log "
+        "does not grow",
         "tests.conformance.test_transfer.SettlementTests.test_non_durable",
+        "tests.conformance.test_transfer.SettlementTests.test_not_stored",
+        "tests.store.test_sqlite.WorkTests.test_empty_writes_nothing",
     ),
     "P-21": Proof(
-        "",
+        "deliveries that set out before the broker's first flow are taken, ten beyond the "
+        "credit at most",
         "tests.conformance.test_flow.SenderTests.test_grace_is_for_new_links",
     ),
     "D-01": Proof(
-        "",
+        "after kill -9 accepted durable messages are there, received by Proton, and the others "
+        "are not",
         "tests.integration.test_proton.ConnectionTests.test_restart",
         "tests.store.test_crash.KillTests.test_kill",
         "tests.integration.test_crash.CrashTests.test_short",
     ),
     "D-02": Proof(
-        "",
+        "while the store is held back a durable message has no outcome; then it is accepted",
         "tests.conformance.test_transfer.SettlementTests.test_accepted_after_the_commit",
     ),
     "D-03": Proof(
-        "",
+        "accepted messages in memory outlive lost consumers, reloads, paging and a failing "
+        "disk, all in order",
         "tests.conformance.test_messages.OrderTests.test_memory_is_kept",
+        "tests.conformance.test_lifetimes.MemoryOnlyTests.test_consumers_come_to_grief",
+        "tests.conformance.test_lifetimes.MemoryOnlyTests.test_disk_fails",
+        "tests.conformance.test_lifetimes.MemoryOnlyTests.test_more_than_memory_holds",
+        "tests.conformance.test_lifetimes.MemoryOnlyTests.test_other_bounds",
+        "tests.integration.test_lifetimes.MemoryOnlyTests.test_reload",
     ),
     "D-04": Proof(
-        "",
+        "no header, or durable=false: accepted, delivered and never in the store",
         "tests.conformance.test_messages.SectionsTests.test_no_header",
         "tests.conformance.test_transfer.SettlementTests.test_non_durable",
+        "tests.conformance.test_transfer.SettlementTests.test_not_stored",
     ),
     "D-05": Proof(
-        "",
+        "two messages of priority 8 overtake one of priority 1 that came before",
         "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
     ),
     "D-06": Proof(
-        "",
+        "within a priority the order stays; n levels join the outermost priorities as the "
+        "standard says",
         "tests.broker.test_feed.PriorityTests.test_levels",
         "tests.broker.test_feed.PriorityTests.test_one_level",
         "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
         "tests.integration.test_proton_examples.ExampleTests.test_w19_priority_and_lifetime",
     ),
     "D-07": Proof(
-        "",
+        "after ttl or absolute expiry, the earlier, nothing is transferred; before, ttl is what "
+        "is left of it",
         "tests.conformance.test_messages.LifetimeTests.test_absolute",
         "tests.conformance.test_messages.LifetimeTests.test_alive",
         "tests.conformance.test_messages.LifetimeTests.test_earlier_wins",
@@ -1329,20 +1409,26 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.test_message.MessageTests.test_life",
     ),
     "D-08": Proof(
-        "",
+        "an expired message is not delivered, and gone from the queue",
         "tests.conformance.test_messages.LifetimeTests.test_expired",
     ),
     "D-09": Proof(
-        "",
+        "an acquired message outlives its expiry and can be accepted; released, it is not "
+        "offered again",
         "tests.conformance.test_messages.LifetimeTests.test_acquired_stands",
         "tests.conformance.test_messages.LifetimeTests.test_released_after_expiry",
     ),
     "D-10": Proof(
-        "",
+        "ttl runs from arrival, through a restart too; a clock set ahead ends it sooner, one "
+        "set back later",
         "tests.conformance.test_messages.LifetimeTests.test_on_arrival",
+        "tests.broker.test_queue.LifeTests.test_after_a_restart",
+        "tests.broker.test_clock.JumpTests.test_ahead",
+        "tests.broker.test_clock.JumpTests.test_back",
     ),
     "D-11": Proof(
-        "",
+        "expired ones become dead letters with the reason, ttl 0 needs a ready consumer, a "
+        "relay's wait counts",
         "tests.broker.test_options.LifeTests.test_ttl_zero",
         "tests.conformance.test_addresses.RelayTests.test_lifetime",
         "tests.conformance.test_messages.LifetimeTests.test_acquired_stands",
@@ -1352,35 +1438,38 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_messages.LifetimeTests.test_ttl_zero",
     ),
     "D-12": Proof(
-        "",
+        "a producer's messages keep their order, durable or not, and behind a slow DNS answer",
         "tests.conformance.test_addresses.SlowDnsTests.test_order_behind_a_question",
         "tests.conformance.test_messages.OrderTests.test_durability_does_not_part_them",
         "tests.conformance.test_messages.OrderTests.test_in_order",
         "tests.conformance.test_transfer.FramesTests.test_cut_off",
     ),
     "D-13": Proof(
-        "",
+        "whatever links a state machine makes, entries go out in one order; the option is taken",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.DynamicTests.test_options",
     ),
     "D-14": Proof(
-        "",
+        "fifty messages leave a queue in order, and released ones return to their places before "
+        "later ones",
         "tests.conformance.test_messages.OrderTests.test_in_order",
         "tests.conformance.test_messages.OrderTests.test_old_place",
     ),
     "D-15": Proof(
-        "",
+        "what the store cannot write is rolled back as a whole; after kill -9 a transaction is "
+        "there whole or not",
         "tests.frontends.test_transactions.PostingTests.test_store_fails",
         "tests.integration.test_transaction_crash.TransactionCrashTests.test_kill",
     ),
     "D-16": Proof(
-        "",
+        "queues, topics, aliases, links and durable subscriptions are there after a restart, "
+        "with their options",
         "tests.services.test_inventory.LifeTests.test_restart",
         "tests.broker.test_topic.DurableTests.test_restart",
         "tests.frontends.test_topics.DurableTests.test_restart",
     ),
     "D-17": Proof(
-        "",
+        "a shared body is stored once, and its row or file segment goes with its last entry",
         "tests.broker.test_topic.DurableTests.test_one_body",
         "tests.store.test_files.BodyTests.test_shared",
         "tests.store.test_shared.FiledTests.test_file_goes_with_the_last",
@@ -2241,45 +2330,54 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_inventory.BatchTests.test_order",
     ),
     "N-01": Proof(
-        "",
+        "each subscriber gets every message; the reply says copy and topic; Proton's two "
+        "subscribers get all",
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
         "tests.frontends.test_topics.AttachTests.test_defaults",
         "tests.integration.test_proton_topics.TopicTests.test_subscribers",
     ),
     "N-02": Proof(
-        "",
+        "a queue's two takers share its messages; the reply says move and queue, and copy where "
+        "asked",
         "tests.broker.test_binding.QueueTests.test_fair",
+        "tests.frontends.test_queues.OptionTests.test_distribution_mode",
     ),
     "N-03": Proof(
-        "",
+        "an empty queue becomes a topic by the configuration; a queue for browsers only "
+        "archives what all have seen",
         "tests.broker.test_topic.DirectoryTests.test_became",
+        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
     ),
     "N-04": Proof(
-        "",
+        "topics and queues are attached to as source and target, and say which they are",
         "tests.frontends.test_topics.AttachTests.test_defaults",
         "tests.frontends.test_topics.AttachTests.test_target",
+        "tests.frontends.test_queues.OptionTests.test_distribution_mode",
     ),
     "N-05": Unproved(
         "a definition: what the attaches of all tests name are nodes of one container"
     ),
     "N-06": Proof(
-        "",
+        "a topic takes rejected as confirmation, without dead letters; a queue acts on it",
         "tests.broker.test_topic.DurableTests.test_outcomes",
         "tests.broker.test_topic.SubscriberTests.test_outcomes",
+        "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
     ),
     "N-07": Proof(
-        "",
+        "a topic with bindings by subject does what direct and topic exchanges do; wildcards "
+        "match as a reference",
         "tests.filters.test_subject.SubjectTests.test_descriptors",
         "tests.filters.test_subject.SubjectTests.test_reference",
         "tests.services.test_inventory.CommandTests.test_exchanges",
     ),
     "N-08": Proof(
-        "",
+        "a message that nobody wants is accepted and dropped, or refused where the topic says so",
         "tests.broker.test_topic.SubscriberTests.test_nobody",
         "tests.broker.test_topic.SubscriberTests.test_unroutable_reject",
     ),
     "N-09": Proof(
-        "",
+        "bindings are made, changed, renamed and ended by command and configuration, and end "
+        "with either node",
         "tests.broker.test_binding.DirectoryTests.test_deleted_node",
         "tests.broker.test_binding.DirectoryTests.test_reload",
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
@@ -2287,18 +2385,20 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_inventory.CommandTests.test_links",
     ),
     "N-10": Proof(
-        "",
+        "bindings move or copy what their selector selects; a mode that does not fit the source "
+        "is refused",
         "tests.broker.test_binding.DirectoryTests.test_refused",
         "tests.broker.test_binding.QueueTests.test_filter",
         "tests.broker.test_binding.TopicTests.test_filter",
     ),
     "N-11": Proof(
-        "",
+        "a binding and a consumer get five of ten messages each",
         "tests.broker.test_binding.QueueTests.test_fair",
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
     ),
     "N-12": Proof(
-        "",
+        "moves happen in one commit or not at all; a full target stops the binding, other "
+        "domains' queues too",
         "tests.conformance.test_bindings.AbroadTests.test_connection_lost",
         "tests.conformance.test_bindings.AbroadTests.test_full",
         "tests.broker.test_binding.QueueTests.test_full",
@@ -2307,54 +2407,70 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.broker.test_binding.TopicTests.test_full",
     ),
     "N-13": Proof(
-        "",
+        "inbound nodes refuse receivers, outbound ones senders and `to`; dead letters pass",
         "tests.frontends.test_queues.OptionTests.test_dead_letters_pass",
         "tests.frontends.test_queues.OptionTests.test_visibility",
     ),
     "N-14": Proof(
-        "",
+        "attaching against the visibility is refused with not-allowed",
         "tests.frontends.test_queues.OptionTests.test_visibility",
     ),
-    "N-15": Unproved("a definition: transient nodes are in memory and end with the process"),
+    "N-15": Proof(
+        "a dynamic node, a durable message on it included, is not found after kill -9",
+        "tests.integration.test_lifetimes.DynamicTests.test_restart",
+    ),
     "N-16": Proof(
-        "",
+        "each lifetime policy ends its node when links, messages or both are gone, and not before",
         "tests.frontends.test_queues.DynamicTests.test_after_the_connection",
         "tests.frontends.test_queues.DynamicTests.test_no_links",
         "tests.frontends.test_queues.DynamicTests.test_no_links_or_messages",
         "tests.frontends.test_queues.DynamicTests.test_no_messages",
     ),
     "N-17": Proof(
-        "",
+        "other sessions' links to an exclusive node are refused with resource-locked; it ends "
+        "with its session",
         "tests.frontends.test_queues.DynamicTests.test_exclusive",
     ),
     "N-18": Proof(
-        "",
+        "options under dynamic-node-properties are in force on the new node",
         "tests.frontends.test_queues.DynamicTests.test_options",
     ),
     "N-19": Proof(
-        "",
+        "dynamic sources and targets get an address that others can use; one with an address is "
+        "invalid-field",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
         "tests.frontends.test_queues.DynamicTests.test_options",
+        "tests.conformance.test_link.DynamicTests.test_target",
+        "tests.conformance.test_link.RefusalTests.test_dynamic_with_address",
     ),
-    "N-20": Unproved("a definition: what is not said has its default, see N-18"),
+    "N-20": Proof(
+        "a dynamic node is a queue that goes with its link, or a topic where the capability "
+        "asks for it",
+        "tests.frontends.test_queues.DynamicTests.test_close",
+        "tests.frontends.test_topics.DynamicTests.test_source",
+    ),
     "N-21": Proof(
-        "",
+        "without a policy, and with delete-on-close, the node lives as long as its link",
         "tests.frontends.test_queues.DynamicTests.test_close",
     ),
     "N-22": Proof(
-        "",
+        "when the answer to detach, end or close is written the node is gone; others get not- "
+        "found right behind it",
         "tests.frontends.test_queues.DynamicTests.test_close",
+        "tests.conformance.test_lifetimes.DynamicTests.test_gone_before_the_answer",
+        "tests.integration.test_lifetimes.DynamicTests.test_gone_before_the_answer",
     ),
     "N-23": Proof(
-        "",
+        "a temporary node goes with its link, an exclusive one with its session",
         "tests.frontends.test_queues.DynamicTests.test_close",
+        "tests.frontends.test_queues.DynamicTests.test_exclusive",
     ),
     "N-24": Proof(
-        "",
-        "tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",
+        "180 names that a daemon gave are version 4 UUIDs, all different, every digit varying",
+        "tests.integration.test_lifetimes.DynamicTests.test_names",
     ),
     "N-25": Proof(
-        "",
+        "newcomers get the newest messages first, one for each key, after a restart too",
         "tests.broker.test_topic.KeptTests.test_restart",
         "tests.broker.test_topic.NewcomerTests.test_for_each_key",
         "tests.broker.test_topic.NewcomerTests.test_last_value",
@@ -2362,7 +2478,12 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton_topics.TopicTests.test_last_value",
     ),
     "N-26": Unproved("headings without text in the source: W-05, W-08 and W-09 stand for them"),
-    "N-27": Unproved("a definition: queues, topics and services are the nodes of all tests"),
+    "N-27": Proof(
+        "queues, amqp$transfer and amqp$admin are attached to by name as nodes",
+        "tests.conformance.test_addresses.ServiceTests.test_attach",
+        "tests.services.test_management.ManagementTests.test_is_a_target",
+        "tests.integration.test_management.ProtonTests.test_w16_management_batch",
+    ),
     "N-28": Unproved("glossary entries without text in the source: L-06 and Q-01 stand for them"),
     "Q-01": Proof(
         "",
@@ -2563,95 +2684,111 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_auto_create.AutoCreateTests.test_reload_and_kill",
     ),
     "S-01": Proof(
-        "",
+        "an unknown distribution-mode, and move on a topic, are refused with not-implemented",
         "tests.frontends.test_queues.OptionTests.test_distribution_mode",
         "tests.frontends.test_topics.AttachTests.test_move",
     ),
     "S-02": Proof(
-        "",
+        "null is answered with move by a queue, on the wire, and with copy by a topic",
         "tests.frontends.test_topics.AttachTests.test_defaults",
+        "tests.frontends.test_queues.OptionTests.test_distribution_mode",
+        "tests.conformance.test_outcomes.WireTests.test_answer_to_an_attach",
     ),
     "S-03": Proof(
-        "",
+        "each subscriber of a topic gets every message; a queue's takers get five of ten each",
         "tests.broker.test_binding.QueueTests.test_fair",
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
     ),
     "S-04": Proof(
-        "",
+        "accepted, rejected and undeliverable-here confirm; released and failed come again on "
+        "that link only",
         "tests.broker.test_topic.DurableTests.test_outcomes",
         "tests.broker.test_topic.SubscriberTests.test_outcomes",
         "tests.frontends.test_topics.DeliveryTests.test_released",
     ),
     "S-05": Proof(
-        "",
+        "single dispositions, settled by either side, and a range leave nothing unsettled",
         "tests.frontends.test_topics.DeliveryTests.test_acknowledged",
     ),
     "S-06": Proof(
-        "",
+        "with one outcome listed, transfers carry it as their state, unsettled",
         "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
         "tests.frontends.test_topics.DeliveryTests.test_presumed",
     ),
-    "S-07": Unproved("deliveries are sent settled only if the client asked for it, else unsettled"),
+    "S-07": Proof(
+        "with accepted as default and only outcome transfers are unsettled, but in snd-settle- "
+        "mode settled; on the wire",
+        "tests.conformance.test_outcomes.WireTests.test_settled_only_if_asked",
+        "tests.frontends.test_topics.DeliveryTests.test_presumed",
+    ),
     "S-08": Proof(
-        "",
+        "the reply repeats distribution-mode, outcomes and filters, which then hold",
         "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
         "tests.frontends.test_topics.AttachTests.test_filter",
     ),
     "S-09": Proof(
-        "",
+        "at-most-once and snd-settle-mode settled: transfers come settled; Proton's AtMostOnce "
+        "gets them all",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
         "tests.frontends.test_topics.DeliveryTests.test_at_most_once",
         "tests.integration.test_proton_topics.TopicTests.test_subscribers",
     ),
     "S-10": Proof(
-        "",
+        "what was not acknowledged comes again, resumed where the client still knows it",
         "tests.frontends.test_queues.OptionTests.test_delivery_modes",
         "tests.frontends.test_topics.DurableTests.test_detached_and_back",
         "tests.frontends.test_topics.DurableTests.test_resumed",
     ),
     "S-11": Proof(
-        "",
+        "an outcome left unsettled by the subscriber is settled by the broker",
         "tests.frontends.test_topics.DeliveryTests.test_acknowledged",
     ),
     "S-12": Proof(
-        "",
+        "accepted, rejected and failed are acted on; an outcome outside of the agreed ones "
+        "detaches",
         "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
     ),
     "S-13": Proof(
-        "",
+        "a browser sees all messages of a queue, a consumer still gets them, and nothing goes "
+        "by the browser",
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
     ),
     "S-14": Proof(
-        "",
+        "a browser's accepted and rejected change nothing, released shows the message to it again",
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
         "tests.frontends.test_topics.RestOfHouseTests.test_browsing_a_queue",
     ),
     "S-15": Proof(
-        "",
+        "each subscriber gets all; with nobody there a message is accepted and dropped; late "
+        "ones get nothing old",
         "tests.broker.test_topic.SubscriberTests.test_nobody",
         "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
     ),
     "S-16": Proof(
-        "",
+        "subscribers begin with what arrived from a date on: nothing, all that is kept, or a part",
         "tests.broker.test_topic.NewcomerTests.test_date",
     ),
     "S-17": Proof(
-        "",
+        "a body goes with the last that needs it; unreachable ones are archived where asked; "
+        "history has a bound",
         "tests.broker.test_topic.DurableTests.test_one_body",
         "tests.broker.test_topic.NewcomerTests.test_bounds",
+        "tests.broker.test_options.LifeTests.test_each_has_seen_it",
     ),
     "S-18": Proof(
-        "",
+        "a subscriber gets what its filter selects, and only what arrives after its attach",
         "tests.broker.test_topic.SubscriberTests.test_filter",
         "tests.broker.test_topic.SubscriberTests.test_late",
         "tests.frontends.test_topics.AttachTests.test_filter",
     ),
     "S-19": Proof(
-        "",
+        "a topic routes a copy into a queue of each subscription; outcomes on one leave the "
+        "others; no link gets at them",
         "tests.broker.test_topic.DurableTests.test_name",
+        "tests.frontends.test_topics.DurableTests.test_a_queue_for_each",
     ),
     "S-20": Proof(
-        "",
+        "a durable subscription outlives link and daemon, by Proton too, until its link is closed",
         "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
         "tests.frontends.test_topics.DurableTests.test_closed",
         "tests.frontends.test_topics.DurableTests.test_null_source",
@@ -2660,17 +2797,18 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton_topics.TopicTests.test_durable",
     ),
     "S-21": Proof(
-        "",
+        "a full buffer drops its oldest, counted, or stops the publishers; a full durable queue "
+        "stops them",
         "tests.broker.test_topic.DurableTests.test_capacity",
         "tests.broker.test_topic.SubscriberTests.test_buffer",
         "tests.broker.test_topic.SubscriberTests.test_holds_publishers",
     ),
     "S-22": Proof(
-        "",
+        "a consumer gets a queue's messages oldest first, and the next one what was not accepted",
         "tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",
     ),
     "S-23": Proof(
-        "",
+        "transfers carry accepted, unsettled, and nothing is dequeued before the client settles",
         "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
     ),
 }

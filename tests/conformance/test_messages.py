@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import Durability, QueueOptions
+from amqproute.broker.options import Duplicates, Durability, QueueOptions
 from amqproute.message import MESSAGE_FORMAT
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import (
@@ -115,6 +115,20 @@ class BareMessageTests(MessageCase):
         for value in (ULong(0), ULong(1 << 40), uuid.uuid4(), b"binary", "string", ""):
             encoded = message(message_id=value, correlation_id=value)
             self.assertEqual(bare(self.through(encoded)), encoded, repr(value))
+
+    def test_same_message_id(self) -> None:
+        """M-07: a message with an id that the queue holds is accepted, and counted, not kept."""
+        options = QueueOptions(duplicates=Duplicates.GLOBAL_IDS)
+        self.house = World().house(nodes=[NodeDeclaration("q", QueueLimits(), options=options)])
+        self.client = self.house.client().ready()
+        self.client.sender()
+        self.client.names()
+        for body in (b"first", b"second"):
+            state = self.put(message(body, message_id="the same"))
+            self.assertIsInstance(state, spec.Accepted)
+        self.assertEqual(self.house.depth(), 1)
+        self.assertEqual(self.house.broker.nodes["q"].tally.duplicates, 1)
+        self.assertEqual(bare(self.get() or b""), message(b"first", message_id="the same"))
 
     def test_wide_encodings(self) -> None:
         """M-02: octets stay as they are also where they could be encoded shorter."""

@@ -13,6 +13,7 @@ from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Symbol
 from tests.conformance.house import (
     ACCEPTED,
+    MODIFIED,
     REJECTED,
     RELEASED,
     Client,
@@ -24,6 +25,7 @@ from tests.conformance.house import (
     header_of,
     section_of,
 )
+from tests.support import plain_decoder
 
 
 class OutcomeCase(SynchronousTestCase):
@@ -436,6 +438,59 @@ class PresettledTests(OutcomeCase):
         self.assertEqual(self.house.depth(), 2)
         self.client.hang_up()
         self.assertEqual(self.house.depth(), 2)
+
+
+class WireTests(OutcomeCase):
+    """What stands in the broker's frames, read by a decoder that fills in nothing."""
+
+    def consume(self, **fields: Any) -> None:
+        """Each test attaches for itself."""
+
+    def written(self, descriptor: int) -> list[Any]:
+        """Return the performatives of a kind that were written since the last time."""
+        found = [
+            performative
+            for _, performative, _ in plain_decoder.frames(b"".join(self.client.raw))
+            if performative is not None and performative.descriptor == descriptor
+        ]
+        self.client.raw.clear()
+        return found
+
+    def test_settled_only_if_asked(self) -> None:
+        """S-07, O-32: with accepted the only outcome, too, settled for mode settled alone."""
+        source = spec.Source(address="q", outcomes=(ACCEPTED,), default_outcome=spec.Accepted())
+        for handle, mode in enumerate((None, 0, 1, 2)):
+            self.client.send(
+                attach("receiver", f"r{handle}", handle, None, source=source, snd_settle_mode=mode)
+            )
+            (answer,) = self.written(0x12)
+            in_force = plain_decoder.field(answer, 3)
+            self.assertEqual(2 if in_force is None else in_force, 2 if mode is None else mode)
+            self.client.credit(1, handle, next_incoming_id=handle)
+            (transfer,) = self.written(0x14)
+            self.assertEqual(bool(plain_decoder.field(transfer, 4)), mode == 1)
+        self.assertEqual(self.house.depth(), 4)
+
+    def test_answer_to_an_attach(self) -> None:
+        """O-22, O-28, S-02: outcomes, default-outcome and distribution-mode stand there."""
+        self.client.send(attach("receiver", "r", 0, "q"))
+        (answer,) = self.written(0x12)
+        source = plain_decoder.field(answer, 5)
+        self.assertEqual(plain_decoder.field(source, 6), "move")
+        self.assertEqual(plain_decoder.field(source, 8).descriptor, 0x26)
+        outcomes = plain_decoder.field(source, 9)
+        self.assertEqual(outcomes.items, (ACCEPTED, REJECTED, RELEASED, MODIFIED))
+
+    def test_answer_to_an_outcome(self) -> None:
+        """O-08: what the receiver left to us is settled, with its state, as sender."""
+        self.client.send(attach("receiver", "r", 0, "q"))
+        self.client.credit(1)
+        self.written(0x14)
+        self.client.dispose(0, settled=False)
+        (answer,) = self.written(0x15)
+        role, first, last, settled, state = [plain_decoder.field(answer, i) for i in range(5)]
+        self.assertEqual((role, first, last or 0, settled), (False, 0, 0, True))
+        self.assertEqual(state.descriptor, 0x24)
 
 
 class SecondTests(OutcomeCase):

@@ -285,7 +285,13 @@ class OptionTests(QueueCase):
     def test_distribution_mode(self) -> None:
         """S-01, S-02: a mode that there is not is refused; none gets the node's own, in words."""
         self.build()
-        self.assertEqual(self.receive().source.distribution_mode, "move")
+        source = self.receive().source
+        self.assertEqual(source.distribution_mode, "move")
+        self.assertEqual(tuple(source.capabilities), ("queue",))
+        self.put_bodies(b"1")
+        browser = self.connect()
+        browsing = self.receive(10, browser, distribution_mode=Symbol("copy"))
+        self.assertEqual(browsing.source.distribution_mode, "copy")
         refused = self.receive(name="sideways", distribution_mode=Symbol("sideways"))
         self.assertDetached(self.client, refused, conditions.NOT_IMPLEMENTED)
 
