@@ -959,6 +959,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_outcomes.LockTimeoutTests.test_taken_back",
         "tests.conformance.test_outcomes.LockTimeoutTests.test_too_late",
         "tests.integration.test_formats.LockTests.test_reload",
+        "tests.frontends.test_large.Locked.test_on_its_way",
+        "tests.frontends.test_topics.DurableTests.test_lock_timeout",
     ),
     "O-05": Proof(
         "single dispositions in any order, and ranges over settled and unknown deliveries, are "

@@ -7,6 +7,8 @@ import hashlib
 import json
 from typing import Any
 
+from twisted.internet.defer import Deferred
+
 from amqproute import conditions
 from amqproute.frontends.intake import HEAD_BYTES
 from amqproute.message import Message
@@ -108,6 +110,44 @@ class Through(LargeCase):
         again = Message(self.client.deliveries[1].payload)
         self.assertEqual(again.annotations["x-opt-k"], "v")
         self.assertEqual(again.body_values(), [LARGE])
+
+
+class Locked(LargeCase):
+    """`limits.lock-timeout` and messages that take long to send (O-04)."""
+
+    def test_on_its_way(self) -> None:
+        """Its time runs from when all of it has been sent, however slow the disk."""
+        self.house.shared.lock_seconds = lambda: 8.0
+        self.client.send(self.sender(), self.large())
+        self.run_now()
+        reader = type(self.rests()[0].reader())
+        read = reader.read
+        held: list[tuple[Deferred[bytes], Deferred[bytes]]] = []
+
+        def slow(of: Any, size: int) -> Deferred[bytes]:
+            held.append((Deferred(), read(of, size)))
+            return held[-1][0]
+
+        self.patch(reader, "read", slow)
+        self.consumed()
+        for _ in range(100):
+            self.clock.advance(1)
+        self.assertEqual((self.client.deliveries, self.house.depth("q")), ([], 1))
+        self.assertEqual(self.house.broker.nodes["q"].acquired, 1)
+        while held:
+            wait, octets = held.pop(0)
+            octets.addCallback(wait.callback)
+            self.run_now()
+        self.assertEqual(len(self.client.deliveries), 1)
+        for _ in range(7):
+            self.clock.advance(1)
+        self.assertEqual(self.house.broker.nodes["q"].acquired, 1)
+        self.patch(reader, "read", read)
+        for _ in range(4):
+            self.clock.advance(1)
+        self.run_now()
+        again = Message(self.client.deliveries[1].payload)
+        self.assertEqual((again.header.delivery_count, again.body_values()), (1, [LARGE]))
 
 
 class Foreign(LargeCase):

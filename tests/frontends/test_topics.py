@@ -12,6 +12,7 @@ from amqproute.broker.limits import QueueLimits
 from amqproute.broker.subscription import DurableSubscription
 from amqproute.filters.registry import SELECTOR
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.message import Message
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
@@ -554,6 +555,26 @@ class DurableTests(TopicCase):
         self.leave(self.durable(), closed=False)
         link = self.durable(address="u")
         self.assertDetached(self.client, link, conditions.PRECONDITION_FAILED)
+
+    def test_lock_timeout(self) -> None:
+        """O-04: what one link of a shared subscription leaves unsettled goes to the others."""
+        self.house.shared.lock_seconds = lambda: 8.0
+        words = (Symbol("shared"),)
+        hanging = self.durable(name="s", capabilities=words)
+        volatile = self.subscribe(name="volatile")
+        self.publish(message(b"1"))
+        other = self.house.client()
+        self.run_now()
+        self.durable(other, name="s|2", capabilities=words)
+        hanging.flow(0)
+        self.client.flush()
+        self.run_now()
+        for _ in range(12):
+            self.clock.advance(1)
+        self.run_now()
+        self.assertEqual(other.bodies(), [b"1"])
+        self.assertEqual(Message(other.deliveries[0].payload).header.delivery_count, 1)
+        self.assertEqual((len(hanging.unsettled), len(volatile.unsettled)), (0, 1))
 
     def test_shared(self) -> None:
         """Links of a shared subscription divide the messages; the last one to close ends it."""
