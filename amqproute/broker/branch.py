@@ -53,6 +53,7 @@ class Xa(IntEnum):
     NOTA = -4
     INVAL = -5
     PROTO = -6
+    RMFAIL = -7
     DUPID = -8
 
     @property

@@ -180,7 +180,11 @@ def attach(role: str, name: str, handle: int, address: str | None, **fields: Any
 
 
 class End(StringTransport):
-    """One end of a wire."""
+    """One end of a wire.
+
+    Attributes:
+        sent: every octet that this end of a wire between houses has written.
+    """
 
     def __init__(self, protocol: EngineProtocol) -> None:
         super().__init__()
@@ -188,6 +192,7 @@ class End(StringTransport):
         self.other: End | None = None
         self.is_gone = False
         self.how: type[Exception] = ConnectionDone
+        self.sent = bytearray()
 
     def loseConnection(self) -> None:
         self.disconnecting = True
@@ -253,6 +258,7 @@ class World:
         written = here.value()
         if written:
             here.clear()
+            here.sent += written
             if not there.is_gone:
                 there.protocol.dataReceived(written)
         elif here.disconnecting and not here.is_gone:
@@ -384,7 +390,7 @@ class House:
             lambda options: described(read_node(options), Config()),
             self.store.next_id,
         )
-        self.inventory.when_gone = self._detach_what_is_gone
+        self.inventory.when_gone = self.detach_what_is_gone
         declarations = [
             NodeDeclaration(node, QueueLimits()) if isinstance(node, str) else node
             for node in nodes
@@ -468,7 +474,7 @@ class House:
             ),
         )
 
-    def _detach_what_is_gone(self, aliases: set[str]) -> None:
+    def detach_what_is_gone(self, aliases: set[str]) -> None:
         def is_gone(node: Any, address: str | None) -> bool:
             node = node_of(node)
             known = (*self.broker.nodes.values(), *self.broker.topics.values())

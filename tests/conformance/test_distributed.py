@@ -65,6 +65,17 @@ class Requester:
         self.client.publish(self.count, encoded, 1)
         self.count += 1
 
+    def commands(self, text: str) -> int:
+        """Give ``$management`` commands as text; return the status of the answer."""
+        properties = spec.Properties(
+            message_id=f"m{self.count}", reply_to=self.reply_to, content_type="text/plain"
+        )
+        encoded = codec.encode(properties) + section(spec.SECTION_DATA, text.encode())
+        self.client.publish(self.count, encoded, 1)
+        self.count += 1
+        ((answer, _),) = self.replies()
+        return int(answer["statusCode"])
+
     def replies(self) -> list[tuple[dict[str, Any], Any]]:
         """Return application-properties and bodies of what was answered."""
         found = []

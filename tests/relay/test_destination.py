@@ -280,6 +280,15 @@ class OutcomeTests(DestinationCase):
         row = beta.store.rows("orders")[0]
         self.assertGreater(Message(row.encoded).delivery_count, 1)
 
+    def test_undeliverable_here(self) -> None:
+        """Modified with undeliverable-here, and no other next hop: a dead letter, sent once."""
+        beta = self.beta()
+        seen = self.decide(beta, lambda _: spec.Modified(undeliverable_here=True))
+        self.put(b"1")
+        self.run_for(60)
+        self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (0, 1))
+        self.assertEqual(seen, [b"1"])
+
     def test_congestion(self) -> None:
         """When a whole window comes back the destination backs off, more each time."""
         beta = self.beta()
