@@ -1698,14 +1698,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton_examples.ExampleTests.test_w12_browsing",
     ),
     "W-13": Proof(
-        "",
-        "tests.conformance.test_examples.ExampleTests.test_w13_federated_transfer",
-        "tests.conformance.test_examples.ExampleTests.test_w13_wrong_certificate",
+        "daemons over TLS: accepted while beta is down, then in order, octets and to "
+        "unchanged; a wrong certificate hears nothing",
         "tests.integration.test_federation.FederationTests.test_transfer",
         "tests.integration.test_federation.FederationTests.test_wrong_certificate",
-        "tests.network.test_hosts.HostsTests.test_three",
         "tests.integration.test_proton_federation.FederatedTests.test_w13_federated_transfer",
         "tests.integration.test_proton_federation.FederatedTests.test_w13_wrong_certificate",
+        "tests.network.test_hosts.HostsTests.test_three",
     ),
     "W-14": Proof(
         "",
@@ -2380,8 +2379,13 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_inventory.CommandTests.test_rights_of_each_command",
     ),
     "G-26": Proof(
-        "",
+        "aliases and routes are made, compared, listed, kept over a restart and deleted; "
+        "a daemon sends by a route made so",
+        "tests.integration.test_routes.RouteTests.test_made_used_kept_deleted",
+        "tests.integration.test_routes.RouteTests.test_order",
         "tests.services.test_inventory.CommandTests.test_aliases",
+        "tests.services.test_inventory.CommandTests.test_routes",
+        "tests.services.test_inventory.CommandTests.test_routes_refused",
     ),
     "G-27": Proof(
         "fifty requests in one segment have effect in their order, and each has one "

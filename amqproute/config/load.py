@@ -30,6 +30,7 @@ from amqproute.config.access import Listen
 from amqproute.config.fields import SYSTEM_TRUST
 from amqproute.config.nodes import Binding, Node
 from amqproute.config.parameters import Config, Source
+from amqproute.config.ways import Route
 from amqproute.errors import ConfigError
 
 __all__ = ["DEFAULT_PATH", "Problem", "advise", "check_files", "find", "load", "loads", "read_node"]
@@ -174,6 +175,23 @@ def read_node(options: Mapping[str, Any]) -> Node:
     if problems:
         raise ConfigError(problems)
     return config.nodes[0]
+
+
+def read_route(options: Mapping[str, Any]) -> Route:
+    """Read one route as it would stand under `routes`, for those that are made at runtime.
+
+    Raises:
+        ConfigError: with all problems that were found, each beginning with its key.
+    """
+    data = {key: value for key, value in options.items() if value is not None}
+    try:
+        config = Config.model_validate({"routes": [data]}, by_alias=True, by_name=False)
+    except ValidationError as error:
+        found = [(_place_of(detail), detail) for detail in error.errors()]
+        raise ConfigError(
+            [f"{_dotted(at[2:])}: {_words(at, detail)}" for at, detail in found]
+        ) from None
+    return config.routes[0]
 
 
 # --- what pydantic found, in words ---------------------------------------------------------------

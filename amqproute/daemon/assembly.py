@@ -68,6 +68,7 @@ from amqproute.daemon.operations import offer_branches, offer_relay_operations
 from amqproute.daemon.reporting import make_reporter, own_domain, proved_domain, report_terms
 from amqproute.daemon.resting import come_to_rest, flush, wait_until
 from amqproute.daemon.room import disk_terms, watch_room
+from amqproute.daemon.routes import describe_route
 from amqproute.daemon.rules import (
     contract_of,
     declared_contracts,
@@ -216,9 +217,11 @@ class House:
             self.broker,
             lambda options: described(read_node(options), self.config),
             self.store.next_id,
+            describe_route=lambda options: describe_route(options, self.config),
             most_nodes=limits.max_nodes,
         )
         self.inventory.when_gone = self._detach_what_is_gone
+        self.inventory.when_routed = self._routes_changed
         self.receipts = Receipts(lambda principal: suppresses(self.config, principal))
         self.probes = Probes(self.clock.now_ms)
         self.decisions: Decisions | None = None
@@ -228,7 +231,9 @@ class House:
             lambda principal: contract_of(principal, self.config),
             self.broker.recent,
         )
-        self._targets = make_targets(lambda: self.config)
+        self._targets = make_targets(
+            lambda: self.config, lambda domain: domain in self.inventory.routes
+        )
         self.resolver = make_resolver(config, reactor, self._targets)
         self._inbound = make_inbound_trust(lambda: self.config, self.resolver)
         self.relay: Relay | None = None
@@ -309,7 +314,16 @@ class House:
             self.container_id,
             self._allows,
             lambda container: None if self._agent is None else self._agent.domain_of(container),
+            self.inventory.route_rules(),
         )
+
+    def _routes_changed(self) -> None:
+        """Go by the routes that operators have made and deleted."""
+        assert self.transfer is not None
+        assert self.relay is not None
+        relay = self.config.relay
+        self.transfer.reload(self._rules())
+        self.relay.reload(relay_terms(self.config), int(relay.lifetime * 1000), relay.dead_letter)
 
     def _allows(self, principal: Principal, verb: Verb, node: str) -> bool:
         """By the rules in force."""

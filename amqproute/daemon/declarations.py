@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
@@ -18,6 +19,7 @@ from amqproute.broker.options import (
 )
 from amqproute.config.nodes import Binding, Node
 from amqproute.config.parameters import Config
+from amqproute.daemon.routes import rule_of_route
 from amqproute.services.inventory import Configured, Described
 
 
@@ -29,6 +31,11 @@ def configured(config: Config) -> Configured:
         config.aliases,
         bindings,
         _places(config, bindings),
+        [rule_of_route(route) for route in config.routes],
+        {
+            route.domain: _place(config, "routes", index)
+            for index, route in enumerate(config.routes)
+        },
     )
 
 
@@ -47,18 +54,19 @@ def binding_declaration(binding: Binding) -> BindingDeclaration:
 
 def _places(config: Config, bindings: Sequence[BindingDeclaration]) -> dict[str, str]:
     """Return where each node, alias and binding stands in the file."""
-    source = config.source
-
-    def place(*at: str | int) -> str:
-        line = source.lines.get(at)
-        where = "the configuration" if source.path is None else str(source.path)
-        return where if line is None else f"{where}:{line}"
-
+    place = partial(_place, config)
     return {
         **{each.name: place("bindings", index) for index, each in enumerate(bindings)},
         **{alias: place("aliases", alias) for alias in config.aliases},
         **{node.name: place("nodes", index) for index, node in enumerate(config.nodes)},
     }
+
+
+def _place(config: Config, *at: str | int) -> str:
+    source = config.source
+    line = source.lines.get(at)
+    where = "the configuration" if source.path is None else str(source.path)
+    return where if line is None else f"{where}:{line}"
 
 
 def _declaration(node: Node, config: Config) -> NodeDeclaration | TopicDeclaration:

@@ -75,10 +75,16 @@ def make_contexts(config: Config, *, checks_dates: bool = True) -> TlsContexts |
     )
 
 
-def make_targets(config: Callable[[], Config]) -> Callable[[], TargetPolicy]:
+def make_targets(
+    config: Callable[[], Config], is_routed: Callable[[str], bool] = lambda _: False
+) -> Callable[[], TargetPolicy]:
     """Make what gives the rules of which places the DNS may lead to.
 
     They are those of the configuration then in force: whom `peers` and `routes` name may change.
+
+    Args:
+        config: gives it.
+        is_routed: tells whether a route made at runtime names a domain.
     """
     own = OwnAddresses(time.monotonic)
     made: tuple[Config, TargetPolicy] | None = None
@@ -94,7 +100,7 @@ def make_targets(config: Callable[[], Config]) -> Callable[[], TargetPolicy]:
                     allow=settings.allow_targets,
                     deny=settings.deny_targets,
                     ports=settings.allow_ports,
-                    is_named=current.names,
+                    is_named=lambda domain: current.names(domain) or is_routed(domain),
                     own=own,
                 ),
             )

@@ -4,29 +4,61 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
+from amqproute.config.load import read_route
 from amqproute.config.parameters import Config
-from amqproute.errors import InvalidField
+from amqproute.config.ways import Route
+from amqproute.errors import ConfigError, InvalidField
 from amqproute.routing.table import Router
 from amqproute.values import RouteRule
 
-__all__ = ["make_router"]
+__all__ = ["describe_route", "make_router", "rule_of_route"]
 
 
-def make_router(config: Config, container_id: str) -> Router:
+def rule_of_route(route: Route) -> RouteRule:
+    """Return a route of the configuration, or one made at runtime, in the router's words."""
+    return RouteRule(route.domain, route.via, route.target, route.names)
+
+
+def describe_route(options: Mapping[str, Any], config: Config) -> RouteRule:
+    """Describe a route that is to be made at runtime.
+
+    Raises:
+        ConfigError: it cannot be.
+    """
+    rule = rule_of_route(read_route(options))
+    if rule.pattern in config.local_domains:
+        raise ConfigError([f"domain: {rule.pattern} is one of ours: its nodes are here"])
+    return rule
+
+
+def _among(rules: Sequence[RouteRule], made: Iterable[RouteRule]) -> list[RouteRule]:
+    """Put routes made at runtime before the first rule of the file that would hide them."""
+    found = list(rules)
+    for rule in made:
+        if all(each.pattern != rule.pattern for each in rules):
+            example = rule.pattern.replace("*", "any", 1)
+            hidden = (at for at, each in enumerate(found) if each.matches(example))
+            found.insert(next(hidden, len(found)), rule)
+    return found
+
+
+def make_router(config: Config, container_id: str, made: Iterable[RouteRule] = ()) -> Router:
     """Make the router of a configuration: the one that decides for daemon and `explain` alike.
 
     Args:
         config: the configuration.
         container_id: our own, which names this broker as its domains do (T-07); empty if unknown.
+        made: the routes made at runtime. One goes before those of the file that are wider; where
+            the file has the same domains, it counts alone.
     """
     own = {container_id, *config.local_domains}
     host = socket.gethostname()
     if "." in host:  # a bare host name is nobody's domain, and would shadow one that is
         own.add(host)
-    rules = [
-        RouteRule(route.domain, route.via, route.target, route.names) for route in config.routes
-    ]
+    rules = _among([rule_of_route(route) for route in config.routes], made)
     containers = {
         peer.container_id: domain
         for domain, peer in config.peers.items()

@@ -8,7 +8,7 @@ daemon does.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -22,7 +22,7 @@ from amqproute.frontends.contract import NO_TERMS, Terms
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.services.transfer import TransferRules
-from amqproute.values import NextHop, Principal
+from amqproute.values import NextHop, Principal, RouteRule
 
 Allows: TypeAlias = Callable[[Principal, Verb, str], bool]
 """Whether somebody may do something at a node."""
@@ -54,6 +54,7 @@ def transfer_rules(
     container_id: str,
     allows: Allows,
     domain_of: Callable[[str], str | None] = lambda _: None,
+    routes: Iterable[RouteRule] = (),
 ) -> TransferRules:
     """Return what the transfer service goes by.
 
@@ -62,8 +63,9 @@ def transfer_rules(
         container_id: our own.
         allows: the access rules in force.
         domain_of: the domain for which a container was reached; None if it was not.
+        routes: those made at runtime.
     """
-    router = make_router(config, container_id)
+    router = make_router(config, container_id, routes)
 
     def name_of(container: str) -> str:
         """Return the domain of a container, in words about loops."""

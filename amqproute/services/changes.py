@@ -19,6 +19,7 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
+from amqproute.values import RouteRule
 
 __all__ = [
     "ALIAS",
@@ -26,6 +27,7 @@ __all__ = [
     "LINK",
     "NODE",
     "NOTES",
+    "ROUTE",
     "Changes",
     "Configured",
     "Declaration",
@@ -38,8 +40,9 @@ __all__ = [
 NODE: Final = "node"
 LINK: Final = "link"
 ALIAS: Final = "alias"
+ROUTE: Final = "route"
 ENDED: Final = "ended"
-NOTES: Final = tuple(f"made-{kind}" for kind in (NODE, LINK, ALIAS, ENDED))
+NOTES: Final = tuple(f"made-{kind}" for kind in (NODE, LINK, ALIAS, ROUTE, ENDED))
 """The kinds of notes in the store."""
 
 Declaration = NodeDeclaration | TopicDeclaration
@@ -70,12 +73,16 @@ class Configured:
         aliases: alias to node.
         bindings: as declared.
         places: where each stands, as in ``/etc/amqproute/amqproute.yaml:12``, by name.
+        routes: static routes, in their order.
+        route_places: where each of them stands, by pattern.
     """
 
     nodes: Sequence[Described] = ()
     aliases: Mapping[str, str] = field(default_factory=dict)
     bindings: Sequence[BindingDeclaration] = ()
     places: Mapping[str, str] = field(default_factory=dict)
+    routes: Sequence[RouteRule] = ()
+    route_places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@ The text has one command on a line; empty lines, and lines that begin with ``#``
     create [or assert] queue NAME [with OPTIONS]        also: topic
     create [or assert] link NAME SOURCE DESTINATION [with OPTIONS]
     create [or assert] alias NAME NODE
-    assert queue|topic|link|alias NAME [with OPTIONS]
+    create [or assert] route DOMAIN [with OPTIONS]      via=..., target=..., names=[...]
+    assert queue|topic|link|alias|route NAME [with OPTIONS]
     update queue|topic|link NAME with OPTIONS
     rename queue|topic|link|alias NAME NEW-NAME
-    delete queue|topic|link|alias NAME [with OPTIONS]   if-empty=true, if-unused=true
+    delete queue|topic|link|alias|route NAME [with OPTIONS]
+                                                        if-empty=true, if-unused=true
     query TYPE [NAME] [with OPTIONS]                    TYPE as in a QUERY
     purge queue NAME
     move|copy messages QUEUE TARGET [with OPTIONS]      filter="...", limit=NUMBER
@@ -90,7 +92,8 @@ class Command:
 
     Attributes:
         operation: one of `OPERATIONS`.
-        kind: ``queue``, ``topic``, ``link``, ``alias``, or another entity type of a query.
+        kind: ``queue``, ``topic``, ``link``, ``alias``, ``route``, or another type of a
+            query.
         name: what it is about; empty for a query without one.
         arguments: options or attributes; for a link with ``source`` and ``target``, for an alias
             with ``target``, for a renaming with ``new-name``, for a move or copy with ``target``.
@@ -113,9 +116,10 @@ _GRAMMAR = r"""
 start: _CREATE [or_assert] NODE name [with] -> create
     | _CREATE [or_assert] LINK name name name [with] -> create_link
     | _CREATE [or_assert] ALIAS name name -> create_alias
-    | ASSERT _kind name [with] -> on_one
+    | _CREATE [or_assert] ROUTE name [with] -> create
+    | ASSERT (_kind | ROUTE) name [with] -> on_one
     | UPDATE (NODE | LINK) name with -> on_one
-    | DELETE _kind name [with] -> on_one
+    | DELETE (_kind | ROUTE) name [with] -> on_one
     | PURGE NODE name -> purge
     | (MOVE | COPY) _MESSAGES name name [with] -> take
     | _RENAME _kind name name -> rename
@@ -145,6 +149,7 @@ _WITH.2: /with(?=\s|$)/i
 NODE.2: /(queue|topic)(?=\s|$)/i
 LINK.2: /(link|binding)(?=\s|$)/i
 ALIAS.2: /alias(?=\s|$)/i
+ROUTE.2: /route(?=\s|$)/i
 TEXT.3: /"(?:[^"\\]|\\.)*"/
 WORD: /[^\s,="\[\]]+/
 %ignore /[ \t\r]+/
@@ -155,7 +160,8 @@ _EXPECTED: Final = {
     "PURGE": "purge", "MOVE": "move", "COPY": "copy", "_MESSAGES": "messages",
     "_RENAME": "rename", "_QUERY": "query",
     "_OR": "or assert", "_WITH": "with", "NODE": "queue or topic",
-    "LINK": "link", "ALIAS": "alias", "WORD": "a name or value", "EQUAL": "=", "COMMA": "a comma",
+    "LINK": "link", "ALIAS": "alias", "ROUTE": "route",
+    "WORD": "a name or value", "EQUAL": "=", "COMMA": "a comma",
     "RSQB": "]", "$END": "the end",
 }  # fmt: skip
 

@@ -54,6 +54,7 @@ from amqproute.services.changes import (
     LINK,
     NODE,
     NOTES,
+    ROUTE,
     Changes,
     Configured,
     Declaration,
@@ -84,8 +85,9 @@ from amqproute.services.options import (
     switch,
     with_rows,
 )
+from amqproute.values import RouteRule
 
-__all__ = ["NOTES", "Changes", "Configured", "Described", "Inventory", "Result"]
+__all__ = ["NOTES", "Changes", "Configured", "Described", "Inventory", "Result", "rule_of"]
 
 ROWS_PREFIX: Final = "amqp$rows/"
 MOST_NODES: Final = 100_000
@@ -96,6 +98,10 @@ def _nothing() -> None:
     pass
 
 
+def _no_routes(options: Mapping[str, Any]) -> RouteRule:
+    raise ConfigError(["no routes are made here"])
+
+
 class Inventory:
     """What was made at runtime, beside what is configured.
 
@@ -103,14 +109,17 @@ class Inventory:
         broker: where it works.
         describe: options of a node to its declaration; raises `ConfigError`.
         new_rows: a number never given before, for the name of a queue's rows.
+        describe_route: options of a route to its rule; raises `ConfigError`.
         most_nodes: nodes there may be.
 
     Attributes:
         nodes: by name.
         links: bindings, by name.
         aliases: by name.
+        routes: by their pattern of domains.
         configured: what the configuration declares.
         keeping: gives the names of the prepared branches that keep something of a queue.
+        when_routed: called when routes have been made or deleted, to go by them.
         when_gone: called when nodes have gone, or the aliases that it is given, to detach the links
             that they had.
     """
@@ -123,8 +132,12 @@ class Inventory:
         describe: Describe,
         new_rows: Callable[[], int],
         *,
+        describe_route: Callable[[Mapping[str, Any]], RouteRule] = _no_routes,
         most_nodes: int = MOST_NODES,
     ) -> None:
+        self.describe_route = describe_route
+        self.when_routed: Callable[[], None] = _nothing
+        self.routes: dict[str, Made] = {}
         self.broker = broker
         self.nodes: dict[str, Made] = {}
         self.links: dict[str, Made] = {}
@@ -148,7 +161,12 @@ class Inventory:
 
     def recovered(self, notes: Mapping[str, Mapping[str, bytes]]) -> None:
         """Take note of what the store remembers; `declare` makes it."""
-        for kind, where in ((NODE, self.nodes), (LINK, self.links), (ALIAS, self.aliases)):
+        for kind, where in (
+            (NODE, self.nodes),
+            (LINK, self.links),
+            (ALIAS, self.aliases),
+            (ROUTE, self.routes),
+        ):
             for name, encoded in notes.get(f"made-{kind}", {}).items():
                 try:
                     where[name] = Made.decode(encoded)
@@ -322,6 +340,10 @@ class Inventory:
             kind = "a dynamic node: it goes with its client's link"
             raise Refused(CONFLICT, f"{name!r} is {kind if name in self.broker.dynamic else 'own'}")
         return made
+
+    def route_rules(self) -> list[RouteRule]:
+        """Return the routes made at runtime."""
+        return [rule_of(name, made.options) for name, made in sorted(self.routes.items())]
 
     # -- nodes -------------------------------------------------------------------------------------
 
@@ -573,6 +595,12 @@ class Inventory:
             raise Refused(BAD_REQUEST, "dead-letter: is the node itself")
         if target not in self.broker.nodes and target not in self.broker.topics:
             raise Refused(BAD_REQUEST, f"dead-letter: there is no node {wanted!r}")
+
+
+def rule_of(pattern: str, options: Mapping[str, Any]) -> RouteRule:
+    """Return the rule of a route that was made at runtime."""
+    names = tuple(str(name) for name in options["names"])
+    return RouteRule(pattern, options["via"], str(options["target"]), names)
 
 
 def _kept(branches: Sequence[str]) -> str:

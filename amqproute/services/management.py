@@ -25,7 +25,8 @@ operation       does
 ``READ``        the attributes of the one entity with that ``name``
 ``CREATE`` ``UPDATE`` ``DELETE`` ``ASSERT`` ``RENAME``
                 for the types ``queue``, ``topic``, ``link`` (a binding) and ``alias``; options
-                are the body's entries, in the words of the configuration
+                are the body's entries, in the words of the configuration; ``CREATE``,
+                ``ASSERT`` and ``DELETE`` for ``route`` as well, whose name is its domains
 ``PURGE``       deletes what waits on a queue
 ``MOVE`` ``COPY``
                 takes messages from a queue to another node (`moving`)
@@ -102,6 +103,7 @@ from amqproute.services.requests import (
     result_row,
     whole,
 )
+from amqproute.services.runtime_routes import RouteCommands
 from amqproute.values import RELAY_PREFIX, Origin, Principal
 
 __all__ = [
@@ -127,7 +129,7 @@ MAX_ROWS: Final = 1000
 """Rows of one reply, whatever ``count`` asks for."""
 
 _CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE", "MOVE", "COPY")
-_KINDS: Final = ("queue", "topic", "link", "alias")
+_KINDS: Final = ("queue", "topic", "link", "alias", "route")
 
 
 READS: Final = frozenset(
@@ -264,6 +266,8 @@ class ManagementService:
         self.register(EntityType("binding", overview.bindings))
         self.register(EntityType("link", overview.links))
         self.register(EntityType("alias", overview.aliases))
+        if inventory is not None:
+            self.register(EntityType("route", RouteCommands(inventory).rows))
         self.register(EntityType("shape", overview.shapes))
         self.register(EntityType("connection", connections))
 
@@ -443,7 +447,7 @@ class ManagementService:
 
     def _by_names(self, command: Command) -> Command:
         """Return a command with the names of the nodes that its addresses mean (A-01, G-24)."""
-        if command.operation == "CREATE" and command.kind != "link":
+        if command.kind == "route" or (command.operation == "CREATE" and command.kind != "link"):
             return command  # a name that is new is taken as it stands
         name_of = self._broker.name_of
         ends = {
@@ -467,6 +471,8 @@ class ManagementService:
                 raise Refused(FORBIDDEN, f"{principal} may not manage {name[:256]!r}")
 
     def _about(self, command: Command) -> list[str]:
+        if command.kind == "route":
+            return [f"@{command.name}"]
         given = command.arguments
         named = [str(given[key]) for key in ("source", "target", "destination") if given.get(key)]
         if command.kind != "link":
@@ -622,7 +628,7 @@ Function = Callable[[Command, Changes], Result]
 
 def _functions(inventory: Inventory) -> dict[tuple[str, str], Function]:
     """Return what can be done to which kind of thing."""
-    links, aliases = Links(inventory), Aliases(inventory)
+    links, aliases, routes = Links(inventory), Aliases(inventory), RouteCommands(inventory)
     return {
         ("CREATE", "node"): inventory.create_node,
         ("ASSERT", "node"): lambda command, _: inventory.assert_node(command),
@@ -639,6 +645,9 @@ def _functions(inventory: Inventory) -> dict[tuple[str, str], Function]:
         ("ASSERT", "alias"): lambda command, _: aliases.assert_as(command),
         ("RENAME", "alias"): aliases.rename,
         ("DELETE", "alias"): aliases.delete,
+        ("CREATE", "route"): routes.create,
+        ("ASSERT", "route"): lambda command, _: routes.assert_as(command),
+        ("DELETE", "route"): routes.delete,
     }
 
 

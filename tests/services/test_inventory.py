@@ -20,12 +20,14 @@ from amqproute.broker.withdrawal import TOLD_ROUNDS, Withdrawal
 from amqproute.config import Config
 from amqproute.config.load import read_node
 from amqproute.daemon.declarations import described
+from amqproute.daemon.routes import describe_route
 from amqproute.errors import ConfigError, ResourceDeleted, ResourceLimitExceeded
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message
+from amqproute.services import runtime_routes
 from amqproute.services.inventory import NOTES, Configured, Inventory
 from amqproute.services.management import ManagementService
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, Principal, RouteRule
 from amqproute.wire.amqp10 import codec, sections, spec
 from tests.support.fakes import KeptStore
 
@@ -38,6 +40,9 @@ def durable(body: bytes = b"x") -> Message:
     return Message(
         codec.encode(spec.Header(durable=True)) + sections.encode_section(spec.SECTION_DATA, body)
     )
+
+
+OURS = Config(domains=("a.test",))
 
 
 def describe(options: Mapping[str, Any]) -> Any:
@@ -100,6 +105,7 @@ class InventoryCase(SynchronousTestCase):
         self.may: set[str] | None = None
         self.now_ms = 5000
         self.gone: list[set[str]] = []
+        self.routed: list[list[RouteRule]] = []
         self.start(self.CONFIGURED)
 
     def start(self, wanted: Configured) -> None:
@@ -110,7 +116,14 @@ class InventoryCase(SynchronousTestCase):
             self.store, self.clock, lambda: self.now_ms, lambda: f"dyn-{next(numbers)}"
         )
         self.broker.unclaimed.recovered(recovery.queues, recovery.notes.get("subscription", {}))
-        self.inventory = Inventory(self.broker, describe, self.store.next_id, most_nodes=20)
+        self.inventory = Inventory(
+            self.broker,
+            describe,
+            self.store.next_id,
+            describe_route=lambda options: describe_route(options, OURS),
+            most_nodes=20,
+        )
+        self.inventory.when_routed = lambda: self.routed.append(self.inventory.route_rules())
         self.inventory.when_gone = self.gone.append
         self.inventory.recovered(recovery.notes)
         self.inventory.declare(wanted)
@@ -616,6 +629,75 @@ class CommandTests(InventoryCase):
             ("assert alias x", 404),
         ):
             self.assertEqual(self.statuses(text), [status], text)
+
+    def test_routes(self) -> None:
+        """G-26: routes are made, compared, listed, kept over a restart, and deleted."""
+        text = "create route *.B.Test with via=amqps://gw.test:5671, names=[gw.test]"
+        self.assertEqual(self.statuses(text), [201])
+        rule = RouteRule("*.b.test", "amqps://gw.test:5671", names=("gw.test",))
+        self.assertEqual(self.routed, [[rule]])
+        self.assertEqual(self.statuses(text), [409])
+        self.assertEqual(self.statuses(text.replace("create", "create or assert")), [200])
+        self.assertEqual(self.statuses("assert route *.b.test with names=[gw.test]"), [200])
+        status, body = self.run_text("assert route *.b.test with target=anonymous")
+        self.assertEqual(status, 409)
+        differences = body["results"][0]["attributes"]["differences"]
+        self.assertEqual(list(differences), ["target"])
+        self.assertEqual(differences["target"]["is"], "amqp$transfer")
+        self.do("create route c.test with via=amqp://c.gw.test:5672, target=/queues/{node}")
+        _, body = self.run_text("query route")
+        rows = body["results"][0]["attributes"]["entities"]
+        self.assertEqual([row["name"] for row in rows], ["*.b.test", "c.test"])
+        self.assertEqual((rows[1]["target"], rows[1]["made-by"]), ("/queues/{node}", "user:ann"))
+        self.send({}, operation="READ", type="route", name="c.test")
+        self.assertEqual(self.answer()[1]["via"], "amqp://c.gw.test:5672")
+        self.restart()
+        self.assertEqual(self.inventory.route_rules()[0], rule)
+        self.routed.clear()
+        self.do("delete route C.Test")
+        self.assertEqual(self.routed, [[rule]])
+        self.assertEqual(self.notes(), {"route": ["*.b.test"]})
+
+    def test_routes_refused(self) -> None:
+        """What is no domain or no way, is ours, is the file's, is not there, or may not be made."""
+        kept = RouteRule("d.test", "amqps://d.gw.test:5671")
+        self.inventory.declare(
+            Configured(self.CONFIGURED.nodes, routes=[kept], route_places={"d.test": "etc.yaml:40"})
+        )
+        for text, status, words in (
+            ("create route d.test with via=amqps://x.test", 409, "declared at etc.yaml:40"),
+            ("delete route d.test", 409, "declared at etc.yaml:40"),
+            ("create route a.test with via=amqps://x.test", 400, "one of ours"),
+            ("create route b..test with via=amqps://x.test", 400, "domain"),
+            ("create route b.test with via=http://x.test", 400, "via"),
+            ("create route b.test with color=red", 400, "color"),
+            ("create route b.test with via=amqps://127.0.0.1:5671, names=[x..y]", 400, "names"),
+            ("delete route b.test", 404, "b.test"),
+            ("assert route b.test", 404, "b.test"),
+            ("rename route b.test c.test", 400, "found route"),
+            ("update route b.test with via=null", 400, "found route"),
+        ):
+            found, body = self.run_text(text)
+            self.assertEqual(found, status, (text, body))
+            self.assertIn(words, body["results"][0]["description"], text)
+        same = "assert route d.test with via=amqps://d.gw.test:5671"
+        self.assertEqual(self.statuses(same), [200])
+        self.may = {"@b.test"}
+        for name, wanted in (("b.test", 201), ("c.test", 403)):
+            text = f"create route {name} with via=amqps://x.test"
+            self.assertEqual(self.statuses(text), [wanted])
+        self.may = None
+        self.routed.clear()
+        text = "delete route b.test\ncreate route e.test with via=amqps://x.test\ndelete queue no"
+        self.assertEqual(self.statuses(text), [424, 424, 404])
+        self.assertEqual([each.pattern for each in self.inventory.route_rules()], ["b.test"])
+        self.store.is_failing = True
+        self.send("delete route b.test")
+        self.store.is_failing = False
+        self.assertEqual([each.pattern for each in self.inventory.route_rules()], ["b.test"])
+        self.assertEqual(self.routed, [])
+        self.patch(runtime_routes, "MOST_ROUTES", 1)
+        self.assertEqual(self.statuses("create route f.test with via=amqps://x.test"), [507])
 
     def test_query(self) -> None:
         """Name and options restrict what is given (G-11, G-17)."""

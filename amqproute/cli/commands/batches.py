@@ -34,6 +34,7 @@ def batch(
         create [or assert] queue|topic NAME [with OPTIONS]
         create [or assert] link NAME SOURCE DESTINATION [with filter="color = 'red'"]
         create [or assert] alias NAME NODE
+        create [or assert] route DOMAIN [with via=amqps://HOST:PORT, names=[NAME]]
         assert|update|delete queue|topic|link NAME [with OPTIONS]
         rename queue|topic|link|alias NAME NEW-NAME
         purge queue NAME
