@@ -990,8 +990,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_outcomes.OutcomeTests.test_released",
     ),
     "O-03": Proof(
-        "rejections by the broker have words; the receiver's go with the message to the dead- "
-        "letter node",
+        "rejections by the broker have words; the receiver's go with the message to the "
+        "dead-letter node",
         "tests.conformance.test_errors.ScopeTests.test_words",
         "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
     ),
@@ -1308,8 +1308,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_connection.Opening.test_one_segment",
     ),
     "P-04": Proof(
-        "a new link may send ten deliveries ahead of its credit; more detach it with transfer- "
-        "limit-exceeded",
+        "a new link may send ten deliveries ahead of its credit; more detach it with "
+        "transfer-limit-exceeded",
         "tests.conformance.test_flow.SenderTests.test_grace_is_for_new_links",
         "tests.conformance.test_transfer.OneOffTests.test_grace",
         "tests.conformance.test_transfer.OneOffTests.test_grace_ends",
@@ -2418,8 +2418,9 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_topics.AttachTests.test_target",
         "tests.frontends.test_queues.OptionTests.test_distribution_mode",
     ),
-    "N-05": Unproved(
-        "a definition: what the attaches of all tests name are nodes of one container"
+    "N-05": Proof(
+        "queues called q in two brokers are two nodes: each gets what is addressed to it there",
+        "tests.conformance.test_addresses.RelayTests.test_names_are_their_container_s",
     ),
     "N-06": Proof(
         "a topic takes rejected as confirmation, without dead letters; a queue acts on it",
@@ -2518,8 +2519,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.DynamicTests.test_close",
     ),
     "N-22": Proof(
-        "when the answer to detach, end or close is written the node is gone; others get not- "
-        "found right behind it",
+        "when the answer to detach, end or close is written the node is gone; others get "
+        "not-found right behind it",
         "tests.frontends.test_queues.DynamicTests.test_close",
         "tests.conformance.test_lifetimes.DynamicTests.test_gone_before_the_answer",
         "tests.integration.test_lifetimes.DynamicTests.test_gone_before_the_answer",
@@ -2780,8 +2781,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_topics.DeliveryTests.test_presumed",
     ),
     "S-07": Proof(
-        "with accepted as default and only outcome transfers are unsettled, but in snd-settle- "
-        "mode settled; on the wire",
+        "with accepted as default and only outcome transfers are unsettled, but in "
+        "snd-settle-mode settled; on the wire",
         "tests.conformance.test_outcomes.WireTests.test_settled_only_if_asked",
         "tests.frontends.test_topics.DeliveryTests.test_presumed",
     ),

@@ -610,6 +610,15 @@ class RelayTests(AddressCase):
     def bodies(self) -> list[bytes]:
         return [section_of(each, spec.SECTION_DATA) for each in self.take(self.other)]
 
+    def test_names_are_their_container_s(self) -> None:
+        """N-05: one name denotes a node of its own in each container."""
+        self.send(b"there")
+        self.assertIsNone(self.outcome("q", message(b"here")))
+        self.world.advance(1)
+        self.assertEqual(self.bodies(), [b"there"])
+        bodies = [section_of(each, spec.SECTION_DATA) for each in self.take(self.house)]
+        self.assertEqual(bodies, [b"here"])
+
     def test_arrives(self) -> None:
         """T-09, T-38, M-02: bare message and `to` arrive octet for octet."""
         encoded = message(
