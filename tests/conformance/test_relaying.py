@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
+from amqproute.frontends.overview import detach_named
 from amqproute.services.management import MANAGEMENT
 from amqproute.values import RELAY_PREFIX
 from amqproute.wire.amqp10 import spec
@@ -216,6 +217,23 @@ class IdentityTests(RelayingCase):
         self.assertEqual(self.house.relay.destinations["b.test"].remote_id, "b2.test")
         lines = [line for line in map(formatEvent, logged) if line and "is container" in line]
         self.assertEqual(lines, ["b.test is container b2.test now; it was b.test"])
+
+
+class DetachedTests(RelayingCase):
+    """A next hop that ends the relay's link."""
+
+    def test_comes_back(self) -> None:
+        """L-49, T-35: the relay attaches again, and what it has is delivered, once."""
+        self.send(b"1")
+        self.world.advance(1)
+        frontend = next(each for each in self.other.frontends if each.principal.kind == "peer")
+        (link,) = frontend.links.attached
+        self.assertEqual(detach_named(frontend, link.name), 1)
+        self.world.advance()
+        self.send(b"2")
+        self.world.advance(30)
+        self.assertEqual(self.reader.run().bodies(), [b"1", b"2"])
+        self.assertEqual(self.house.depth("r"), 0)
 
 
 class AliasLifeTests(AddressCase):

@@ -11,13 +11,16 @@ import contextlib
 import socket
 import ssl
 import threading
+import time
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.cli.pair import free_ports
 from amqproute.wire.amqp10 import spec
 from tests.integration.clients import AMQP, SASL, Raw, frame, message, sasl_frame
 from tests.integration.support import Daemon, Wire, Zone, certificates, until
+from tests.integration.test_remote_services import request, section
 from tests.support.patience import PATIENCE
 from tests.support.plain_decoder import field, frames
 
@@ -128,6 +131,38 @@ class NextHopTests(SynchronousTestCase):
         self.alpha.wait_log(f"{DOMAIN} cannot be reached.*ANONYMOUS")
         self.assertNotIn(AMQP, bytes(partner.heard[0]))
         self.alpha.check()
+
+
+class RelayQueueTests(SynchronousTestCase):
+    """A relay queue as operators see it over ``$management``."""
+
+    def test_query(self) -> None:
+        """T-37: QUERY has depth, oldest age, next attempt and last error of each relay queue."""
+        zone = Zone()
+        zone.point(DOMAIN, free_ports(1)[0])
+        slow = {"first-retry": 100, "last-retry": 100}
+        alpha = Daemon(
+            "alpha.example",
+            nameserver=zone.port,
+            changes={"nodes": [{"name": "answers"}], "relay": slow},
+        )
+        self.addCleanup(alpha.stop)
+        alpha.start()
+        asked_s = time.time()
+        with Wire(alpha.plain) as wire:
+            wire.publish(f"q@{DOMAIN}", [message(b"1"), message(b"2")])
+            alpha.wait_log(f"{DOMAIN} cannot be reached")
+            wire.publish("$management", [request("QUERY", "answers", "$management", "relay-queue")])
+            (reply,) = wire.consume("answers", 1)
+        body = section(reply, 0x77)
+        (values,) = body["results"]
+        row = dict(zip(body["attributeNames"], values, strict=True))
+        self.assertEqual((row["name"], row["depth"]), (f"amqp$out/{DOMAIN}", 2))
+        self.assertTrue(0 <= row["oldest-age-ms"] <= (time.time() - asked_s + 1) * 1000, row)
+        self.assertEqual(row["failures"], 1)
+        self.assertIn("refused", row["last-error"])
+        self.assertGreater(row["next-attempt-ms"], asked_s * 1000)
+        alpha.check()
 
 
 def _whole(octets: bytearray) -> bytes:

@@ -15,10 +15,10 @@ from tests.support.plain_decoder import Described, decode_all
 MANAGEMENT = "$management@beta.example"
 
 
-def request(operation: str, reply_to: str, to: str = MANAGEMENT) -> bytes:
+def request(operation: str, reply_to: str, to: str = MANAGEMENT, kind: str = "queue") -> bytes:
     """Encode a request to a service."""
     properties = spec.Properties(message_id="m1", reply_to=reply_to, to=to)
-    terms = {"operation": operation, "entityType": "queue"}
+    terms = {"operation": operation, "entityType": kind}
     return b"".join(
         (
             codec.encode(properties),
