@@ -38,6 +38,7 @@ from amqproute.journal.segments import (
     opened,
     parts_of,
     read_head,
+    sync_directory,
     write_head,
 )
 
@@ -143,7 +144,9 @@ def recover(
     Raises:
         OSError: the files cannot be read or written.
     """
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if not directory.exists():
+        directory.mkdir(mode=0o700, parents=True)
+        sync_directory(directory.parent)
     head = read_head(directory)
     left = opened(directory)
     last = list(closed(directory, head.journal if head is not None else None))

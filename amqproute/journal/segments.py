@@ -280,6 +280,7 @@ class Segments:
         self._path: Path | None = None
         self._day = ""
         self._unsynced = False
+        self._is_folder_synced = False
 
     def rename(self, names: Names) -> None:
         """Say something else of where lines come from; between two segments."""
@@ -363,6 +364,9 @@ class Segments:
         try:
             self._write(line)
             sync_directory(folder)
+            if not self._is_folder_synced:  # it may be new
+                sync_directory(self._directory)
+                self._is_folder_synced = True
         except OSError:
             os.close(file)
             self._file = -1

@@ -14,11 +14,22 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import reader, segments, writer
+from amqproute.journal.events import Run, Told
 from amqproute.journal.record import GENESIS, Kind, read_line
-from amqproute.journal.segments import HEAD, Head, closed, opened, read_head, write_head
+from amqproute.journal.segments import (
+    HEAD,
+    Head,
+    Place,
+    Segments,
+    closed,
+    opened,
+    read_head,
+    write_head,
+)
 from amqproute.journal.tally import Tally
 from amqproute.journal.writer import JournalTerms
 from tests.journal.rig import NAMES, Desk, Wall, arrivals, copy_living, entry, gone
+from tests.support.power import Power
 
 DAY_US = 86_400_000_000
 
@@ -511,6 +522,149 @@ class PowerTests(JournalCase):
             desk.open()
             desk.close()
         self.flushLoggedErrors()
+
+
+class SyncTests(JournalCase):
+    """What is said to be on the disk is there after a power failure."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.directory.parent.mkdir()
+        self.power = Power(self, self.directory.parent)
+
+    def left(self, *current: Path) -> Path:
+        """Return the journal that a power failure leaves.
+
+        Args:
+            current: directories with the names that they have by now.
+        """
+        copy = Path(self.mktemp())
+        self.power.leave(copy, lambda path: path in current)
+        return copy / "journal"
+
+    def there(self, directory: Path) -> list[int]:
+        """Return the entries that the next start finds; neither before nor after is a flaw."""
+        self.assertEqual([each.flaw for each in reader.verify(directory) if each.flaw], [])
+        desk = self.desk(directory)
+        desk.open()
+        desk.note(99)
+        desk.close()
+        self.verify(directory)
+        entries = [each.entry for each in desk.records() if each.entry is not None]
+        self.assertEqual(entries.pop(), 99)
+        return entries
+
+    def test_synced(self) -> None:
+        """What the outbox need not carry any more is on the disk, in a segment still open."""
+        self.patch(writer, "SYNC_SECONDS", 0.005)
+        desk = self.opened()
+        outbox = desk.journal.outbox
+        for number in (1, 2, 3):
+            outbox.committed([arrivals(desk, [entry(number)])], False)
+            desk.until(lambda number=number: outbox._durable == number)
+            self.assertEqual(len(opened(self.directory)), 1)
+            self.assertEqual(self.there(self.left()), list(range(1, number + 1)))
+
+    def test_not_synced(self) -> None:
+        """What no sync has reached is lost, is not said to be safe, and is no flaw."""
+        desk = self.opened(seconds=lambda: 0.0)  # it is never time for a sync
+        outbox = desk.journal.outbox
+        desk.note(1)
+        desk.written()
+        outbox.committed([arrivals(desk, [entry(2)])], False)
+        desk.written()
+        self.assertEqual(outbox._durable, 0)
+        self.assertEqual(self.there(self.left()), [])
+
+    def test_closed(self) -> None:
+        """A segment that is closed is on the disk under its name, whole, and so is the head."""
+        desk = self.opened(seconds=lambda: 0.0)  # it is never time for a sync
+        outbox = desk.journal.outbox
+        outbox.committed([arrivals(desk, [entry(1), entry(2)])], False)
+        desk.close()
+        self.assertEqual(outbox._durable, 1)
+        copy = self.left()
+        ((path, other),) = zip(closed(self.directory), closed(copy), strict=True)
+        self.assertEqual(path.read_bytes(), other.read_bytes())
+        self.assertEqual((copy / HEAD).read_bytes(), (self.directory / HEAD).read_bytes())
+        self.assertEqual(self.there(copy), [1, 2])
+
+    def test_head_before_what_follows(self) -> None:
+        """The head is lasting before its segment is moved, and before old segments go."""
+        heads: list[tuple[str, int, int]] = []
+        rename, unlink = Path.rename, Path.unlink
+
+        def note(what: str) -> None:
+            told = read_head(self.left())
+            assert told is not None
+            heads.append((what, told.first_seq, told.seq))
+
+        def moved(path: Path, target: Path) -> Path:
+            if target.suffix == ".jsonl":
+                note("moved")
+            return rename(path, target)
+
+        def removed(path: Path, missing_ok: bool = False) -> None:
+            note("removed")
+            unlink(path, missing_ok)
+
+        self.patch(Path, "rename", moved)
+        self.patch(Path, "unlink", removed)
+        for number in (1, 2):
+            desk = self.opened(terms=JournalTerms(max_bytes=1 if number == 2 else 1 << 20))
+            desk.note(number)
+            desk.close()
+        self.assertEqual(heads, [("moved", 1, 2), ("moved", 1, 4), ("removed", 3, 4)])
+
+    def test_names_written_early(self) -> None:
+        """Old segments are gone, which no sync has asked for; the head says so already."""
+        for number in (1, 2):
+            desk = self.opened(terms=JournalTerms(max_bytes=1 if number == 2 else 1 << 20))
+            desk.note(number)
+            desk.close()
+        (path,) = closed(self.directory)
+        self.assertEqual(self.there(self.left(path.parent)), [2])
+
+
+class FailedWriteTests(JournalCase):
+    """A write of which the disk takes a part."""
+
+    def test_cut_off(self) -> None:
+        """Nothing of it stays in the file, and a shorter one after it is whole."""
+        self.directory.mkdir(parents=True)
+        is_full = False
+
+        def write(file: int, octets: memoryview) -> int:
+            if not is_full:
+                return os.write(file, octets)
+            if len(octets) <= 64:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return os.write(file, octets[:-64])  # nearly all of it, then nothing
+
+        wall = Wall()
+        names = replace(NAMES, journal="7" * 16)
+        head = Head(names.journal, 0, GENESIS)
+        made = Segments(self.directory, names, Place(), head, wall, write)
+
+        def lines(*entries: int) -> list[tuple[int, int | None, Run]]:
+            told = Told(Kind.RECOVERY, wall(), {"node": "q"}, {"entry": list(entries)})
+            return [(0, None, run) for run in told.runs()]
+
+        made.append(lines(1))
+        (path,) = opened(self.directory)
+        for entries in (range(2, 60), range(2, 40)):
+            before, place = path.read_bytes(), replace(made.place)
+            is_full = True
+            self.assertRaises(OSError, made.append, lines(*entries))
+            self.assertEqual(path.read_bytes(), before)
+            self.assertEqual((made.size, made.place), (len(before), place))
+        is_full = False
+        made.append(lines(2))
+        self.assertEqual(path.stat().st_size, made.size)
+        made.close()
+        self.assertEqual(self.verify().records, 3)
+        found = [each.entry for each in reader.records(self.directory)]
+        self.assertEqual(found, [None, 1, 2])
 
 
 class FullDiskTests(JournalCase):
