@@ -50,6 +50,7 @@ from amqproute.daemon.doors import (
     pump_limits,
     without_shares,
 )
+from amqproute.daemon.draining import Draining
 from amqproute.daemon.federation import (
     make_contexts,
     make_inbound_trust,
@@ -241,6 +242,7 @@ class House:
         self.reporter: Reporter | None = None
         self.delays: DelayWatch | None = None
         self.watermarks: Watermarks | None = None
+        self.draining: Draining | None = None
         self.replies = ReplyPaths(
             self.broker,
             reactor,
@@ -550,6 +552,13 @@ class House:
             self._broker_facts,
             lambda destination: peer_row(destination, relay.holds),
         ).status
+        self.draining = Draining(
+            self._reactor,
+            self.broker,
+            relay,
+            lambda: () if self.shared is None else tuple(self.shared.frontends),
+        )
+        self.draining.register(management, self._allows)
         for name in (MANAGEMENT, *SYNONYMS):
             self.broker.services[name] = management
         self.broker.return_to = self._return_target
@@ -903,6 +912,8 @@ class House:
             self.delays.stop()
         if self.watermarks is not None:
             self.watermarks.stop()
+        if self.draining is not None:
+            self.draining.stop()
         self.replies.stop()
         self.contracts.stop()
         self._verifier.stop()
@@ -940,6 +951,7 @@ class House:
             ),
             contracts=tuple(ContractFacts(*each) for each in self.contracts.limiters()),
             recent=recent_facts(self.broker),
+            draining="" if self.draining is None else self.draining.status(),
         )
 
     def _listener_rows(self) -> list[dict[str, Any]]:

@@ -82,6 +82,12 @@ _TABLE: Final = (
         "amqproute queue ls",
     ),
     VerdictRule(
+        "daemon.draining",
+        Severity.WARNING,
+        "an operator drains the daemon: it takes no new messages until `amqproute drain --end`",
+        "amqproute drain --status",
+    ),
+    VerdictRule(
         "clock.jumped",
         Severity.CRITICAL,
         "the wall clock has jumped and is not followed",
@@ -341,6 +347,7 @@ class BrokerFacts:
         certificates: names and seconds left of the certificates we show.
         contracts: those that hold somebody back now.
         recent: what happened in the last hour.
+        draining: how far a drain has come; empty if the daemon takes messages.
     """
 
     marks: tuple[tuple[str, str], ...] = ()
@@ -349,6 +356,7 @@ class BrokerFacts:
     certificates: tuple[tuple[str, float], ...] = ()
     contracts: tuple[ContractFacts, ...] = ()
     recent: tuple[RecentFacts, ...] = ()
+    draining: str = ""
 
 
 # -- judging ---------------------------------------------------------------------------------------
@@ -396,6 +404,8 @@ def judge_broker(facts: BrokerFacts, limits: HealthLimits) -> Iterator[HealthVer
     """Judge what is neither a node nor a next hop."""
     for name, reason in facts.marks:
         yield HealthVerdict("mark.closed", name, reason)
+    if facts.draining:
+        yield HealthVerdict("daemon.draining", "daemon", facts.draining)
     if facts.clock:
         yield HealthVerdict("clock.jumped", "clock", facts.clock)
     if facts.certificate:

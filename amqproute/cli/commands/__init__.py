@@ -59,6 +59,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "Send messages from one organization to another, on this machine, from nothing.",
     ),
     "dns": Entry("amqproute.cli.commands.lookup:dns", "DNS records of this broker's domains."),
+    "drain": Entry(
+        "amqproute.cli.commands.draining:drain",
+        "Have the daemon take no new messages, finish what it has, and say when that is done.",
+    ),
     "expire": Entry(
         "amqproute.cli.commands.relaying:expire",
         "End the lives of messages: as if their time were over, with reports to their senders.",
