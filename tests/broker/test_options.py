@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import Counter
 from dataclasses import replace
@@ -30,6 +31,7 @@ from amqproute.errors import (
     ResourceLimitExceeded,
     ResourceLocked,
 )
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10.types import ULong
@@ -218,6 +220,20 @@ class DuplicateTests(OptionCase):
         self.settle(taker, taker.held, ACCEPTED)
         self.put(identified("a"))
         self.assertEqual((self.queue.depth, self.queue.tally.duplicates), (1, 2))
+
+    def test_in_the_journal(self) -> None:
+        """Whatever comes is a record, kept or not; what is not kept has no number."""
+        self.boot(duplicates=Duplicates.ALL)
+        self.put(identified("a"), identified("b"), identified("a"), identified("a"))
+        runs = self.broker.journal.runs
+        self.assertEqual(
+            [(run.kind, run.count) for run in runs],
+            [(Kind.RECEIVED, 1)] * 2 + [(Kind.DUPLICATE, 1)] * 2,
+        )
+        for run in runs[2:]:
+            told = json.loads(run.shared) | json.loads(run.columns)
+            self.assertEqual((told["node"], told["message_id"]), ("q", "a"))
+            self.assertNotIn("entry", told)
 
     def test_paged_and_restarted(self) -> None:
         """Q-09: where an entry stands makes no difference, nor does a restart."""

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from timeit import timeit
 from typing import Any
 
@@ -25,6 +27,7 @@ from amqproute.errors import (
     Unresolved,
 )
 from amqproute.interfaces import ITarget
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.routing.table import Router
 from amqproute.routing.trail import TRACE
@@ -487,6 +490,25 @@ class ReceiptTests(TransferCase):
         self.assertEqual((self.depth("q"), self.service.tally.duplicates), (3, 2))
         self.assertEqual((len(self.receipts), self.receipts.duplicates), (3, 2))
         self.assertEqual(self.store.received, {"beta.example/s": {1, 2, 3}})
+
+    def test_duplicates_are_in_the_journal(self) -> None:
+        """Each arrival that is not kept is a record: what came, from whom, under which number."""
+        self.put("q", replace(self.origin(1), store="beta-store"))
+        self.put("q", replace(self.origin(2), store="beta-store"))
+        self.assertEqual([run.kind for run in self.store.audit.runs], [Kind.RECEIVED] * 2)
+        self.put("q", replace(self.origin(2), store="beta-store"))
+        *_, run = self.store.audit.runs
+        told = json.loads(run.shared) | json.loads(run.columns)
+        self.assertEqual((run.kind, run.count), (Kind.DUPLICATE, 1))
+        self.assertEqual(
+            (told["node"], told["sender"], told["from_stream"], told["from_entry"]),
+            ("q", "peer:beta.example", "beta-store", 2),
+        )
+        self.assertNotIn("entry", told)
+        rehearsal = self.broker.begin()
+        rehearsal.is_rehearsal = True
+        self.service.put(message(to="q"), rehearsal, self.origin(2))
+        self.assertEqual(rehearsal.came, [])
 
     def test_after_a_restart(self) -> None:
         """Receipts come back with the store."""
