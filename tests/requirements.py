@@ -396,6 +396,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "a moved alias counts for new links only; a destroyed one detaches its links, no others",
         "tests.conformance.test_addresses.ResolutionTests.test_moved_alias",
         "tests.conformance.test_relaying.AliasLifeTests.test_destroyed",
+        "tests.integration.test_signals.ReloadTests.test_alias_goes",
     ),
     "A-06": Proof(
         "of 300 invented names none repeats and no digit but a UUID's fixed ones stands still",

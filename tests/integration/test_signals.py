@@ -232,6 +232,19 @@ class ReloadTests(SynchronousTestCase):
         self.daemon.wait_log("reloaded ")
         self.assertEqual(self.shown_certificate(), before + 1)
 
+    def test_alias_goes(self) -> None:
+        """A-05: links to an alias that a reload takes away are detached, those to its node stay."""
+        self.daemon.reload(aliases={"nick": "q"})
+        with Wire(self.daemon.plain) as old, Wire(self.daemon.plain) as other:
+            old.attach("sender", "nick")
+            other.attach("sender", "q")
+            self.daemon.reload(aliases={})
+            with self.assertRaises(Refused) as caught:
+                old.wait(lambda _: False)
+            assert caught.exception.error is not None
+            self.assertEqual(str(caught.exception.error.condition), "amqp:resource-deleted")
+            other.publish("q", [message(b"x")])
+
     def test_users_file(self) -> None:
         """Another users file counts; one that has gone is a mistake, and nobody is locked out."""
         elsewhere = self.daemon.directory / "elsewhere.yaml"
