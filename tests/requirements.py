@@ -1660,68 +1660,78 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "E-16": Unproved("a permission: federation is topic T, authentication T-19 and L-51"),
     "E-17": Unproved("an introduction without a requirement of its own"),
     "W-01": Proof(
-        "",
+        "frames and Proton: five in order, three accepted, the connection lost, a new "
+        "consumer gets the other two, depth 0",
         "tests.conformance.test_examples.ExampleTests.test_w01_point_to_point",
         "tests.integration.test_proton_examples.ExampleTests.test_w01_point_to_point",
     ),
     "W-02": Proof(
-        "",
+        "frames and Proton: nothing before the commit, the discharge settled first, "
+        "nothing after fail or a lost coordinator",
         "tests.conformance.test_transactions.ExampleTests.test_w02_publish",
         "tests.integration.test_proton_examples.ExampleTests.test_w02_transactional_publish",
     ),
     "W-03": Proof(
-        "",
+        "frames and Proton: acquired until the commit; after a rollback still this "
+        "link's, and a plain accept works",
         "tests.conformance.test_transactions.ExampleTests.test_w03_accept",
         "tests.integration.test_proton_examples.ExampleTests.test_w03_transactional_accept",
     ),
     "W-04": Proof(
-        "",
+        "frames only: transfer with id and no outcome, drain answered on the empty queue, "
+        "commit keeps, rollback frees",
         "tests.conformance.test_transactions.ExampleTests.test_w04_acquire",
     ),
     "W-05": Proof(
-        "",
+        "frames and Proton: both get three pre-settled, latecomers nothing, "
+        "first-message-date 0 the history",
         "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
         "tests.integration.test_proton_examples.ExampleTests.test_w05_transient_publish_subscribe",
     ),
     "W-06": Proof(
-        "",
+        "frames and Proton: 3 and 1, then 9 and 7; a bad selector invalid-field, an "
+        "unknown filter not-implemented",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
         "tests.integration.test_proton_examples.ExampleTests.test_w06_shared_queue_with_filters",
     ),
     "W-07": Proof(
-        "",
+        "at most two dispositions settle a batch of ten in full, and after 10000 sends "
+        "the window is open",
         "tests.conformance.test_examples.ExampleTests.test_w07_settling_in_bulk",
         "tests.conformance.test_transfer.SettlementTests.test_bulk",
         "tests.integration.test_proton_examples.ExampleTests.test_w07_settling_in_bulk",
     ),
     "W-08": Proof(
-        "",
+        "frames and Proton, on one broker and over two daemons: request, reply, not-found "
+        "after the detach",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc_across_brokers",
         "tests.integration.test_proton_examples.ExampleTests.test_w08_rpc",
         "tests.integration.test_proton_federation.FederatedTests.test_w08_rpc_across_brokers",
     ),
     "W-09": Proof(
-        "",
+        "frames and Proton: filter, deletion of binding and queue, and five of ten each "
+        "for a binding and a consumer",
         "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
-        "tests.integration.test_proton_topics.TopicTests.test_bindings",
         "tests.integration.test_proton_examples.ExampleTests.test_w09_bindings",
+        "tests.integration.test_proton_topics.TopicTests.test_bindings",
     ),
     "W-10": Proof(
-        "",
+        "frames and Proton: ninety once each, the idle one none, each active one between 36 and 54",
         "tests.conformance.test_examples.ExampleTests.test_w10_backlog",
         "tests.conformance.test_examples.ExampleTests.test_w10_shared_work_queue",
         "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
         "tests.integration.test_proton_examples.ExampleTests.test_w10_shared_work_queue",
     ),
     "W-11": Proof(
-        "",
+        "frames: echo, each outcome, not-allowed, illegal-state; Proton the same but for the last",
         "tests.conformance.test_examples.ExampleTests.test_w11_consuming",
         "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
         "tests.integration.test_proton_examples.ExampleTests.test_w11_consuming",
     ),
     "W-12": Proof(
-        "",
+        "frames and Proton: a browser sees three and one again, the depth stays, a new "
+        "browser sees what is not taken",
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
         "tests.integration.test_proton_examples.ExampleTests.test_w12_browsing",
     ),
@@ -1735,17 +1745,19 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.network.test_hosts.HostsTests.test_three",
     ),
     "W-14": Proof(
-        "",
+        "daemons killed and wires cut in the middle lose nothing and repeat nothing; the "
+        "second target is used; '.' refused",
         "tests.conformance.test_examples.ExampleTests.test_w14_connection_lost",
         "tests.conformance.test_examples.ExampleTests.test_w14_relay_failover",
         "tests.integration.test_crash.CrashTests.test_short",
         "tests.integration.test_federation.FederationTests.test_killed_in_the_middle",
         "tests.integration.test_federation.FederationTests.test_second_target",
-        "tests.network.test_faults.FaultTests.test_kills_and_cuts",
         "tests.integration.test_proton_federation.FederatedTests.test_w14_relay_crash_and_failover",
+        "tests.network.test_faults.FaultTests.test_kills_and_cuts",
     ),
     "W-15": Proof(
-        "",
+        "frames and daemons: only the alias's domain, each wrong to refused with its "
+        "condition, a third domain rejected",
         "tests.conformance.test_examples.ExampleTests.test_w15_aliases_and_access",
         "tests.integration.test_federation.FederationTests.test_alias_and_access",
         "tests.integration.test_proton_federation.FederatedTests.test_w15_aliases_and_access",
@@ -1759,50 +1771,56 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton_examples.ExampleTests.test_w16_in_a_transaction",
     ),
     "W-17": Proof(
-        "",
+        "frames with a restart of the broker, Proton with a killed daemon: two kept, "
+        "after the close nothing is kept",
         "tests.conformance.test_topic_examples.ExampleTests.test_w17_durable_subscription",
-        "tests.integration.test_proton_topics.TopicTests.test_durable",
         "tests.integration.test_proton_examples.SubscriptionTests.test_w17_durable_subscription",
+        "tests.integration.test_proton_topics.TopicTests.test_durable",
     ),
     "W-18": Proof(
-        "",
+        "frames and Proton: a new subscriber gets v2 first, then v3",
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
-        "tests.integration.test_proton_topics.TopicTests.test_last_value",
         "tests.integration.test_proton_examples.ExampleTests.test_w18_zero_order_hold",
+        "tests.integration.test_proton_topics.TopicTests.test_last_value",
     ),
     "W-19": Proof(
-        "",
+        "frames and Proton: B, C, A; expired is dead-lettered with the reason; a relayed "
+        "ttl arrives smaller, daemons too",
         "tests.conformance.test_examples.ExampleTests.test_w19_relayed_lifetime",
         "tests.frontends.test_queues.ExampleTests.test_w19_priority_and_lifetime",
         "tests.integration.test_proton_examples.ExampleTests.test_w19_priority_and_lifetime",
         "tests.integration.test_proton_federation.FederatedTests.test_w19_relayed_lifetime",
     ),
     "W-20": Proof(
-        "",
+        "frames and Proton: refused with one, waiting and promoted, browsed only with zero",
         "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
         "tests.integration.test_proton_examples.ExampleTests.test_w20_link_limits",
     ),
     "W-21": Proof(
-        "",
+        "frames and Proton: five faults, rejected unsettled, detached with the "
+        "delivery-tag settled; a loop of two daemons",
         "tests.conformance.test_examples.ExampleTests.test_w21_routing_faults",
         "tests.integration.test_federation.FederationTests.test_loop",
         "tests.integration.test_proton_examples.ExampleTests.test_w21_routing_faults",
         "tests.integration.test_proton_federation.FederatedTests.test_w21_loop",
     ),
     "W-22": Proof(
-        "",
+        "header to close in one segment, raw and at a daemon's port: stored, each end "
+        "answered without an error",
         "tests.conformance.test_examples.ExampleTests.test_w22_one_off_publish",
         "tests.conformance.test_transfer.OneOffTests.test_everything_at_once",
         "tests.frontends.test_inbound.AcceptanceTests.test_one_off",
         "tests.integration.test_handshakes.HeaderTests.test_at_once",
     ),
     "W-23": Proof(
-        "",
+        "detach, end by error-mode, end on a bad begin, close on a garbage frame, then "
+        "TCP closed; by frames",
         "tests.conformance.test_examples.ExampleTests.test_w23_error_scope",
         "tests.integration.test_proton_examples.ExampleTests.test_w23_error_scope",
     ),
     "W-24": Proof(
-        "",
+        "frames and Proton: null terminus, then a closing detach with the condition, for "
+        "node, service and coordinator",
         "tests.conformance.test_examples.ExampleTests.test_w24_refusals",
         "tests.conformance.test_link.RefusalTests.test_coordinator",
         "tests.integration.test_proton_examples.ExampleTests.test_w24_refusals",
@@ -1885,143 +1903,174 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_transactions.PostingTests.test_none_and_local",
     ),
     "X-02": Proof(
-        "",
+        "one link of one session carries transactional and plain transfers, and two "
+        "transactions at a time",
         "tests.frontends.test_transactions.PostingTests.test_mixed",
     ),
     "X-03": Proof(
-        "",
+        "the client declares, and the broker answers with an id of its own, three times "
+        "another one",
         "tests.frontends.test_transactions.CoordinatorTests.test_declare",
     ),
     "X-04": Proof(
-        "",
+        "a rollback gives back no credit and undoes no attach; a request to management in "
+        "a transaction is rejected",
         "tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",
         "tests.frontends.test_transactions.PostingTests.test_management",
     ),
     "X-05": Proof(
-        "",
+        "one commit settles postings on three links of two sessions; on another "
+        "connection the id is unknown",
         "tests.frontends.test_transactions.CoordinatorTests.test_other_connection",
         "tests.frontends.test_transactions.PostingTests.test_several_links",
     ),
     "X-06": Proof(
-        "",
+        "a waiting consumer and the depth see nothing before the commit, and the message "
+        "once after it",
         "tests.frontends.test_transactions.PostingTests.test_invisible",
     ),
     "X-07": Proof(
-        "",
+        "accepted, rejected, released and modified in a transaction change nothing until "
+        "the commit, then each its own way",
         "tests.frontends.test_transactions.RetirementTests.test_commit",
         "tests.frontends.test_transactions.RetirementTests.test_each_outcome",
     ),
     "X-08": Proof(
-        "",
+        "after fail=true, or the coordinator's detach, postings never arrive and "
+        "acceptances are undone",
         "tests.frontends.test_transactions.EndTests.test_coordinator_detached",
         "tests.frontends.test_transactions.PostingTests.test_rolled_back",
         "tests.frontends.test_transactions.RetirementTests.test_roll_back",
     ),
-    "X-09": Unproved("not applicable: what belongs to a transaction says so by its id"),
+    "X-09": Proof(
+        "what carries the id is committed or rolled back with it, plain transfers between "
+        "do not belong to it",
+        "tests.frontends.test_transactions.PostingTests.test_mixed",
+    ),
     "X-10": Proof(
-        "",
+        "the coordinator's capabilities are exactly local, multi-txns-per-ssn and "
+        "multi-ssns-per-txn; two end apart",
         "tests.frontends.test_transactions.CoordinatorTests.test_attach",
         "tests.frontends.test_transactions.CoordinatorTests.test_many_transactions",
     ),
     "X-11": Proof(
-        "",
+        "a store that fails rolls all back, a lost connection stops no commit, and 'kill "
+        "-9' leaves all or nothing",
         "tests.frontends.test_transactions.EndTests.test_connection_lost_in_the_commit",
         "tests.frontends.test_transactions.PostingTests.test_store_fails",
         "tests.integration.test_transaction_crash.TransactionCrashTests.test_kill",
     ),
     "X-12": Proof(
-        "",
-        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
+        "a coordinator target is answered as one; for kinds that are not offered null "
+        "target and not-implemented",
         "tests.conformance.test_link.RefusalTests.test_coordinator",
+        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
     ),
     "X-13": Proof(
-        "",
-        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
+        "a null source is taken, the real capabilities are answered, and others that were "
+        "asked for refuse the link",
         "tests.conformance.test_link.RefusalTests.test_coordinator",
+        "tests.frontends.test_transactions.CoordinatorTests.test_attach",
     ),
     "X-14": Proof(
-        "",
+        "provisional outcomes are unsettled, and acquisition on a settled link is refused "
+        "with not-implemented",
         "tests.frontends.test_transactions.AcquisitionTests.test_settled_link",
         "tests.frontends.test_transactions.PostingTests.test_provisional",
     ),
     "X-15": Proof(
-        "",
+        "three postings get one unsettled disposition with the id and accepted",
         "tests.frontends.test_transactions.PostingTests.test_provisional",
     ),
     "X-16": Proof(
-        "",
+        "what cannot be honoured at the discharge rejects it with rollback, and "
+        "everything of it is released",
         "tests.frontends.test_transactions.PostingTests.test_full_at_the_discharge",
         "tests.frontends.test_transactions.PostingTests.test_refused",
         "tests.frontends.test_transactions.PostingTests.test_settled_after_commit",
     ),
     "X-17": Proof(
-        "",
+        "nothing is settled at the retirement; after the commit one disposition from the "
+        "sender settles both",
         "tests.frontends.test_transactions.RetirementTests.test_commit",
     ),
     "X-18": Proof(
-        "",
+        "while the store waits no disposition comes; then the commit's, then settled accepted",
         "tests.frontends.test_transactions.PostingTests.test_settled_after_commit",
     ),
     "X-19": Proof(
-        "",
+        "after a rollback the deliveries are still the link's and can be accepted again, "
+        "plainly or in another transaction",
         "tests.frontends.test_transactions.RetirementTests.test_link_gone_and_rolled_back",
         "tests.frontends.test_transactions.RetirementTests.test_roll_back",
     ),
     "X-20": Proof(
-        "",
+        "acquired messages carry the id and no outcome; after commit they are the link's, "
+        "after rollback anybody's",
         "tests.frontends.test_transactions.AcquisitionTests.test_accepted_in_it",
         "tests.frontends.test_transactions.AcquisitionTests.test_commit",
         "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
     ),
     "X-21": Proof(
-        "",
+        "what was acquired in a transaction that is rolled back is delivered to another consumer",
         "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
     ),
     "X-22": Proof(
-        "",
+        "a posting that is rolled back is settled released by the broker, unasked; credit "
+        "stays used",
+        "tests.frontends.test_transactions.PostingTests.test_flow_is_not_transactional",
         "tests.frontends.test_transactions.PostingTests.test_rolled_back",
     ),
     "X-23": Proof(
-        "",
+        "an unsettled declare is answered settled with an id of 1 to 32 octets; a settled "
+        "one detaches",
         "tests.frontends.test_transactions.CoordinatorTests.test_declare",
         "tests.frontends.test_transactions.CoordinatorTests.test_settled_declare",
     ),
     "X-24": Proof(
-        "",
+        "a null global id gets an id, another one not-implemented",
         "tests.frontends.test_transactions.CoordinatorTests.test_declare",
         "tests.frontends.test_transactions.CoordinatorTests.test_global_id",
     ),
     "X-25": Proof(
-        "",
+        "a transfer with the id as state and unsettled is invisible until the commit and "
+        "then there once",
         "tests.frontends.test_transactions.PostingTests.test_invisible",
     ),
     "X-26": Proof(
-        "",
+        "success is accepted, failure rejected with rollback, or a detach where rejected "
+        "is not allowed; Proton commits too",
         "tests.frontends.test_transactions.CoordinatorTests.test_rejected_is_not_allowed",
         "tests.frontends.test_transactions.PostingTests.test_full_at_the_discharge",
         "tests.frontends.test_transactions.PostingTests.test_store_fails",
         "tests.integration.test_proton_transactions.ProtonTransactionTests.test_commit",
     ),
     "X-27": Proof(
-        "",
+        "the disposition of the discharge comes before those of the deliveries it covers",
         "tests.frontends.test_transactions.PostingTests.test_settled_after_commit",
     ),
     "X-28": Proof(
-        "",
+        "a posting and a retirement of one commit are settled by two dispositions of "
+        "different roles",
         "tests.frontends.test_transactions.RetirementTests.test_both_directions",
     ),
     "X-29": Proof(
-        "",
+        "credit with id and drain on the consumer's handle: transfers carry the id, the "
+        "drain is answered, unknown ids detach",
         "tests.frontends.test_transactions.AcquisitionTests.test_commit",
         "tests.frontends.test_transactions.AcquisitionTests.test_drained",
+        "tests.frontends.test_transactions.CoordinatorTests.test_unknown",
     ),
     "X-30": Proof(
-        "",
+        "after the commit postings and retirements are settled with plain accepted, without the id",
         "tests.frontends.test_transactions.PostingTests.test_settled_after_commit",
         "tests.frontends.test_transactions.RetirementTests.test_commit",
     ),
     "X-31": Proof(
-        "",
+        "unknown and finished ids, 120 s of idleness, a lost link, session or connection: "
+        "condition and rollback of each",
+        "tests.conformance.test_errors.TableTests.test_transactional_outcome",
+        "tests.conformance.test_errors.TableTests.test_transactional_transfer",
         "tests.frontends.test_transactions.CoordinatorTests.test_unknown",
         "tests.frontends.test_transactions.EndTests.test_connection_lost",
         "tests.frontends.test_transactions.EndTests.test_coordinator_detached",
@@ -2029,16 +2078,17 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_transactions.EndTests.test_session_ended",
         "tests.frontends.test_transactions.EndTests.test_time_out",
         "tests.frontends.test_transactions.EndTests.test_twice",
-        "tests.conformance.test_errors.TableTests.test_transactional_outcome",
-        "tests.conformance.test_errors.TableTests.test_transactional_transfer",
     ),
     "K-01": Proof(
-        "",
-        "tests.conformance.test_addresses.AliasTests.test_services",
+        "no alias, own-domain spelling, or to through any of four senders comes to "
+        "management; x@y goes to transfer",
         "tests.conformance.test_addresses.AliasTests.test_attach",
+        "tests.conformance.test_addresses.AliasTests.test_services",
+        "tests.conformance.test_management.NameTests.test_no_alias_of_management",
     ),
     "K-02": Proof(
-        "",
+        "an absent to is supplied, an equal one in any spelling passes octet for octet, "
+        "another is rejected",
         "tests.conformance.test_addresses.AliasTests.test_equal_to",
         "tests.conformance.test_addresses.AliasTests.test_missing_to",
         "tests.conformance.test_addresses.AliasTests.test_other_to",
@@ -2046,75 +2096,91 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.services.test_transfer.AliasTests.test_differs",
     ),
     "K-03": Proof(
-        "",
+        "a route is used before the DNS is asked, with daemons too; without one the "
+        "domain is its own next hop",
         "tests.conformance.test_addresses.RelayTests.test_static_route",
         "tests.integration.test_federation.FederationTests.test_static_route",
         "tests.routing.test_table.RouterTests.test_dns",
     ),
     "K-04": Proof(
-        "",
+        "selectors are in force and echoed, unknown filters refused or, by the option, "
+        "left out of the answer",
         "tests.conformance.test_link.RefusalTests.test_selector",
         "tests.conformance.test_link.RefusalTests.test_unknown_filter",
         "tests.filters.test_registry.FilterSetTests.test_unknown_kinds",
-        "tests.frontends.test_queues.OptionTests.test_unsupported_filter",
         "tests.filters.test_selector.SelectorTests.test_empty_selects_everything",
+        "tests.frontends.test_queues.OptionTests.test_unsupported_filter",
     ),
     "K-05": Proof(
-        "",
+        "a topic gives each subscriber each message, and an empty queue becomes a topic "
+        "by configuration",
         "tests.broker.test_topic.DirectoryTests.test_became",
         "tests.broker.test_topic.SubscriberTests.test_everybody_gets_everything",
     ),
     "K-06": Proof(
-        "",
+        "global-ids, all and off with uuid, text, binary, ulong and no id: which "
+        "repetitions are kept",
         "tests.broker.test_options.DuplicateTests.test_policies",
     ),
     "K-07": Proof(
-        "",
+        "a rejected message is off its queue and on the dead-letter node with reason, "
+        "source and words; Proton too",
         "tests.conformance.test_outcomes.OutcomeTests.test_rejected",
         "tests.integration.test_proton.OutcomeTests.test_reject",
     ),
     "K-08": Proof(
-        "",
-        "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
+        "each default-outcome decides what becomes of orphans; released is the default of "
+        "a move link",
+        "tests.conformance.test_link.AttachTests.test_receiver",
         "tests.conformance.test_link.DetachTests.test_default_outcome_of_an_orphan",
+        "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
     ),
     "K-09": Proof(
-        "",
-        "tests.conformance.test_link.AttachTests.test_source_without_outcomes",
+        "senders without source or outcomes and receivers without target are served",
         "tests.conformance.test_link.AttachTests.test_null_target_of_a_receiver",
+        "tests.conformance.test_link.AttachTests.test_source_without_outcomes",
     ),
     "K-10": Proof(
-        "",
+        "malformed sections are rejected with decode-error and the session stays, as the "
+        "amended M-24 has it",
         "tests.conformance.test_messages.ToleranceTests.test_format_code",
         "tests.conformance.test_messages.ToleranceTests.test_header_twice",
         "tests.conformance.test_messages.ToleranceTests.test_mixed_bodies",
         "tests.conformance.test_messages.ToleranceTests.test_order",
     ),
     "K-11": Proof(
-        "",
+        "several transactions, links and sessions mix with plain transfers on one connection",
         "tests.frontends.test_transactions.CoordinatorTests.test_many_transactions",
         "tests.frontends.test_transactions.PostingTests.test_mixed",
         "tests.frontends.test_transactions.PostingTests.test_several_links",
     ),
     "K-12": Proof(
-        "",
+        "ttl and absolute-expiry-time both expire, the earlier wins; with archive-expired "
+        "false neither ends an entry",
         "tests.broker.test_options.LifeTests.test_not_archived",
+        "tests.conformance.test_messages.LifetimeTests.test_absolute",
+        "tests.conformance.test_messages.LifetimeTests.test_earlier_wins",
     ),
     "K-13": Proof(
-        "",
+        "our relay link's name begins with the peer's container-id, which is on record; "
+        "frames, no daemon",
         "tests.conformance.test_addresses.RelayTests.test_identity",
     ),
     "K-14": Proof(
-        "",
+        "arrived at the very date is sent, a millisecond before is not; a future date is "
+        "answered as now",
         "tests.frontends.test_queues.OptionTests.test_first_message_date",
+        "tests.frontends.test_queues.OptionTests.test_first_message_date_at",
     ),
     "K-15": Proof(
-        "",
+        "a dynamic queue takes a durable message without a row; durable-on-transient "
+        "reject gives precondition-failed",
         "tests.broker.test_options.DurabilityTests.test_durable_on_transient",
         "tests.frontends.test_queues.DynamicTests.test_memory_only",
     ),
     "K-16": Proof(
-        "",
+        "settled with a transactional state is taken from either side; after a rollback "
+        "the message is available, Proton's too",
         "tests.frontends.test_transactions.PostingTests.test_settled_by_the_sender",
         "tests.frontends.test_transactions.RetirementTests.test_settled_early",
         "tests.frontends.test_transactions.RetirementTests.test_settled_early_commit",
@@ -2122,27 +2188,33 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_proton_transactions.ProtonTransactionTests.test_receive_and_abort",
     ),
     "K-17": Proof(
-        "",
+        "an accept rolled back stays acquired, an acquisition rolled back is free for all",
         "tests.frontends.test_transactions.AcquisitionTests.test_accepted_in_it_and_rolled_back",
         "tests.frontends.test_transactions.AcquisitionTests.test_roll_back",
+        "tests.frontends.test_transactions.RetirementTests.test_roll_back",
     ),
     "K-18": Proof(
-        "",
+        "the answer names exactly the four final symbols; Proton reads what it asked for "
+        "back, others are refused",
         "tests.conformance.test_link.AttachTests.test_receiver",
         "tests.integration.test_proton_examples.ExampleTests.test_w11_consuming",
+        "tests.integration.test_proton_examples.ExampleTests.test_w24_refusals",
     ),
     "K-19": Proof(
-        "",
+        "default-outcome is read, answered and acted upon when a link goes; there is no "
+        "orphan-outcome",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
     ),
     "K-20": Proof(
-        "",
+        "for subscribers accept, reject and undeliverable-here confirm, release and "
+        "modified offer again to the same link",
         "tests.broker.test_topic.DurableTests.test_outcomes",
         "tests.broker.test_topic.SubscriberTests.test_outcomes",
         "tests.frontends.test_topics.DeliveryTests.test_released",
     ),
     "K-21": Proof(
-        "",
+        "on close, no links, no messages, neither, and the end of an exclusive session "
+        "each delete the node when due",
         "tests.frontends.test_queues.DynamicTests.test_close",
         "tests.frontends.test_queues.DynamicTests.test_exclusive",
         "tests.frontends.test_queues.DynamicTests.test_no_links",
@@ -2150,13 +2222,14 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.DynamicTests.test_no_messages",
     ),
     "K-22": Proof(
-        "",
+        "what comes behind our detach, refusal or end is discarded, and the connection goes on",
         "tests.conformance.test_link.DetachTests.test_frames_behind_our_detach",
         "tests.conformance.test_link.RefusalTests.test_pipelined_transfers_to_a_refused_link",
         "tests.conformance.test_session.SessionTests.test_discarding",
     ),
     "K-23": Proof(
-        "",
+        "publishers get all three modes, exactly-once kept over lost links and restarts; "
+        "consumers are refused exactly-once",
         "tests.conformance.test_resume.ExactlyOnceTests.test_answer",
         "tests.conformance.test_resume.ExactlyOnceTests.test_refused",
         "tests.conformance.test_resume_model.PublisherTests.test_model",
@@ -2164,63 +2237,75 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_suspended.RestartTests.test_restart",
     ),
     "K-24": Proof(
-        "",
+        "the flow's handle is the consuming link's; transfer, commit and later accept are "
+        "of that link",
         "tests.frontends.test_transactions.AcquisitionTests.test_commit",
     ),
     "K-25": Proof(
-        "",
+        "no limit by default, one of the operator's is stated and enforced; large "
+        "messages cross two daemons",
+        "tests.conformance.test_link.AttachTests.test_max_message_size",
         "tests.integration.test_large.LargeTests.test_two_hops",
         "tests.wire.amqp10.test_parts.Incoming.test_too_large",
     ),
     "K-26": Proof(
-        "",
+        "accepted waits for the store's commit, and after 'kill -9' nothing that was "
+        "reported is lost",
         "tests.conformance.test_transfer.SettlementTests.test_accepted_after_the_commit",
         "tests.store.test_crash.KillTests.test_kill",
     ),
     "K-27": Proof(
-        "",
+        "first attempts come in order of arrival and releases in their old places, in a "
+        "model of any course",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.broker.test_queue.OrderTests.test_first_in_first_out",
         "tests.broker.test_queue.OrderTests.test_released_goes_back_to_its_place",
     ),
     "K-28": Proof(
-        "",
+        "rejected goes back to a return address that leads somewhere, else to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
     ),
     "K-29": Proof(
-        "",
+        "an unflagged request outside a transaction is taken, in one only with the flag",
         "tests.conformance.test_examples.ExampleTests.test_w16_in_a_transaction",
         "tests.frontends.test_transactions.PostingTests.test_management",
         "tests.services.test_inventory.CommandTests.test_create_queue",
     ),
     "K-30": Proof(
-        "",
+        "accepted while the peer is down, after the commit only; the relay's own "
+        "deliveries ask for an outcome",
         "tests.conformance.test_addresses.RelayTests.test_peer_is_down",
-        "tests.conformance.test_transfer.SettlementTests.test_accepted_after_the_commit",
         "tests.conformance.test_addresses.RelayTests.test_unsettled",
+        "tests.conformance.test_transfer.SettlementTests.test_accepted_after_the_commit",
+        "tests.integration.test_federation.FederationTests.test_transfer",
     ),
     "K-31": Proof(
-        "",
-        "tests.services.test_inventory.CommandTests.test_or_assert",
+        "create or assert makes what is absent, assert gives 404 and makes nothing",
         "tests.services.test_inventory.CommandTests.test_assert",
+        "tests.services.test_inventory.CommandTests.test_assert_changes_nothing",
+        "tests.services.test_inventory.CommandTests.test_or_assert",
     ),
     "K-32": Proof(
-        "",
-        "tests.conformance.test_addresses.RelayTests.test_wrong_name",
+        "daemons talk TLS at once or by header; a wrong certificate or plain text ends it "
+        "before any message",
+        "tests.integration.test_federation.FederationTests.test_upgrade",
+        "tests.integration.test_federation.FederationTests.test_wrong_certificate",
         "tests.net.test_tls.HandshakeTests.test_mutual",
         "tests.net.test_tls.HandshakeTests.test_plain_text",
     ),
     "K-33": Proof(
-        "",
+        "outcomes of a browser confirm or offer again to it alone; the queue's depth and "
+        "other links see nothing",
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
         "tests.frontends.test_topics.RestOfHouseTests.test_browsing_a_queue",
     ),
     "K-34": Proof(
-        "",
+        "the first acquirer is marked, the message is acquired and not the link; one link "
+        "has it at a time (model)",
+        "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.conformance.test_messages.SectionsTests.test_first_acquirer",
         "tests.conformance.test_outcomes.OutcomeTests.test_acquired",
-        "tests.broker.test_model.QueueModelTests.test_shared",
     ),
     "G-01": Proof(
         "requests sent to amqp$admin, by raw frames and by Proton, are answered; the node "
@@ -2587,45 +2672,57 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     ),
     "N-28": Unproved("glossary entries without text in the source: L-06 and Q-01 stand for them"),
     "Q-01": Proof(
-        "",
+        "what is put in several batches leaves the queue object in order of arrival, and "
+        "nothing is left behind",
         "tests.broker.test_queue.OrderTests.test_first_in_first_out",
     ),
-    "Q-02": Unproved(
-        "a definition: the house of every test is one container with the queues it was given"
+    "Q-02": Proof(
+        "the open names the container, and a queue of the configuration is there for "
+        "producer and consumer",
+        "tests.conformance.test_connection.OpenTests.test_open",
+        "tests.integration.test_proton_examples.ExampleTests.test_w01_point_to_point",
     ),
     "Q-03": Proof(
-        "",
+        "a model (Hypothesis) of links, credit and outcomes sees each link get entries of "
+        "one priority in order",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.broker.test_queue.OrderTests.test_first_in_first_out",
     ),
     "Q-04": Proof(
-        "",
+        "of low A and high B, C that wait, one link gets B, C, A",
         "tests.broker.test_feed.PriorityTests.test_overtaking",
     ),
     "Q-05": Proof(
-        "",
+        "released entries come again first, in their old places and marked attempted, to "
+        "the same link and to others (model)",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.broker.test_queue.OrderTests.test_released_goes_back_to_its_place",
     ),
     "Q-06": Proof(
-        "",
+        "a filter's head goes ahead to 3 and 1 while 9 and 7 stay for another link; a "
+        "model with many links agrees",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
     ),
     "Q-07": Proof(
-        "",
+        "queues are made by a link, by auto-create, by command and by the file, each with "
+        "the right that it needs",
+        "tests.conformance.test_auto_create.AutoCreateTests.test_not_made",
         "tests.frontends.test_queues.DynamicTests.test_close",
         "tests.services.test_inventory.CommandTests.test_create_queue",
+        "tests.services.test_inventory.CommandTests.test_rights_of_each_command",
     ),
     "Q-08": Proof(
-        "",
+        "memory is bounded and the rest pages; durable entries are there after a restart "
+        "and after any cut of the log",
         "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
         "tests.broker.test_paging.PagingTests.test_memory_is_bounded",
         "tests.broker.test_paging.PagingTests.test_restart",
         "tests.store.test_crash.CutTests.test_cut",
     ),
     "Q-09": Proof(
-        "",
+        "of equal message-ids, acquired, paged, on their way in or kept over a restart, "
+        "one entry is held",
         "tests.broker.test_options.DuplicateTests.test_failed_commit",
         "tests.broker.test_options.DuplicateTests.test_held_only",
         "tests.broker.test_options.DuplicateTests.test_on_the_way",
@@ -2633,73 +2730,94 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.broker.test_options.DuplicateTests.test_while_the_backlog_is_read",
     ),
     "Q-10": Proof(
-        "",
+        "options of a dynamic node have the file's names and are in force; unknown keys "
+        "give not-implemented, bad values invalid-field",
         "tests.frontends.test_queues.DynamicTests.test_options",
         "tests.frontends.test_queues.DynamicTests.test_refused",
     ),
     "Q-11": Proof(
-        "",
+        "empty, first character, at sign, 1025 octets, reserved and duplicate names are "
+        "refused, in the file and in commands",
         "tests.config.test_load.LoadsTests.test_refused",
         "tests.services.test_inventory.CommandTests.test_create_refused",
+        "tests.test_address.NameTests.test_new_names",
+        "tests.test_address.NameTests.test_refused_names",
     ),
     "Q-12": Proof(
-        "",
+        "a dynamic node is gone with its link, its session or its connection",
         "tests.frontends.test_queues.DynamicTests.test_close",
+        "tests.frontends.test_queues.DynamicTests.test_ends_with_its_session",
     ),
     "Q-13": Proof(
-        "",
+        "a created queue is noted in the store before the answer, and there after a "
+        "restart and a kill; it goes by delete only",
         "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
+        "tests.integration.test_management.QueueCommandTests.test_life",
+        "tests.services.test_inventory.BatchTests.test_store_fails",
+        "tests.services.test_inventory.LifeTests.test_restart",
     ),
     "Q-14": Proof(
-        "",
+        "update gives 400 or 409, attaching with other properties precondition-failed; "
+        "after a restart each is what it was",
         "tests.frontends.test_queues.DynamicTests.test_unchanged",
         "tests.services.test_inventory.CommandTests.test_temporary",
     ),
     "Q-15": Proof(
-        "",
+        "a full queue gives no credit, acquired entries count, freed room is granted "
+        "again; what comes beyond is rejected",
         "tests.broker.test_branches.CapacityTests.test_freed_within",
         "tests.frontends.test_inbound.CreditTests.test_full",
         "tests.frontends.test_inbound.CreditTests.test_overfull",
         "tests.frontends.test_transactions.PostingTests.test_makes_its_own_room",
     ),
     "Q-16": Proof(
-        "",
+        "three links share the room of a queue and never have more credit in sum; what "
+        "two give up the third gets",
         "tests.frontends.test_inbound.CreditTests.test_shared_room",
     ),
     "Q-17": Proof(
-        "",
+        "message, force-durable and force-transient: what stands in the store and what is "
+        "there after a restart",
         "tests.broker.test_options.DurabilityTests.test_forced",
         "tests.broker.test_options.DurabilityTests.test_message",
         "tests.broker.test_options.DurabilityTests.test_transient",
     ),
     "Q-18": Proof(
-        "",
+        "a dynamic queue that asks for nothing accepts a durable message and writes no row",
         "tests.frontends.test_queues.DynamicTests.test_memory_only",
+        "tests.frontends.test_queues.DynamicTests.test_transient_by_default",
     ),
     "Q-19": Proof(
-        "",
+        "all, unsupported and only, each with flagged, transactional and plain messages: "
+        "which are refused",
         "tests.broker.test_options.TransactionalTests.test_all",
     ),
     "Q-20": Proof(
-        "",
+        "with 0 a move link is refused with not-allowed and a link without mode browses, "
+        "by raw frames and Proton",
         "tests.broker.test_options.ConsumerTests.test_none",
         "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
+        "tests.integration.test_proton_examples.ExampleTests.test_w20_link_limits",
     ),
     "Q-21": Proof(
-        "",
+        "fail gives resource-locked or resource-limit-exceeded; with wait the longest "
+        "waiting is promoted, drains are answered",
         "tests.broker.test_options.ConsumerTests.test_fail",
         "tests.broker.test_options.ConsumerTests.test_raised",
         "tests.broker.test_options.ConsumerTests.test_wait",
         "tests.frontends.test_queues.ExampleTests.test_stolen_place",
         "tests.frontends.test_queues.ExampleTests.test_w20_link_limits",
+        "tests.integration.test_proton_examples.ExampleTests.test_w20_link_limits",
     ),
     "Q-22": Proof(
-        "",
+        "past its ttl an entry goes to the dead letters; with archive-expired false it is "
+        "delivered a minute later",
         "tests.broker.test_options.LifeTests.test_archived",
         "tests.broker.test_options.LifeTests.test_not_archived",
     ),
     "Q-23": Proof(
-        "",
+        "an entry goes when each link that wants it has accepted or rejected it or left; "
+        "with no link at once; paged ones too",
         "tests.broker.test_options.LifeTests.test_a_link_goes",
         "tests.broker.test_options.LifeTests.test_each_has_seen_it",
         "tests.broker.test_options.LifeTests.test_nobody_there",
@@ -2707,69 +2825,83 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.broker.test_options.LifeTests.test_restarted",
     ),
     "Q-24": Proof(
-        "",
+        "a queue without consumers collects durable and other messages over restarts, and "
+        "two consumers share them",
         "tests.broker.test_options.DurabilityTests.test_collects_with_nobody_there",
     ),
     "Q-25": Proof(
-        "",
+        "a reply comes to a dynamic node that keeps nothing on the disk; after its detach "
+        "the address is not-found",
         "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
         "tests.frontends.test_queues.DynamicTests.test_memory_only",
     ),
     "Q-26": Proof(
-        "",
+        "a model (Hypothesis) of available, acquired and archived agrees with the queue "
+        "over any course of links and outcomes",
         "tests.broker.test_model.QueueModelTests.test_shared",
     ),
     "Q-27": Proof(
-        "",
+        "each link lists the entries it holds; after its detach they go back alone, those "
+        "of the other stay acquired",
         "tests.broker.test_options.DurabilityTests.test_held_by_a_link",
     ),
     "Q-28": Proof(
-        "",
+        "a second arrival of an id that is held leaves depth and entry as they were and "
+        "is counted as a duplicate",
         "tests.broker.test_options.DuplicateTests.test_held_only",
     ),
     "Q-29": Proof(
-        "",
+        "of 90 messages two consumers with credit get 36 to 54 each; of a backlog taken "
+        "in steps they differ by 5 at most",
+        "tests.conformance.test_examples.ExampleTests.test_w10_backlog",
         "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
     ),
     "Q-30": Proof(
-        "",
+        "an idle consumer of three gets nothing and holds nothing up; the others have all "
+        "90 at once",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w10_shared_work_queue",
     ),
     "Q-31": Proof(
-        "",
-        "tests.broker.test_feed.ScanTests.test_one_reading",
+        "twenty filters read each row once and each gets its own in order; entries that "
+        "do not match stay for others",
         "tests.broker.test_feed.ScanTests.test_credit_for_one",
+        "tests.broker.test_feed.ScanTests.test_one_reading",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
     ),
     "Q-32": Proof(
-        "",
+        "with competing links each entry is with one of them until its outcome, in a "
+        "model of any course",
         "tests.broker.test_model.QueueModelTests.test_shared",
     ),
     "Q-33": Proof(
-        "",
+        "accepted entries are gone from queue and store",
         "tests.broker.test_queue.OutcomeTests.test_accepted",
     ),
     "Q-34": Proof(
-        "",
+        "a connection that breaks gives back what it held; each other default-outcome "
+        "does what it says, Proton too",
         "tests.conformance.test_link.DetachTests.test_lost_connection_releases",
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
         "tests.integration.test_proton_examples.ExampleTests.test_w01_point_to_point",
     ),
     "Q-35": Proof(
-        "",
+        "each message goes to one link, which has credit and a filter that matches, in a "
+        "model of any course",
         "tests.broker.test_model.QueueModelTests.test_shared",
         "tests.frontends.test_queues.ExampleTests.test_w06_shared_queue_with_filters",
     ),
     "Q-36": Proof(
-        "",
+        "definition, filter and messages of a durable subscription are there after a "
+        "restart, Proton's too",
         "tests.broker.test_topic.DurableTests.test_restart",
         "tests.frontends.test_topics.DurableTests.test_restart",
         "tests.integration.test_proton_topics.TopicTests.test_durable",
     ),
     "Q-37": Proof(
-        "",
+        "a binding moves what is there and what comes to another queue, here or at "
+        "another domain, once each",
         "tests.broker.test_binding.QueueTests.test_moves",
         "tests.conformance.test_bindings.AbroadTests.test_queue",
     ),

@@ -176,6 +176,28 @@ class NameTests(SynchronousTestCase):
         self.assertEqual(self.operator.statuses("delete queue c@a.test"), [204])
         self.assertNotIn("c", self.house.broker.nodes)
 
+    def test_no_alias_of_management(self) -> None:
+        """K-01: by no alias, spelling or `to` does anything come to the management node."""
+        self.house.world.house("b.test")
+        names = ("$management", "amqp$admin")
+        for name in names:
+            for address in (f"{name}@a.test", f"{name}@b.test"):
+                self.assertEqual(self.outcome(address), "amqp:not-allowed", address)
+            self.assertEqual(self.operator.statuses(f"create alias x {name}"), [404])
+        client = self.house.client().ready("sender")
+        text = section(spec.SECTION_AMQP_VALUE, "create queue a")
+        number = 0
+        for handle, address in enumerate((None, "amqp$transfer", "@a.test", "@b.test")):
+            client.sender(address, handle=handle)
+            for to in (f"{name}@{domain}" for name in names for domain in ("a.test", "b.test")):
+                asked = codec.encode(spec.Properties(to=to, reply_to="q"))
+                client.publish(number, asked + text, handle=handle)
+                number += 1
+                client.run(1)
+                state = client.one(spec.Disposition).state
+                self.assertIsInstance(state, spec.Rejected, (address, to))
+        self.assertNotIn("a", self.house.broker.nodes)
+
     def test_rights_by_name(self) -> None:
         """G-25: the rules of access are asked about the node, however it is spelled."""
         ann = Principal("user", "ann")

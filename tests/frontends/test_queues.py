@@ -8,7 +8,7 @@ from typing import Any
 from amqproute import conditions
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
-from amqproute.broker.options import Excess, QueueOptions, Visibility
+from amqproute.broker.options import Durability, Excess, QueueOptions, Visibility
 from amqproute.errors import InvalidField, NotImplementedHere
 from amqproute.message import Message
 from amqproute.values import EXACTLY_ONCE_CAPABILITY
@@ -365,6 +365,19 @@ class OptionTests(QueueCase):
         self.assertTrue(self.client.deliveries[0].settled)
         self.assertEqual(self.queue.depth, 0)
 
+    def test_first_message_date_at(self) -> None:
+        """K-14: what arrived at the very date is sent, what arrived before is not."""
+        key = Symbol("first-message-date")
+        for later_ms, bodies in ((0, [b"1"]), (1, [])):
+            self.build()
+            self.put_bodies(b"1")
+            arrived_ms = next(iter(self.queue.arrivals_ms()))
+            self.clock.advance(10)
+            properties = {key: Timestamp(arrived_ms + later_ms)}
+            self.client.receiver("q", 10, "in", properties=properties)
+            self.run_now()
+            self.assertEqual(self.client.bodies(), bodies)
+
     def test_first_message_date(self) -> None:
         """L-14, L-15, K-14: at or after a date; a date in the future means new ones only."""
         self.build()
@@ -439,6 +452,35 @@ class DynamicTests(QueueCase):
             self.assertEqual(self.names, {address})
             self.let_go(link)
             self.assertEqual(self.names, set())
+
+    def test_ends_with_its_session(self) -> None:
+        """Q-12: at the latest with the session, or the connection, of the link it was made for."""
+        for end in (
+            lambda: self.client.session.end(),
+            lambda: self.client.wire.cut(),  # type: ignore[attr-defined]
+        ):
+            self.build()
+            _, address = self.make()
+            _, other = self.make("sender", "other")
+            self.assertEqual(self.names, {address, other})
+            end()
+            self.client.flush()
+            self.run_now()
+            self.assertEqual(self.names, set())
+
+    def test_transient_by_default(self) -> None:
+        """Q-18: a dynamic queue that says nothing of durability keeps nothing on the disk."""
+        for properties in ({}, {"lifetime_policy": spec.DeleteOnClose()}):
+            self.build()
+            _, address = self.make(**properties)
+            sender = self.client.sender(address, "out")
+            self.run_now()
+            self.client.send(sender, message(b"1", durable=True))
+            self.run_now()
+            self.assertOutcomes(self.client, "Accepted")
+            self.assertEqual(self.house.broker.nodes[address].depth, 1)
+            self.assertEqual(self.house.store.rows(address), [])
+            self.assertIs(self.house.broker.nodes[address].options.durability, Durability.TRANSIENT)
 
     def test_another_link_goes(self) -> None:
         """Only the link it was made for takes it along."""
