@@ -42,7 +42,7 @@ from zope.interface import implementer
 
 from amqproute.daemon.descriptors import UnacceptedConnections
 from amqproute.daemon.log_bounds import BoundedLog
-from amqproute.errors import ConfigError
+from amqproute.errors import ConfigError, MessageDamaged, StoreDamaged, StoreUnavailable
 
 __all__ = [
     "STYLES",
@@ -81,6 +81,9 @@ _SECRET_NAME: Final = re.compile(
 )
 _SECRET_IN_URL: Final = re.compile(r"(?<=://)([^\s/:@]*):[^\s/]*@")
 _MASK: Final = "***"
+
+OF_THE_DISK: Final = (MessageDamaged, StoreDamaged, StoreUnavailable)
+"""Errors that no frame explains: their words say what is damaged or full, and the way out."""
 
 _LEGACY: Final = frozenset({"time", "isError", "system", "message", "format", "failure", "why"})
 """What `twisted.python.log` adds to each event it is given."""
@@ -372,6 +375,9 @@ def _message(masked: LogEvent) -> str:
 
 
 def _traceback(failure: Failure) -> str:
+    """Return the traceback of a fault in the program; of a damaged or full disk, words only."""
+    if isinstance(failure.value, OF_THE_DISK):
+        return failure.getErrorMessage()
     try:
         return failure.getTraceback().rstrip()
     except Exception as error:  # an exception whose __str__ or __repr__ is itself broken

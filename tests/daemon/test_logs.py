@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.daemon.logs import LogOutput, Style, begin_logging, choose_style, complain
-from amqproute.errors import ConfigError
+from amqproute.errors import ConfigError, StoreDamaged, StoreError, StoreUnavailable
 
 
 class Terminal(io.StringIO):
@@ -127,6 +127,18 @@ class TextTests(LogCase):
         self.assertTrue(all(line.startswith("    ") for line in rest), rest)
         self.assertIn("ValueError: amqps://alpha:***@beta.example is not", "\n".join(rest))
         self.assertNotIn("hunter2", "\n".join(rest))
+
+    def test_damaged_disk(self) -> None:
+        """A failure of the disk is said in words: no line of the program explains it."""
+        for error in (StoreDamaged("x is damaged: salvage it"), StoreUnavailable("x is full")):
+            self.begin()
+            self.logger().failure("refused", failure=Failure(error))
+            first, *rest = self.written().splitlines()
+            self.assertTrue(first.endswith("refused"))
+            self.assertEqual(rest, [f"    {error}"])
+        self.begin()
+        self.logger().failure("refused", failure=Failure(StoreError("nobody knows")))
+        self.assertIn("Traceback", self.written())
 
     def test_full_disk(self) -> None:
         """A stream that takes nothing does not reach the code that logs."""

@@ -429,7 +429,7 @@ class Ground:
     def _compare(self, got: dict[str, Counter[str]]) -> Outcome:
         log = self.alpha.log()
         if "Traceback" in log:
-            return Outcome("failed", f"a traceback: {log[log.index('Traceback') :][-600:]}")
+            return Outcome("failed", f"a traceback: {log[log.index('Traceback') :][:900]}")
         left = self._rows(self.state / "store.db")
         silent: list[str] = []
         absent = _listed(log)

@@ -626,12 +626,15 @@ class FailureTests(DestinationCase):
             return accept(*args, **changes)
 
         beta.accept = refusing  # type: ignore[method-assign]
-        for level, words in (("authenticated", "does not take our certificate"), ("none", "")):
+        for level, begin, words in (
+            ("authenticated", "the connection was lost", "does not take our certificate"),
+            ("none", "the peer has closed the connection", "that port speaks TLS"),
+        ):
             self.network.levels[BETA] = level
             self.put(b"1")
             self.run_for(30)
             error = self.destination.last_error
-            self.assertTrue(error.startswith("peer.lost: the connection was lost"), error)
+            self.assertTrue(error.startswith(f"peer.lost: {begin}"), error)
             self.assertIn(words, error)
             self.assertEqual("certificate" in error, level != "none", error)
 
