@@ -623,8 +623,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
     ),
     "L-24": Proof(
-        "a browser's accepted and released deliveries differ in what it is shown again",
+        "what a durable browser has accepted or rejected stays with it over a restart; the "
+        "rest comes",
         "tests.frontends.test_queues.ExampleTests.test_w12_browsing",
+        "tests.frontends.test_topics.DurableTests.test_record",
     ),
     "L-25": Proof(
         "a browser is shown what is available; what is taken, when it is back",
@@ -783,9 +785,11 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_connection.SaslTests.test_unknown_mechanism",
     ),
     "L-52": Proof(
-        "any container-id of a client is taken as it is; durable subscriptions are its own",
+        "any container-id of a client is taken as it is; another's link of that name is "
+        "another one",
         "tests.conformance.test_connection.OpenTests.test_container_id",
         "tests.conformance.test_link.StolenTests.test_other_container",
+        "tests.frontends.test_topics.DurableTests.test_of_a_container",
     ),
     "M-01": Proof(
         "bare messages with every property, and every AMQP type by Proton, arrive octet for octet",

@@ -506,6 +506,32 @@ class DurableTests(TopicCase):
         self.durable(filter=red())
         self.assertEqual(self.client.bodies(), [b"1", b"2"])
 
+    def test_record(self) -> None:
+        """L-24: what it accepted or rejected stays away over a restart; the rest comes again."""
+        self.durable()
+        self.publish(*(message(b"%d" % number) for number in range(4)))
+        self.assertEqual(self.client.bodies(), [b"0", b"1", b"2", b"3"])
+        self.client.settle(self.client.deliveries[:1], spec.Accepted())
+        self.client.settle(self.client.deliveries[2:3], spec.Rejected())
+        self.run_now()
+        self.client.wire.cut()  # type: ignore[attr-defined]
+        self.run_now()
+        self.build(store=self.house.store)
+        self.durable()
+        self.assertEqual(self.client.bodies(), [b"1", b"3"])
+
+    def test_of_a_container(self) -> None:
+        """L-52, S-20: a link of the same name from another container is another subscription."""
+        self.leave(self.durable(), closed=False)
+        self.publish(message(b"1"))
+        other = self.house.client(container_id="another")
+        self.run_now()
+        self.durable(other)
+        self.publish(message(b"2"))
+        self.assertEqual(other.bodies(), [b"2"])
+        self.durable()
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+
     def test_other_filter(self) -> None:
         """A re-attach may change the filter, and the answer shows it (L-48)."""
         self.leave(self.durable(), closed=False)
