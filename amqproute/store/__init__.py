@@ -143,6 +143,7 @@ the next start. A local file system is needed: SQLite's log shares memory betwee
 """
 
 __all__ = [
+    "backup",
     "ballast",
     "bodies",
     "checkpoint",

@@ -16,6 +16,7 @@ from amqproute.journal import reader
 from amqproute.journal.record import Kind, Record
 from amqproute.store.fsck import check
 from tests.integration.support import Daemon, Wire, Zone, body_of, message, until
+from tests.support.program import run
 
 BACKUP = """
 import sqlite3, sys
@@ -137,6 +138,43 @@ class RestoreTests(SynchronousTestCase):
         told = {each.code: each.detail for each in fresh if each.kind == Kind.RECOVERY}
         (former,) = {stream for stream, _ in taken}
         self.assertEqual(told, {"journal.restored": None, "store.restored": former, None: None})
+
+    def test_commands(self) -> None:
+        """`store backup` beside the running daemon, `store restore` into an empty directory."""
+        large = message(b"l" * 100_000)
+        with Wire(self.alpha.plain) as wire:
+            wire.publish("local", [large, message(b"small")])
+        backup = self.alpha.directory / "backup"
+        config = ["--config", str(self.alpha.file)]
+        done = run("store", "backup", str(backup), *config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("2 messages", done.stdout)
+        self.assertEqual(run("store", "backup", str(backup), *config).returncode, 1)
+        done = run("store", "restore", str(backup), *config)  # beside the daemon
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("store.in-use", done.stderr)
+        self.publish(b"one")
+        self.assertEqual(self.taken(1), [b"one"])
+        self.alpha.kill()
+        done = run("store", "restore", str(backup), *config)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is there already", done.stderr)
+        for each in self.state.glob("store.*"):
+            each.unlink() if each.is_file() else shutil.rmtree(each)
+        done = run("store", "restore", str(backup), *config)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        mark = self.alpha.mark()
+        self.alpha.start()
+        self.alpha.wait_log("restored from a backup", mark)
+        self.publish(b"two", b"three")
+        self.assertEqual(self.taken(2), [b"two", b"three"])
+        with Wire(self.alpha.plain) as wire:
+            got = [body_of(each) for each in wire.consume("local", 2)]
+        self.assertEqual(got, [body_of(large), b"small"])
+        self.alpha.stop()
+        codes = {each.code for each in self.said() if each.kind == Kind.RECOVERY}
+        self.assertIn("store.restored", codes)
+        self.assertEqual(check(str(self.state / "store.db")), [])
 
     def test_online(self) -> None:
         """A backup of the running store, as the README says; restored after a crash."""

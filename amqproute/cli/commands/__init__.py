@@ -137,7 +137,7 @@ COMMANDS: Final[Mapping[str, Entry]] = {
     ),
     "store": Entry(
         "amqproute.cli.commands.storing:store",
-        "The store of the stopped daemon: what is wrong with it, and the ways out.",
+        "The store: backups of it, what is wrong with it, and the ways out.",
     ),
     "transaction": Entry(
         "amqproute.cli.commands.transactions:transaction",

@@ -20,6 +20,8 @@ from amqproute.config import load
 from amqproute.config.load import find
 from amqproute.daemon.losses import look_for_losses, testimony
 from amqproute.errors import StoreError
+from amqproute.plurals import counted
+from amqproute.store import backup as backing
 from amqproute.store import evidence, fsck
 from amqproute.store import quarantined as quarantined_entries
 from amqproute.store import salvage as salvaging
@@ -43,7 +45,7 @@ state_option = click.option(
 
 @click.group()
 def store() -> None:
-    """The store of the stopped daemon: what is wrong with it, and the ways out.
+    """The store: backups of it, what is wrong with it, and the ways out.
 
     A daemon that finds less in its store than was on the disk does not start. It deletes nothing,
     names a finding and ends with exit code 2. These commands say what is missing, get back what can
@@ -187,6 +189,68 @@ def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) 
     ):
         click.echo(f"        {render.printable(line)}")
     return DONE if found.is_complete else NEGATIVE
+
+
+@store.command("backup")
+@click.argument("into", metavar="DIRECTORY", type=click.Path(path_type=Path))
+@state_option
+@config_option
+@json_option
+def back_up(into: Path, state: Path | None, config: Path | None, as_json: bool) -> int:
+    """Make a backup of the store in DIRECTORY, also while the daemon runs.
+
+    DIRECTORY is made, and has to be new. Until the backup is whole and on the disk it is called
+    DIRECTORY.partial. It has all messages of one moment, with their bodies, and is checked before
+    it gets its name. The journal is not part of it. Exit code 1 if something in the store is
+    damaged, and so in the backup, too.
+    """
+    path, _ = _database(state, config)
+    target = os.path.abspath(into)
+    try:
+        with _held(path):
+            made = backing.back_up(str(path), target, is_running=False)
+    except Refusal as refusal:
+        if refusal.code != "store.in-use":
+            raise
+        made = backing.back_up(str(path), target, is_running=True)
+    return _tell_backup(made, as_json, f"{target}: a backup with", str(into))
+
+
+@store.command("restore")
+@click.argument("source", metavar="DIRECTORY", type=click.Path(path_type=Path, file_okay=False))
+@state_option
+@config_option
+@json_option
+def restore(source: Path, state: Path | None, config: Path | None, as_json: bool) -> int:
+    """Put the backup in DIRECTORY into a state directory without a store.
+
+    Each file is compared with what the backup says of it. The daemon has to be stopped. It takes
+    the store for a restored one when it starts: it numbers messages anew, and says so. If this
+    command was killed, give it again.
+    """
+    path, _ = _database(state, config)
+    with _held(path):
+        made = backing.restore(os.path.abspath(source), str(path))
+    return _tell_backup(made, as_json, f"{path}: restored with", str(path))
+
+
+def _tell_backup(made: backing.Backup, as_json: bool, words: str, where: str) -> int:
+    if as_json:
+        render.json_text(
+            {
+                "directory": where,
+                "messages": made.messages,
+                "files": made.files,
+                "size": made.size,
+                "problems": list(made.problems),
+            }
+        )
+    else:
+        facts = f"{counted(made.messages, 'message')}, {counted(made.files, 'file')}"
+        click.echo(render.printable(f"{words} {facts}, {made.size} octets"))
+        for problem in made.problems:
+            render.warn(problem)
+    return NEGATIVE if made.problems else DONE
 
 
 @store.group("quarantine")

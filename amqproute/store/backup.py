@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of a store, also of one whose daemon runs, and what is made of them again.
+
+**A backup** is a folder: ``store.db``, ``store.bodies/``, ``seal`` and ``mark`` as they were, and
+``backup.json`` with the size and SHA-256 of each file. It is made as ``NAME.partial``, checked like
+any store (`amqproute.store.fsck`), synced, and renamed at the end: what has the name is whole, and
+what a killed backup leaves has not.
+
+The database is read in one transaction, which keeps the write-ahead log from beginning anew for so
+long and holds up nobody. Files of bodies are copied, not linked: the store writes over segments
+that it does not need any more. Copied are first all that are there, then, behind the database,
+those that it names and that are new or have grown. A file that went away in between is not there,
+or does not match its checksums; then all is done again, up to `TRIES` times.
+
+A store without a daemon is copied with its log, and nothing of it is opened for writing.
+
+**A restore** fills a folder that has no store. Seal and mark stay in the backup: a store without
+them counts as restored, and numbers its messages anew (`amqproute.store.mark`). The database gets
+its name last. A restore that was killed leaves the file `RESTORING`, and can be begun again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from amqproute.errors import StoreError
+from amqproute.store import fsck
+from amqproute.store.copies import temporary_copy
+from amqproute.store.files import Directory, named_files
+
+__all__ = ["MANIFEST", "RESTORING", "TRIES", "Backup", "back_up", "restore"]
+
+MANIFEST: Final = "backup.json"
+"""The list of the files of a backup; it is written last."""
+RESTORING: Final = "store.restoring"
+"""Stands in a state directory while a backup is put there."""
+TRIES: Final = 5
+"""Times that a store is copied whose messages leave while their files are copied."""
+PARTIAL: Final = ".partial"
+_FORMAT: Final = 1
+_DATABASE: Final = "store.db"
+_BODIES: Final = "store.bodies"
+_CHUNK: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What was written.
+
+    Attributes:
+        messages: rows of messages in it.
+        files: how many files it has, without the manifest.
+        size: their octets.
+        problems: what was damaged in the store, and is so in the backup, too.
+    """
+
+    messages: int
+    files: int
+    size: int
+    problems: tuple[str, ...] = ()
+
+
+def back_up(path: str, into: str, is_running: bool) -> Backup:
+    """Make a backup.
+
+    Args:
+        path: the database.
+        into: the folder to be made.
+        is_running: a daemon has the store. If not, the caller keeps it out.
+
+    Raises:
+        StoreError: the folder is there already, or something cannot be read or written.
+    """
+    target, partial = Path(into), Path(into + PARTIAL)
+    if target.exists():
+        raise StoreError(f"{target} is there already: name a folder that is not")
+    if not os.path.exists(path):
+        raise StoreError(f"there is no store {path}")
+    try:
+        problems: list[str] = []
+        for _ in range(TRIES):
+            shutil.rmtree(partial, ignore_errors=True)
+            partial.mkdir(mode=0o700, parents=True)
+            missing = _copy(Path(path), partial, is_running)
+            problems = missing or fsck.check(str(partial / _DATABASE))
+            if not problems or not is_running:
+                break
+        if missing:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise StoreError(
+                f"no backup was made: files of bodies are missing: {'; '.join(missing[:3])}"
+            )
+        backup = _complete(partial, problems)
+        os.rename(partial, target)
+        _sync(target.absolute().parent)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreError(f"no backup was made: {error}") from error
+    return backup
+
+
+def _copy(path: Path, partial: Path, is_running: bool) -> list[str]:
+    """Copy a store; return which files of bodies were not there."""
+    bodies = Path(Directory.of(str(path)).path)
+    copied = partial / _BODIES
+    copied.mkdir(mode=0o700)
+    seen: dict[str, int] = {}
+    if is_running:
+        _copy_bodies(bodies, copied, seen, None)
+    _copy_database(path, partial / _DATABASE, is_running)
+    for end in ("seal", "mark"):
+        try:
+            shutil.copyfile(f"{path}.{end}", partial / end)
+        except FileNotFoundError:
+            pass  # of an earlier release, or withdrawn
+    named = _named(partial / _DATABASE)
+    _copy_bodies(bodies, copied, seen, named)
+    for name in set(_listed(copied)) - set(named):
+        (copied / name).unlink()
+    there = {each: (copied / each).stat().st_size for each in _listed(copied)}
+    return [
+        f"{bodies / name} has {there.get(name, 0)} of {size} octets"
+        for name, size in named.items()
+        if there.get(name, 0) < size
+    ]
+
+
+def _copy_database(path: Path, target: Path, is_running: bool) -> None:
+    if is_running:
+        with (
+            closing(_opened(path, "mode=ro")) as source,
+            closing(sqlite3.connect(target)) as copy,
+        ):
+            source.backup(copy)
+            copy.execute("PRAGMA journal_mode=DELETE")
+        return
+    with (
+        temporary_copy(path) as whole,
+        closing(sqlite3.connect(whole)) as source,
+        closing(sqlite3.connect(target)) as copy,
+    ):
+        source.backup(copy)
+        copy.execute("PRAGMA journal_mode=DELETE")
+
+
+def _opened(path: Path, how: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True)
+
+
+def _named(database: Path) -> dict[str, int]:
+    """Return the names of the files with bodies, and the octets that each has to have."""
+    with closing(_opened(database, "mode=ro")) as connection:
+        return {f"{number:012}": size for number, size, _, _ in named_files(connection)}
+
+
+def _copy_bodies(
+    source: Path, target: Path, seen: dict[str, int], named: dict[str, int] | None
+) -> None:
+    """Copy files that are new, or have grown since they were copied.
+
+    Args:
+        source: the store's folder.
+        target: where to.
+        seen: the octets of those that were copied; changed.
+        named: names of those that are wanted; None for all.
+    """
+    for name in sorted(each for each in _listed(source) if each.isdigit()):
+        if named is not None and name not in named:
+            continue
+        try:
+            if (source / name).stat().st_size != seen.get(name):
+                shutil.copyfile(source / name, target / name)
+                seen[name] = (target / name).stat().st_size
+        except FileNotFoundError:
+            pass  # it went in between; what was copied before may be all that is wanted
+
+
+def _listed(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _complete(partial: Path, problems: list[str]) -> Backup:
+    """Write the manifest, and have everything on the disk."""
+    files: dict[str, tuple[int, str]] = {}
+    for each in _files(partial):
+        os.chmod(each, 0o600)
+        files[str(each.relative_to(partial))] = (each.stat().st_size, _digest(each))
+        _sync(each)
+    with closing(_opened(partial / _DATABASE, "mode=ro")) as connection:
+        (messages,) = connection.execute("SELECT count(*) FROM entry").fetchone()
+    manifest = {
+        "format": _FORMAT,
+        "made": int(time.time()),
+        "messages": messages,
+        "problems": problems,
+        "files": files,
+    }
+    (partial / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    for each in (partial / MANIFEST, partial / _BODIES, partial):
+        _sync(each)
+    size = sum(size for size, _ in files.values())
+    return Backup(messages, len(files), size, tuple(problems))
+
+
+def restore(source: str, path: str) -> Backup:
+    """Put a backup where there is no store.
+
+    Args:
+        source: the folder of the backup.
+        path: of the database to be made; its folder is there.
+
+    Raises:
+        StoreError: the backup is not whole, there is a store already, or it cannot be written.
+    """
+    folder, target = Path(source), Path(path)
+    flag = target.parent / RESTORING
+    bodies = Path(Directory.of(path).path)
+    try:
+        files, messages, problems = _verified(folder)
+        remains = [Path(f"{path}{end}") for end in ("", "-wal", "-shm", ".seal", ".mark")]
+        if not flag.exists():
+            found = [each for each in (*remains, bodies) if each.exists()]
+            if found:
+                raise StoreError(
+                    f"{found[0]} is there already: a backup is only put where there is no store; "
+                    "keep the old one elsewhere, and take it away"
+                )
+            flag.touch(0o600)
+            _sync(target.parent)
+        for each in remains:
+            each.unlink(missing_ok=True)
+        shutil.rmtree(bodies, ignore_errors=True)
+        shutil.copytree(folder / _BODIES, bodies)
+        fresh = target.parent / f"{target.name}{PARTIAL}"
+        shutil.copyfile(folder / _DATABASE, fresh)
+        owner = target.parent.stat()
+        for each in (*_files(bodies), bodies, fresh):
+            if os.geteuid() == 0:
+                os.chown(each, owner.st_uid, owner.st_gid)
+            os.chmod(each, 0o700 if each == bodies else 0o600)
+            _sync(each)
+        for name, where in ((_DATABASE, fresh), *((str(Path(_BODIES) / each.name), each)
+                            for each in _files(bodies))):  # fmt: skip
+            if _digest(where) != files[name][1]:
+                raise StoreError(f"{where} is not what was copied: look at the disk")
+        os.rename(fresh, target)
+        _sync(target.parent)
+        flag.unlink()
+        _sync(target.parent)
+    except OSError as error:
+        raise StoreError(f"{error.filename or target}: {error.strerror}") from error
+    size = sum(size for size, _ in files.values())
+    return Backup(messages, len(files), size, tuple(problems))
+
+
+def _verified(folder: Path) -> tuple[dict[str, tuple[int, str]], int, list[str]]:
+    """Return files with sizes and digests, messages, and problems, of a backup that is whole.
+
+    Raises:
+        StoreError: it is not.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text())
+        files = {
+            str(name): (int(size), str(digest))
+            for name, (size, digest) in manifest["files"].items()
+        }
+        messages, problems = int(manifest["messages"]), list(manifest["problems"])
+        known = manifest["format"] == _FORMAT
+    except (OSError, ValueError, KeyError, TypeError):
+        raise StoreError(
+            f"{folder} is no whole backup: it has no {MANIFEST} that can be read"
+        ) from None
+    if not known:
+        raise StoreError(f"{folder} is of another release: its format is not {_FORMAT}")
+    for name, (size, digest) in files.items():
+        where = folder / name
+        if not where.is_file() or where.stat().st_size != size or _digest(where) != digest:
+            raise StoreError(f"{folder} is no whole backup: {name} is missing or was changed")
+    if _DATABASE not in files:
+        raise StoreError(f"{folder} is no whole backup: it has no {_DATABASE}")
+    return files, messages, problems
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    """Iterate over the files of a folder and its folders, but for the manifest."""
+    for each in sorted(folder.rglob("*")):
+        if each.is_file() and each.name != MANIFEST:
+            yield each
+
+
+def _digest(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Backups of stores, and what is made of them again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.errors import StoreError
+from amqproute.store import backup
+from amqproute.store.backup import MANIFEST, RESTORING, back_up, restore
+from amqproute.store.fsck import check
+from tests.store.rig import House
+
+MESSAGES = 40
+
+
+def body(number: int) -> bytes:
+    """Return a message; every third one is so large that it goes into a file."""
+    return b"%d:" % number * (900 if number % 3 == 0 else 20)
+
+
+class BackupTests(SynchronousTestCase):
+    def setUp(self) -> None:
+        self.folder = Path(self.mktemp()).absolute()
+        self.state = self.folder / "state"
+        self.state.mkdir(parents=True)
+        self.path = str(self.state / "store.db")
+        self.house: House | None = self.begin()
+        self.ids = self.house.put("q", *map(body, range(MESSAGES)))
+        self.target = str(self.folder / "backup")
+        self.fresh = self.folder / "fresh"
+        self.fresh.mkdir()
+
+    def begin(self, path: str = "") -> House:
+        """Open a store."""
+        house = House(path or self.path, file_bytes=1500)
+        house.open()
+        return house
+
+    def tearDown(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store."""
+        if self.house is not None:
+            self.house.close()
+            self.house = None
+
+    def messages(self) -> list[bytes]:
+        """Return what a store that was restored has, as the daemon reads it."""
+        house = self.begin(str(self.fresh / "store.db"))
+        try:
+            return [each.encoded for each in house.load("q")]
+        finally:
+            house.close()
+
+    def contents(self, folder: Path) -> dict[str, bytes]:
+        """Return the files of a folder."""
+        return {
+            str(each.relative_to(folder)): each.read_bytes()
+            for each in folder.rglob("*")
+            if each.is_file()
+        }
+
+    def test_whole(self) -> None:
+        """What is restored is a sound store with the same messages and bodies."""
+        self.close()
+        made = back_up(self.path, self.target, is_running=False)
+        self.assertGreater(made.messages, 0)
+        self.assertEqual(made.problems, ())
+        self.assertFalse(Path(f"{self.target}.partial").exists())
+        again = restore(self.target, str(self.fresh / "store.db"))
+        self.assertEqual(again, made)
+        self.assertEqual(check(str(self.fresh / "store.db")), [])
+        self.assertEqual(
+            sorted(os.listdir(self.fresh)), ["store.bodies", "store.db"], "no mark, no seal"
+        )
+        self.assertEqual(
+            self.contents(self.fresh / "store.bodies"),
+            self.contents(Path(self.target) / "store.bodies"),
+        )
+
+    def test_running(self) -> None:
+        """A backup of a store that is open has all that was committed, and is of one moment."""
+        back_up(self.path, self.target, is_running=True)
+        assert self.house is not None
+        self.house.put("q", b"later")
+        restore(self.target, str(self.fresh / "store.db"))
+        self.assertEqual(check(str(self.fresh / "store.db")), [])
+        self.assertEqual(self.messages(), [body(number) for number in range(MESSAGES)])
+
+    def test_gone(self) -> None:
+        """Bodies that go away before they are copied: all is tried again, and then given up."""
+        house = self.house
+        assert house is not None
+        copy = backup._copy_database
+        rounds = 0
+
+        def meanwhile(*args: Any) -> None:
+            nonlocal rounds
+            rounds += 1
+            house.put("q", b"%d new " % rounds * 500)
+            copy(*args)
+            named = backup._named(args[1])
+            (self.state / "store.bodies" / max(named)).unlink(missing_ok=True)
+            (Path(args[1]).parent / "store.bodies" / max(named)).unlink(missing_ok=True)
+
+        self.patch(backup, "_copy_database", meanwhile)
+        self.assertRaises(StoreError, back_up, self.path, self.target, True)
+        self.assertEqual(rounds, backup.TRIES)
+        self.assertFalse(os.path.exists(self.target))
+        self.assertFalse(os.path.exists(f"{self.target}.partial"))
+
+    def test_again(self) -> None:
+        """Where the files did not fit the database once, the next try counts."""
+        copy = backup._copy
+        answers = [["a body"]]
+
+        def once(*args: Any) -> list[str]:
+            return answers.pop() if answers else copy(*args)
+
+        self.patch(backup, "_copy", once)
+        self.assertEqual(back_up(self.path, self.target, is_running=True).problems, ())
+        restore(self.target, str(self.fresh / "store.db"))
+
+    def test_grown(self) -> None:
+        """What came between the two copies of the files is there, too."""
+        house = self.house
+        assert house is not None
+        copy = backup._copy_database
+        fresh = b"new " * 1000
+
+        def meanwhile(*args: Any) -> None:
+            house.put("q", fresh)
+            copy(*args)
+
+        self.patch(backup, "_copy_database", meanwhile)
+        self.assertEqual(back_up(self.path, self.target, is_running=True).problems, ())
+        restore(self.target, str(self.fresh / "store.db"))
+        self.assertEqual(self.messages()[-1], fresh)
+
+    def test_original(self) -> None:
+        """A backup of a stopped store changes nothing of it."""
+        self.close()
+        before = self.contents(self.state)
+        back_up(self.path, self.target, is_running=False)
+        self.assertEqual(self.contents(self.state), before)
+
+    def test_killed(self) -> None:
+        """Wherever it ends, nothing has the name of a backup; and the next one is made."""
+        self.close()
+        steps = ("_copy_database", "_named", "_digest", "_sync")
+        for step in steps:
+            real = getattr(backup, step)
+
+            def end(*args: Any) -> Any:
+                raise KeyboardInterrupt
+
+            setattr(backup, step, end)
+            try:
+                self.assertRaises(KeyboardInterrupt, back_up, self.path, self.target, False)
+            finally:
+                setattr(backup, step, real)
+            self.assertFalse(os.path.exists(self.target), step)
+            self.assertTrue(os.path.exists(f"{self.target}.partial"), step)
+            words = "no whole backup"
+            error = self.assertRaises(
+                StoreError, restore, f"{self.target}.partial", str(self.fresh / "store.db")
+            )
+            self.assertIn(words, str(error))
+        back_up(self.path, self.target, is_running=False)
+        restore(self.target, str(self.fresh / "store.db"))
+
+    def test_restore_killed(self) -> None:
+        """A restore that was killed leaves no database, and can be begun again."""
+        self.close()
+        back_up(self.path, self.target, is_running=False)
+
+        def end(*args: Any) -> Any:
+            raise KeyboardInterrupt
+
+        rename = os.rename
+        os.rename = end
+        try:
+            self.assertRaises(KeyboardInterrupt, restore, self.target, str(self.fresh / "store.db"))
+        finally:
+            os.rename = rename
+        self.assertTrue((self.fresh / RESTORING).exists())
+        self.assertFalse((self.fresh / "store.db").exists())
+        restore(self.target, str(self.fresh / "store.db"))
+        self.assertEqual(check(str(self.fresh / "store.db")), [])
+        self.assertFalse((self.fresh / RESTORING).exists())
+
+    def test_refused(self) -> None:
+        """A folder that is there, a store that is there, a store that is not there."""
+        self.close()
+        back_up(self.path, self.target, is_running=False)
+        error = self.assertRaises(StoreError, back_up, self.path, self.target, False)
+        self.assertIn("is there already", str(error))
+        error = self.assertRaises(StoreError, restore, self.target, self.path)
+        self.assertIn("where there is no store", str(error))
+        error = self.assertRaises(StoreError, back_up, str(self.fresh / "store.db"), "x", False)
+        self.assertIn("there is no store", str(error))
+
+    def test_changed(self) -> None:
+        """A backup of which anything was changed or taken away is not restored."""
+        self.close()
+        back_up(self.path, self.target, is_running=False)
+        files = json.loads((Path(self.target) / MANIFEST).read_text())["files"]
+        self.assertGreater(len(files), 2)
+        for name in files:
+            copy = self.folder / "copy"
+            shutil.copytree(self.target, copy)
+            octets = bytearray((copy / name).read_bytes())
+            octets[len(octets) // 2] ^= 1
+            (copy / name).write_bytes(octets)
+            error = self.assertRaises(StoreError, restore, str(copy), str(self.fresh / "store.db"))
+            self.assertIn(name, str(error))
+            (copy / name).unlink()
+            self.assertRaises(StoreError, restore, str(copy), str(self.fresh / "store.db"))
+            shutil.rmtree(copy)
+        self.assertEqual(os.listdir(self.fresh), [])
+
+    def test_body_missing(self) -> None:
+        """No backup is made of a store whose bodies are not all there."""
+        self.close()
+        bodies = self.state / "store.bodies"
+        for each in bodies.iterdir():
+            each.unlink()
+        error = self.assertRaises(StoreError, back_up, self.path, self.target, False)
+        self.assertIn("missing", str(error))
+        self.assertFalse(os.path.exists(self.target))
