@@ -11,6 +11,7 @@ import os
 import shutil
 import sqlite3
 import threading
+from pathlib import Path
 from typing import Any
 from weakref import ref
 
@@ -22,6 +23,7 @@ from amqproute.store import files, writer
 from amqproute.store.bodies import Body
 from amqproute.store.fsck import check
 from tests.store.rig import House
+from tests.support.power import Power
 
 KIB = 1024
 
@@ -341,6 +343,84 @@ class SpareTests(FilesCase):
         self.assertEqual(len(self.names()), 2)
         self.house.put("q", *[bytes(200_000)] * 2)
         self.assertEqual(len(self.house.load("q")), 2)
+
+
+class SyncTests(FilesCase):
+    """What a commit names is in its file, and the file under its name, after a power failure."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.house.close()
+        directory = Path(self.path).parent
+        self.power = Power(self, directory)
+        self.house = self.open()
+
+    def left(self) -> dict[str, bytes]:
+        """Return the files that a power failure would leave."""
+        copy = Path(self.mktemp())
+        self.power.leave(copy)
+        return {each.name: each.read_bytes() for each in (copy / "queues.bodies").iterdir()}
+
+    def put(self, *counts: int) -> list[int]:
+        """Put so many messages in one commit, then in the next; all are safe when it is done."""
+        ids = []
+        for count in counts:
+            bodies = [os.urandom(3000) for _ in range(count)]
+            ids += self.house.put("q", *bodies)
+            left = self.left().values()
+            for body in bodies:
+                self.assertEqual(sum(body in octets for octets in left), 1)
+        return ids
+
+    def test_segments(self) -> None:
+        """In a segment that is new, that is there, and that has the octets of an old one."""
+        ids = self.put(1, 1, 1, 1, 3)  # the last of these are in two segments
+        self.assertEqual(self.names(), [1, 2, 3])
+        self.dequeue(*ids)
+        before = self.names()
+        self.put(1, 1, 1, 1, 1, 1)
+        self.assertEqual(self.names()[-1], 5)
+        self.assertTrue(set(before) - set(self.names()), "a spare was written again")
+
+    def test_bodies(self) -> None:
+        """A large body, from when it is handed out."""
+        rest = os.urandom(5000)
+        body = self.body(rest[:2000], rest[2000:])
+        self.assertIn(rest, [octets[: len(rest)] for octets in self.left().values()])
+        self.enqueue("q", b"head", body)
+
+    def test_sync_fails(self) -> None:
+        """A segment that could not be synced stays as it was at the last commit.
+
+        What was written is gone, and the system takes it for written: nothing comes behind it.
+        """
+        before = os.urandom(2000)
+        self.house.put("q", before)
+        segment = os.path.join(os.path.realpath(self.path[:-3] + ".bodies"), f"{1:012d}")
+        sync, failed = os.fdatasync, []
+
+        def fails(descriptor: int) -> None:
+            is_it = os.readlink(f"/proc/self/fd/{descriptor}") == segment
+            if is_it and not failed:  # it is said once
+                failed.append(os.stat(segment).st_size)
+                os.truncate(segment, 2000)
+                raise OSError(errno.EIO, "Input/output error")
+            sync(descriptor)
+
+        self.patch(os, "fdatasync", fails)
+        after = [os.urandom(2000) for _ in range(3)]
+        transaction = self.house.store.begin()
+        transaction.enqueue("q", self.house.store.next_id(), after[0], 1, 0, 0)
+        try:
+            self.house.reactor.wait(transaction.commit())
+        except StoreError:
+            self.house.put("q", after[0])
+        self.house.put("q", *after[1:])
+        self.assertEqual(failed, [4000])
+        with open(segment, "rb") as file:
+            self.assertEqual(file.read(), before)
+        self.assertEqual([each.encoded for each in self.house.load("q")], [before, *after])
+        self.assertEqual(check(self.path), [])
 
 
 class BodyTests(FilesCase):

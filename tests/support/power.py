@@ -25,13 +25,9 @@ class Power:
     Args:
         test: whose patches these are.
         root: the directory; what it holds now is on the disk.
-
-    Attributes:
-        after_sync: called after each sync, in the thread that has synced.
     """
 
     def __init__(self, test: SynchronousTestCase, root: Path) -> None:
-        self.after_sync: Callable[[], object] = lambda: None
         self._root = root
         self._octets: dict[int, bytes] = {}
         self._names: dict[int, dict[str, int]] = {}
@@ -76,7 +72,6 @@ class Power:
             with self._lock:
                 sync(descriptor)
                 self._note(descriptor)
-            self.after_sync()
 
         return watched
 
