@@ -88,7 +88,8 @@ class FailingDisk:
         failing: of files whose path below the directory begins with this.
         fails_writes: writing fails while it is True.
         failed: calls that failed, by kind.
-        lost: octets that a failed sync has lost.
+        lost: octets that a failed sync, or `lose`, has lost.
+        writes: calls that wrote, by the path below the directory.
     """
 
     def __init__(self, directory: str) -> None:
@@ -96,6 +97,7 @@ class FailingDisk:
         self.failing = ""
         self.fails_writes = False
         self.failed: Counter[str] = Counter()
+        self.writes: Counter[str] = Counter()
         self.lost = 0
         self._directory = os.path.realpath(directory)
         self._names = {number: name for name, number in NUMBERS.items()}
@@ -128,6 +130,14 @@ class FailingDisk:
             self._thread.join(PATIENCE)
         self._here.close()
         self._there.close()
+
+    def lose(self) -> None:
+        """Have the power fail: what was written since the last sync of its file is gone.
+
+        Only when nobody answers any more.
+        """
+        for path in list(self._before):
+            self._lose(path)
 
     def _run(self, listener: int) -> None:
         poll = select.poll()
@@ -170,6 +180,7 @@ class FailingDisk:
                 self.failed[name] += 1
                 return errno.EIO
             offset = arguments[3]
+            self.writes[os.path.relpath(path, self._directory)] += 1
             # Of a vector it is not known here how long it is.
             self._note(path, offset, arguments[2] if name == "pwrite64" else None)
             return 0
