@@ -58,7 +58,10 @@ COMMANDS: Final[Mapping[str, Entry]] = {
         "amqproute.cli.demo:demo",
         "Send messages from one organization to another, on this machine, from nothing.",
     ),
-    "dns": Entry("amqproute.cli.commands.lookup:dns", "DNS records of this broker's domains."),
+    "dns": Entry(
+        "amqproute.cli.commands.lookup:dns",
+        "DNS records of this broker's domains, and a name server for trying out.",
+    ),
     "drain": Entry(
         "amqproute.cli.commands.draining:drain",
         "Have the daemon take no new messages, finish what it has, and say when that is done.",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import click
 from cryptography import x509
+from dns.exception import DNSException
 from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError
 
 from amqproute.address import (
     Address,
@@ -24,7 +27,7 @@ from amqproute.cli import render, runner
 from amqproute.cli.commands.local import optional
 from amqproute.cli.commands.options import config_option, json_option
 from amqproute.cli.commands.refreshing import refresh
-from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
+from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Interrupted, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.access import Listen
 from amqproute.config.load import find
@@ -36,6 +39,7 @@ from amqproute.net.tls import TlsContexts
 from amqproute.net.trust import Demand, Level, Method, demand, place_of
 from amqproute.relay.agent import static_candidate
 from amqproute.relay.decision import decision_of, demands_of
+from amqproute.resolver.zone import ZoneServer
 from amqproute.routing.table import Router
 from amqproute.values import (
     Candidate,
@@ -436,7 +440,58 @@ def _demands(config: Config, hop: NextHop, candidates: Sequence[Candidate]) -> l
 
 @click.group()
 def dns() -> None:
-    """DNS records of this broker's domains."""
+    """DNS records of this broker's domains, and a name server for trying out."""
+
+
+@dns.command("serve")
+@click.argument("zone", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@click.option(
+    "--port",
+    default=5353,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="On 127.0.0.1; 0 for one that is free.",
+)
+def serve(zone: Path, port: int) -> int:
+    """Serve the zone file ZONE on 127.0.0.1, for trying out. Not for production.
+
+    It has the form of RFC 1035, with $ORIGIN, as etc/example/zone.txt has. Runs in the foreground
+    until it is interrupted; a changed file is read at the next start.
+    """
+    try:
+        text = zone.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Refusal(USAGE, "dns.zone", f"{zone} cannot be read: {error}", "see --help") from None
+
+    async def work(reactor: Any) -> None:
+        try:
+            server = ZoneServer([text], reactor)
+        except (DNSException, ValueError) as error:
+            raise Refusal(
+                USAGE, "dns.zone", f"{zone} is no zone: {error}", "compare it with RFC 1035, 5.1"
+            ) from None
+        try:
+            found = await server.start("127.0.0.1", port)
+        except CannotListenError as error:
+            raise Refusal(
+                NEGATIVE,
+                "dns.port",
+                f"port {port} of 127.0.0.1 cannot be had: {error.socketError}",
+                "give another one with --port",
+            ) from None
+        click.echo(f"{zone} is served on 127.0.0.1:{found}, UDP and TCP; Ctrl-C ends it")
+        sys.stdout.flush()
+        forever: Deferred[None] = Deferred()
+        try:
+            await forever
+        finally:
+            await server.stop()
+
+    try:
+        runner.run(work)
+    except Interrupted:
+        pass  # that is how it ends
+    return DONE
 
 
 @dns.command("print")
