@@ -257,7 +257,9 @@ class ReadmeTests(DaemonTestCase):
                 refused = words[0] == "!"
                 self.assertEqual(words[refused], "amqproute", line)
                 done = run(*words[1 + refused :], environ=environment, stdin=stdin)
-                self.assertEqual(done.returncode, int(refused), f"{line}\n{done.stderr}")
+                self.assertEqual(
+                    done.returncode, int(refused), f"{line}\n{done.stdout}{done.stderr}"
+                )
 
     @skipUnless(BlockingConnection, "python-qpid-proton is not installed")
     def test_program(self) -> None:
