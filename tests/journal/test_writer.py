@@ -589,6 +589,16 @@ class SyncTests(JournalCase):
         self.assertEqual((copy / HEAD).read_bytes(), (self.directory / HEAD).read_bytes())
         self.assertEqual(self.there(copy), [1, 2])
 
+    def test_mended(self) -> None:
+        """What a start finds after a kill is on the disk before the store may forget it."""
+        killed = self.opened(seconds=lambda: 0.0)
+        killed.journal.outbox.committed([arrivals(killed, [entry(1), entry(2)])], False)
+        killed.written()
+        self.assertEqual(self.there(self.left()), [])
+        desk = self.opened(seconds=lambda: 0.0)
+        self.assertEqual(desk.journal.outbox._durable, 1)
+        self.assertEqual(self.there(self.left()), [1, 2])
+
     def test_head_before_what_follows(self) -> None:
         """The head is lasting before its segment is moved, and before old segments go."""
         heads: list[tuple[str, int, int]] = []
