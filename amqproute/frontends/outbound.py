@@ -463,6 +463,7 @@ class Outbound:
         self._acquiring = None
         if self._locks is not None:
             self._locks.stop()
+            self._locks = None  # it calls this object: together they would be a cycle
         self.source.detach(self)
 
     # -- deliveries without an outcome -----------------------------------------------------------
