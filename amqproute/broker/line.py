@@ -509,19 +509,24 @@ class Line:
             known = self._ahead.get(row.id)
             if known is not None:
                 return known
-        message = Message(row.encoded, row.rest)
+        entry = self.damaged(row)
+        # The row counts from its first change on, the header from its sender's.
+        entry.delivery_count = max(row.delivery_count, entry.message.delivery_count)
+        entry.message.forget()
+        return entry
+
+    def damaged(self, row: Any) -> Entry:
+        """Make an entry of a damaged row of the store, whose octets may be no message."""
         entry = Entry(
             row.id,
-            message,
+            Message(row.encoded, row.rest),
             not row.flags & TRANSIENT,
             True,
             row.arrived_ms,
             row.expires_ms,
-            # The row counts from its first change on, the header from its sender's.
-            max(row.delivery_count, message.delivery_count),
+            row.delivery_count,
         )
         entry.line = self
         if row.flags >> ACCOUNT_SHIFT:
             self._accounts.loaded(entry, row.flags)
-        message.forget()
         return entry

@@ -568,7 +568,7 @@ class Queue:
         entries = []
         for damage in damages:
             if damage.entry is not None:
-                entry = line.entry(damage.entry)
+                entry = line.damaged(damage.entry)
                 self._accounts.gone([entry])
                 entry.charge = None
                 entries.append(entry)

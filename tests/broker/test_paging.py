@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from amqproute.broker import line as line_module
+from amqproute.broker.levels import USUAL_PRIORITY
 from amqproute.errors import StoreError
+from amqproute.store.records import Damage
 from amqproute.wire.amqp10 import spec
 from tests.broker.test_queue import ACCEPTED, RELEASED, QueueCase
 from tests.support.fakes import Taker, message, put
@@ -95,6 +99,19 @@ class PagingTests(QueueCase):
         self.put(b"9")
         self.assertEqual(self.bodies(self.queue), self.numbered(*range(2, 8), 9))
         self.assertEmpty(self.queue)
+
+    def test_damaged_in_pages(self) -> None:
+        """What is left of a damaged entry may be anything: the queue goes on without it."""
+        self.put(*self.numbered(*range(8)))
+        *rows, unreadable = self.store.rows("q")[4:]  # behind those in memory
+        # Described values without end, nothing at all, and what could be a message.
+        lefts = [bytes(200), b"", rows[2].encoded]
+        damages = [
+            Damage(row.id, "rotten", replace(row, encoded=left), len(row.encoded))
+            for row, left in zip(rows, lefts, strict=True)
+        ]
+        self.queue.quarantined(USUAL_PRIORITY, [*damages, Damage(unreadable.id, "gone")])
+        self.assertEqual((self.queue.depth, self.queue.tally.damaged), (4, 4))
 
     def test_load_by_bytes(self) -> None:
         """A page is bounded in bytes as well."""
