@@ -45,7 +45,7 @@ class HostileTestCase(DaemonTestCase):
             "max-links": 64,
             "max-sessions": 16,
             "max-message-size": 10 * MEBIBYTE,
-            "link-credit": 20,
+            "link-prefetch": 20,
         },
     }
 

@@ -30,7 +30,7 @@ NODES = [
 def daemons() -> tuple[Daemon, Daemon]:
     """Return two brokers, for all tests of this process; each test has queues of its own."""
     issued = certificates().issue("alpha.example", dns_names=["alpha.example", "localhost"])
-    changes = {"nodes": NODES, "limits": {"link-credit": 100}}
+    changes = {"nodes": NODES, "limits": {"link-prefetch": 100}}
     alpha = Daemon("alpha.example", issued=issued, changes=changes)
     beta = Daemon("beta.example", changes={"nodes": NODES})
     return alpha.start(), beta.start()
