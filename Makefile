@@ -26,7 +26,7 @@ BASIS   := setup.cfg pyproject.toml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test test-long test-crash test-network test-systemd faults lock sbom \
+.PHONY: help demo test golden test-long test-crash test-network test-systemd faults lock sbom \
 	attacks damage soak mutants bench lint types wheel format clean
 
 help: ## say what there is
@@ -38,6 +38,9 @@ demo: $(VENV)/.package ## two daemons, two domains, messages from one to the oth
 
 test: $(VENV)/.test ## the ordinary tests, in three processes
 	timeout --kill-after=20 $(LIMIT) $(SUITE)
+
+golden: $(VENV)/.test ## write the golden files of the outer surface anew: read git diff before a commit
+	$(BIN)/python -m tests.golden
 
 test-long: $(VENV)/.test ## the same with 50 times as many random examples; takes long
 	AMQPROUTE_HYPOTHESIS=long timeout --kill-after=20 21600 $(SUITE)
