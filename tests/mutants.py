@@ -21,9 +21,11 @@ import argparse
 import ast
 import copy
 import dataclasses
+import hashlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -31,10 +33,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from queue import Queue
 from typing import Final
+
+from coverage import CoverageData
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PRODUCT: Final = ROOT / "amqproute"
@@ -43,6 +50,8 @@ PAGE: Final = ROOT / "tests" / "MUTANTS.md"
 COVERAGE: Final = ROOT / ".mutants" / "coverage.json"
 
 PACKAGES: Final = ("broker", "store", "net", "resolver", "journal", "pipeline")
+SLOW: Final = ("pipeline",)
+"""Packages whose tests start a JVM."""
 SEED: Final = 13
 EACH: Final = 55
 """Mutants of each package."""
@@ -50,6 +59,8 @@ SECONDS: Final = 60.0
 """For all test modules of one mutant."""
 MODULE_SECONDS: Final = 300.0
 """For one test module without a mutant, under coverage."""
+START_SECONDS: Final = 60.0
+"""For the start of one run of trial on a machine that has much else to do."""
 ELSEWHERE: Final = ("integration", "network")
 """Packages of tests that run the product in processes of its own."""
 
@@ -87,6 +98,8 @@ class Mutant:
         key: of the fault, stable while its function stays as it is.
         file: below ``amqproute``.
         line: where it stands.
+        last: line of the node.
+        statement: the first line of the statement that it is in.
         before: source of the node.
         after: source of what takes its place.
     """
@@ -94,6 +107,8 @@ class Mutant:
     key: str
     file: str
     line: int
+    last: int
+    statement: int
     before: str
     after: str
 
@@ -130,10 +145,15 @@ def _is_log(node: ast.AST) -> bool:
     return "log" in ast.unparse(node).partition("(")[0].lower()
 
 
-def places(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """Return the nodes of a module's functions that may change, with the name of the function."""
+def places(tree: ast.Module) -> Iterator[tuple[str, int, ast.AST]]:
+    """Return the nodes of a module's functions that may change.
 
-    def walk(node: ast.AST, name: str, is_inside: bool) -> Iterator[tuple[str, ast.AST]]:
+    Each with the name of the function, and the first line of the statement that it is in.
+    """
+
+    def walk(
+        node: ast.AST, name: str, is_inside: bool, statement: int
+    ) -> Iterator[tuple[str, int, ast.AST]]:
         for label, value in ast.iter_fields(node):
             if label in ("annotation", "returns", "decorator_list", "type_params"):
                 continue
@@ -141,29 +161,31 @@ def places(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
                 if not isinstance(child, ast.AST) or isinstance(child, ast.JoinedStr):
                     continue
                 inside, own = is_inside, name
+                first = child.lineno if isinstance(child, ast.stmt) else statement
                 if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
                     inside, own = True, f"{name}.{child.name}".lstrip(".")
                 elif isinstance(child, ast.ClassDef):
                     own = f"{name}.{child.name}".lstrip(".")
                 elif inside:
-                    yield own, child
-                yield from walk(child, own, inside)
+                    yield own, first, child
+                yield from walk(child, own, inside, first)
 
-    return walk(tree, "", False)
+    return walk(tree, "", False, 0)
 
 
 def mutants(name: str, source: str) -> Iterator[tuple[Mutant, Callable[[], str]]]:
     """Return all mutants of a file, and what makes the whole source of each."""
     tree = ast.parse(source)
     seen: dict[str, int] = {}
-    for function, node in places(tree):
+    for function, statement, node in places(tree):
         after = changed(node)
         if after is None:
             continue
         old, new = _shown(node), _shown(after)
         number = seen[function] = seen.get(function, 0) + 1
-        line = int(getattr(node, "lineno", 0))
-        mutant = Mutant(f"{name}:{function}:{number}", name, line, old, new)
+        line, last = int(getattr(node, "lineno", 0)), int(getattr(node, "end_lineno", 0))
+        key = f"{name}:{function}:{number}"
+        mutant = Mutant(key, name, line, last, statement, old, new)
         yield mutant, partial(_source, tree, node, after)
 
 
@@ -202,7 +224,7 @@ def _visited(transformer: ast.NodeTransformer, node: ast.AST) -> ast.AST:
 
 
 def drawn(seed: int = SEED, each: int = EACH) -> list[Mutant]:
-    """Draw the mutants of all packages."""
+    """Draw the mutants of all packages, one of each in turn; the slow packages come last."""
     found = []
     for package in PACKAGES:
         files = sorted((PRODUCT / package).rglob("*.py"))
@@ -212,20 +234,24 @@ def drawn(seed: int = SEED, each: int = EACH) -> list[Mutant]:
             for mutant, _ in mutants(str(file.relative_to(PRODUCT)), file.read_text())
         ]
         dice = random.Random(f"{seed} {package}")
-        found += dice.sample(all_mutants, min(each, len(all_mutants)))
-    return found
+        own = dice.sample(all_mutants, min(each, len(all_mutants)))
+        found += [(package in SLOW, number, mutant) for number, mutant in enumerate(own)]
+    found.sort(key=lambda entry: entry[:2])
+    return [mutant for _, _, mutant in found]
 
 
 # -- which tests reach a line ------------------------------------------------------------------
 
 
 def test_modules() -> list[str]:
-    """Return the test modules that run the product in their own process."""
-    return sorted(
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    """Return the test modules that run the product in their own process, slow packages last."""
+    found = [
+        path.relative_to(ROOT).with_suffix("").parts
         for path in (ROOT / "tests").rglob("test_*.py")
         if path.relative_to(ROOT / "tests").parts[0] not in ELSEWHERE
-    )
+    ]
+    found.sort(key=lambda parts: (PACKAGES.index(parts[1]) if parts[1] in PACKAGES else 4.5, parts))
+    return [".".join(parts) for parts in found]
 
 
 @dataclass(frozen=True)
@@ -233,70 +259,145 @@ class Reach:
     """What one test module reaches.
 
     Attributes:
-        seconds: that it takes.
-        lines: by file below ``amqproute``.
+        seconds: that it takes, without what every start takes.
+        digest: of the module's source at that time.
+        lines: by file below ``amqproute``; the first entry is the digest of the file.
     """
 
     seconds: float
-    lines: Mapping[str, Sequence[int]]
+    digest: str
+    lines: Mapping[str, tuple[str, Sequence[int]]]
+
+    def has(self, mutant: Mutant, digest: str) -> bool:
+        """Whether the module may notice a mutant of a file that has this digest now.
+
+        Where the file has changed since, line numbers say nothing: all who reach it count.
+        """
+        then, lines = self.lines.get(mutant.file, ("", ()))
+        own = {mutant.statement, *range(mutant.line, mutant.last + 1)}
+        return not own.isdisjoint(lines) if then == digest else bool(then)
 
 
-def cover() -> None:
+def digest_of(source: str) -> str:
+    """Return a short digest, which tells versions of a file apart."""
+    return hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def cover(jobs: int) -> None:
     """Run each test module under coverage, and keep what it reaches; those that fail are left out.
 
-    Modules whose figures are there are not run again: remove the file to begin from the start.
+    Modules that have not changed since are not run again: remove the file to begin from the start.
     """
-    COVERAGE.parent.mkdir(exist_ok=True)
-    kept = json.loads(COVERAGE.read_text()) if COVERAGE.exists() else {}
-    for module in test_modules():
-        if module in kept:
-            continue
-        with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-            data, report = Path(directory) / "data", Path(directory) / "report"
-            begun = time.monotonic()
-            coverage = [sys.executable, "-m", "coverage"]
-            command = [*coverage, "run", f"--data-file={data}", "--source=amqproute", "-m"]
-            code = _run([*command, *_trial(directory, [module])], ROOT, MODULE_SECONDS)
-            seconds = time.monotonic() - begun
-            if code == 0:
-                told = [*coverage, "json", f"--data-file={data}", "-q", "-o", str(report)]
-                subprocess.run(told, cwd=ROOT, check=True)
-                files = json.loads(report.read_text())["files"]
-                lines = {
-                    name.removeprefix("amqproute/"): each["executed_lines"]
-                    for name, each in files.items()
-                    if each["executed_lines"]
-                }
-                kept[module] = dataclasses.asdict(Reach(seconds, lines))
-        print(f"{module}: {'failed' if code else f'{seconds:.1f} s'}", flush=True)
-        COVERAGE.write_text(json.dumps(kept))
+    kept = load_reach() if COVERAGE.exists() else {}
+    modules = test_modules()
+    digests = {module: digest_of(_file_of(module).read_text()) for module in modules}
+    kept = {module: each for module, each in kept.items() if digests.get(module) == each.digest}
+    wanted = [module for module in modules if module not in kept]
+    with copies(jobs) as project, ThreadPoolExecutor(jobs) as pool:
+        start = _started(project)
+        running = {pool.submit(_covered, module, start, project): module for module in wanted}
+        for done in as_completed(running):
+            module, reach = running[done], done.result()
+            if reach is not None:
+                kept[module] = reach
+                COVERAGE.parent.mkdir(exist_ok=True)
+                COVERAGE.write_text(json.dumps({m: dataclasses.asdict(r) for m, r in kept.items()}))
+            print(f"{module}: {f'{reach.seconds:.1f} s' if reach else 'failed'}", flush=True)
 
 
-def _trial(directory: str | Path, modules: Sequence[str]) -> list[str]:
-    where = f"--temp-directory={Path(directory) / 'trial'}"
-    return ["twisted.trial", "--reporter=summary", "--exitfirst", where, *modules]
+def _file_of(module: str, project: Path = ROOT) -> Path:
+    return project.joinpath(*module.split(".")).with_suffix(".py")
 
 
-def _run(command: Sequence[str], directory: Path, seconds: float) -> int | None:
-    """Run a command in a session of its own, which ends with it; None if it took too long."""
-    process = subprocess.Popen(
-        command,
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _started(project: Queue[Path]) -> float:
+    """Return how long a run of trial takes that has nothing to do."""
+    copy_of = project.get()
+    begun = time.monotonic()
+    _trial(copy_of, ["tests.test_plurals"], MODULE_SECONDS)
+    project.put(copy_of)
+    return time.monotonic() - begun
+
+
+def _covered(module: str, start: float, project: Queue[Path]) -> Reach | None:
+    copy_of = project.get()
     try:
-        return process.wait(seconds)
-    except subprocess.TimeoutExpired:
-        return None
+        with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+            data = Path(directory) / "data"
+            sources = ",".join(f"amqproute/{package}" for package in PACKAGES)
+            measure = ["coverage", "run", f"--data-file={data}", f"--source={sources}", "-m"]
+            begun = time.monotonic()
+            if _trial(copy_of, [module], MODULE_SECONDS, measure) != (0, ""):
+                return None
+            seconds = time.monotonic() - begun
+            found = CoverageData(str(data))
+            found.read()
+            lines = {}
+            for name in found.measured_files():
+                file, reached = Path(name), sorted(found.lines(name) or ())
+                if reached:
+                    own = str(file.relative_to(copy_of / "amqproute"))
+                    lines[own] = (digest_of(file.read_text()), reached)
+            digest = digest_of(_file_of(module, copy_of).read_text())
+            return Reach(max(0.0, seconds - start), digest, lines)
     finally:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass  # all of its processes have ended
-        process.wait()
+        project.put(copy_of)
+
+
+def load_reach() -> dict[str, Reach]:
+    """Return what `cover` has found."""
+    return {module: Reach(**each) for module, each in json.loads(COVERAGE.read_text()).items()}
+
+
+# -- running tests -----------------------------------------------------------------------------
+
+
+@contextmanager
+def copies(jobs: int) -> Iterator[Queue[Path]]:
+    """Copy the project once for each job; whoever takes a copy puts it back."""
+    ignored = shutil.ignore_patterns(".venv", ".git", ".mutants", "__pycache__", "_trial_temp*")
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+        found: Queue[Path] = Queue()
+        for number in range(jobs):
+            copy_of = Path(directory).resolve() / f"project-{number}"
+            shutil.copytree(ROOT, copy_of, ignore=ignored, symlinks=True)
+            found.put(copy_of)
+        yield found
+
+
+def _trial(
+    project: Path, tests: Sequence[str], seconds: float, under: Sequence[str] = ()
+) -> tuple[int | None, str]:
+    """Run tests until the first that fails, in a session of their own, which ends with them.
+
+    Returns:
+        The exit code, None if they took too long; and the name of the test that failed, if any.
+    """
+    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+        output = Path(directory) / "output"
+        where = f"--temp-directory={Path(directory) / 'trial'}"
+        options = ["twisted.trial", "--reporter=text", "--exitfirst", where]
+        modules = [sys.executable, "-m", *(under or ()), *options, *tests]
+        with output.open("wb") as file:
+            process = subprocess.Popen(
+                modules,
+                cwd=project,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code = process.wait(seconds)
+            except subprocess.TimeoutExpired:
+                return None, ""
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass  # all of its processes have ended
+                process.wait()
+        failed = re.findall(r"^tests\.[\w.]+$", output.read_text(errors="replace"), re.MULTILINE)
+        return code, failed[0] if code and failed else ""
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -308,7 +409,7 @@ class Verdict:
 
     Attributes:
         verdict: killed, survived, or unreached by any test module.
-        by: the test module that found it, or those that did not.
+        by: the test that found it, or the modules that did not.
         reason: why a survivor may live, in somebody's words.
     """
 
@@ -318,32 +419,50 @@ class Verdict:
     reason: str = ""
 
 
-def judge(mutant: Mutant, source: str, reach: Mapping[str, Reach], copy_of: Path) -> Verdict:
+def batches(mutant: Mutant, digest: str, reach: Mapping[str, Reach]) -> list[list[str]]:
+    """Return the test modules that reach a mutant, in the order in which they are asked.
+
+    First the modules whose name says that the mutant's file is their subject, then those of its
+    package, the quickest first, then all others; together no more than fit into `SECONDS`. Each
+    batch is one run of trial.
+    """
+    package, _, rest = mutant.file.partition("/")
+    stem = Path(rest).stem
+
+    def distance(module: str) -> int:
+        own = module.split(".")
+        return 2 if own[1] != package else int(stem not in own[-1])
+
+    reaching = [module for module, each in reach.items() if each.has(mutant, digest)]
+    reaching.sort(key=lambda module: (distance(module), reach[module].seconds))
+    found: dict[int, list[str]] = {}
+    left = SECONDS
+    for module in reaching:
+        if reach[module].seconds <= left or not found:
+            left -= reach[module].seconds
+            found.setdefault(distance(module), []).append(module)
+    return list(found.values())
+
+
+def judge(mutant: Mutant, source: str, reach: Mapping[str, Reach], project: Path) -> Verdict:
     """Run the test modules that reach a mutant in a copy of the project."""
-    reaching = [m for m, each in reach.items() if mutant.line in each.lines.get(mutant.file, ())]
-    reaching.sort(key=lambda module: reach[module].seconds)
-    if not reaching:
-        return Verdict(mutant, UNREACHED, [])
-    target = copy_of / "amqproute" / mutant.file
+    target = project / "amqproute" / mutant.file
     original = target.read_text()
-    until = time.monotonic() + SECONDS
     ran: list[str] = []
     try:
         _write(target, source)
-        for module in reaching:
-            left = until - time.monotonic()
-            if left < reach[module].seconds and ran:
-                break
-            ran.append(module)
+        for batch in batches(mutant, digest_of(original), reach):
+            ran += batch
             # A mutant that makes a module hang is found by the suite's limit.
-            limit = max(left, 5 * reach[module].seconds)
-            with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-                command = [sys.executable, "-m", *_trial(directory, [module])]
-                if _run(command, copy_of, limit) != 0:
-                    return Verdict(mutant, KILLED, [module])
+            limit = START_SECONDS + 5 * sum(reach[module].seconds for module in batch)
+            code, test = _trial(project, batch, limit)
+            if code is None:
+                return Verdict(mutant, KILLED, ["no end of " + ", ".join(batch)])
+            if code:
+                return Verdict(mutant, KILLED, [test or ", ".join(batch)])
     finally:
         _write(target, original)
-    return Verdict(mutant, SURVIVED, ran)
+    return Verdict(mutant, SURVIVED if ran else UNREACHED, ran)
 
 
 def _write(file: Path, source: str) -> None:
@@ -396,30 +515,36 @@ def page(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(only: str, again: str, count: int) -> None:
+def run(only: str, again: str, count: int, jobs: int) -> None:
     """Judge mutants that have no verdict, or a certain one, at most so many."""
     if not COVERAGE.exists():
         sys.exit("first: python -m tests.mutants cover")
-    reach = {module: Reach(**each) for module, each in json.loads(COVERAGE.read_text()).items()}
+    reach = load_reach()
     verdicts = load()
     chosen = drawn()
-    if not only:
-        keys = {mutant.key for mutant in chosen}
-        verdicts = {key: each for key, each in verdicts.items() if key in keys}
+    keys = {mutant.key for mutant in chosen}
+    verdicts = {key: each for key, each in verdicts.items() if key in keys}
     wanted = [
         mutant
         for mutant in chosen
         if only in mutant.key
         and (mutant.key not in verdicts or verdicts[mutant.key].verdict == again)
     ][:count]
-    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        copy_of = Path(directory) / "project"
-        ignored = shutil.ignore_patterns(".venv", ".git", ".mutants", "__pycache__", "_trial_temp*")
-        shutil.copytree(ROOT, copy_of, ignore=ignored, symlinks=True)
-        for number, mutant in enumerate(wanted, 1):
-            found = mutants(mutant.file, (PRODUCT / mutant.file).read_text())
+
+    def judged(mutant: Mutant) -> Verdict:
+        copy_of = project.get()
+        try:
+            file = copy_of / "amqproute" / mutant.file
+            found = mutants(mutant.file, file.read_text())
             source = next(make for each, make in found if each == mutant)()
-            verdict = judge(mutant, source, reach, copy_of)
+            return judge(mutant, source, reach, copy_of)
+        finally:
+            project.put(copy_of)
+
+    with copies(jobs) as project, ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(judged, mutant): mutant for mutant in wanted}
+        for number, done in enumerate(as_completed(running), 1):
+            mutant, verdict = running[done], done.result()
             if mutant.key in verdicts:
                 verdict.reason = verdicts[mutant.key].reason
             verdicts[mutant.key] = verdict
@@ -434,17 +559,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("cover", help="find which test modules reach which lines")
+    coverer = commands.add_parser("cover", help="find which test modules reach which lines")
     runner = commands.add_parser("run", help="judge mutants that have no verdict")
     runner.add_argument("--only", default="", metavar="TEXT", help="in the mutant's key")
     runner.add_argument("--again", default="", choices=(KILLED, SURVIVED, UNREACHED))
     runner.add_argument("--count", type=int, default=10**6, help="at most so many")
+    for each in (coverer, runner):
+        each.add_argument("--jobs", type=int, default=2, help="run so many at a time")
     commands.add_parser("list", help="print the mutants")
     given = parser.parse_args()
     if given.command == "cover":
-        cover()
+        cover(given.jobs)
     elif given.command == "run":
-        run(given.only, given.again, given.count)
+        run(given.only, given.again, given.count, given.jobs)
     else:
         for mutant in drawn():
             print(f"{mutant.file}:{mutant.line}: {mutant.before} -> {mutant.after}")

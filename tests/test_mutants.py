@@ -7,7 +7,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.mutants import KILLED, SURVIVED, UNREACHED, Mutant, Reach, judge, mutants
+from tests.mutants import KILLED, SURVIVED, UNREACHED, Mutant, Reach, digest_of, judge, mutants
 
 SOURCE = '''
 LIMIT = 5
@@ -71,8 +71,8 @@ class MutantTests(SynchronousTestCase):
         original = "def f(x):\n    return x\n"
         (project / "amqproute" / "wire" / "f.py").write_text(original)
         (project / "tests" / "test_f.py").write_text(TESTS)
-        mutant = Mutant("k", "wire/f.py", 2, "x", "x")
-        reach = {"tests.test_f": Reach(0.1, {"wire/f.py": [2]})}
+        mutant = Mutant("k", "wire/f.py", 2, 2, 2, "x", "x")
+        reach = {"tests.test_f": Reach(0.1, "", {"wire/f.py": (digest_of(original), [2])})}
         wrong = original.replace("return x", "return 2")
         self.assertEqual(judge(mutant, wrong, reach, project).verdict, KILLED)
         self.assertEqual(judge(mutant, original + "\n", reach, project).verdict, SURVIVED)

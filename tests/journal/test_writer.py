@@ -16,6 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.journal import reader, segments, writer
 from amqproute.journal.events import Run, Told
 from amqproute.journal.record import GENESIS, Kind, read_line
+from amqproute.journal.recovery import recover
 from amqproute.journal.segments import (
     HEAD,
     Head,
@@ -577,7 +578,7 @@ class SyncTests(JournalCase):
         self.assertEqual(self.there(self.left()), [])
 
     def test_closed(self) -> None:
-        """A segment that is closed is on the disk under its name, whole, and so is the head."""
+        """A segment that is closed is on the disk under its name alone, whole; so is the head."""
         desk = self.opened(seconds=lambda: 0.0)  # it is never time for a sync
         outbox = desk.journal.outbox
         outbox.committed([arrivals(desk, [entry(1), entry(2)])], False)
@@ -586,8 +587,15 @@ class SyncTests(JournalCase):
         copy = self.left()
         ((path, other),) = zip(closed(self.directory), closed(copy), strict=True)
         self.assertEqual(path.read_bytes(), other.read_bytes())
+        self.assertEqual(opened(copy), [])
         self.assertEqual((copy / HEAD).read_bytes(), (self.directory / HEAD).read_bytes())
         self.assertEqual(self.there(copy), [1, 2])
+
+    def test_begun(self) -> None:
+        """A journal that a start has made keeps its identity, before it has any record."""
+        begun = recover(self.directory, NAMES.broker)
+        left = recover(self.left(), NAMES.broker)
+        self.assertEqual((begun.journal, begun.is_new), (left.journal, left.is_new))
 
     def test_mended(self) -> None:
         """What a start finds after a kill is on the disk before the store may forget it."""
