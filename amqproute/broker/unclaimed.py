@@ -18,6 +18,7 @@ from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import PREFIX, Definition
 from amqproute.broker.topic import Topic
 from amqproute.errors import AmqpError, DecodeError, NotFound
+from amqproute.plurals import counted
 
 
 class Unclaimed:
@@ -78,9 +79,9 @@ class Unclaimed:
                 queue.holds.hold(held, level)
                 self._holding[queue.rows] = queue
             self.log.info(
-                "{node} recovered {count} messages",
+                "{node} recovered {messages}",
                 node=queue.name,
-                count=left.count,
+                messages=counted(left.count, "message"),
                 bytes=left.bytes,
             )
 

@@ -24,6 +24,7 @@ from amqproute.errors import (
     ConfigError,
     ConnectError,
     ResolveError,
+    StoreDamaged,
     StoreError,
     TlsError,
 )
@@ -105,9 +106,11 @@ def as_refusal(error: AmqprouteError) -> Refusal:
             return Refusal(NEGATIVE, error.code, str(error), details=error.attempts)
         case AmqpError():
             return Refusal(NEGATIVE, error.condition, error.description)
-        case StoreError():
+        case StoreDamaged():
             step = "docs/recovery.md has the ways out of each damage to the state directory"
-            return Refusal(NEGATIVE, "failed", str(error), step)
+            return Refusal(NEGATIVE, "store.damaged", str(error), step)
+        case StoreError():
+            return Refusal(NEGATIVE, "store.failed", str(error), "")
         case _:
             return Refusal(NEGATIVE, "failed", str(error))
 

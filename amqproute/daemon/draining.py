@@ -48,6 +48,7 @@ DRAINING: Final = "drain"
 LOOK_SECONDS: Final = 1.0
 TURN_QUEUES: Final = 500
 """Queues looked at in one turn of the reactor."""
+NOT_DRAINING: Final = "not draining"
 MOST_NAMED: Final = 20
 """Places in an answer at which messages stay."""
 
@@ -123,25 +124,31 @@ class Draining:
         """No new messages are taken."""
         return DRAINING in self._broker.gate.reasons
 
-    def begin(self, who: str) -> None:
-        """Take no new messages from now on; nothing where that is so already."""
+    def begin(self, who: str) -> str:
+        """Take no new messages from now on; nothing where that is so already.
+
+        Returns:
+            What is told of it beyond its status: nothing.
+        """
         if self.is_on:
-            return
+            return ""
         self._since = self._clock.seconds()
         self._was_done = False
         self.progress = None
         self._broker.gate.close(DRAINING, f"{who} drains the daemon")
         log.info("{who}: DRAIN: no new messages are taken", who=who)
         self._start_look()
+        return ""
 
-    def end(self, who: str) -> None:
-        """Take messages again."""
+    def end(self, who: str) -> str:
+        """Take messages again; return what was done in words."""
         if not self.is_on:
-            return
+            return NOT_DRAINING
         self.stop()
         self.progress = None
         self._broker.gate.open(DRAINING)
         log.info("{who}: DRAIN-END: messages are taken again", who=who)
+        return "the drain has ended: messages are taken again"
 
     def stop(self) -> None:
         """Cancel the timer."""
@@ -159,19 +166,19 @@ class Draining:
     def register(self, service: ManagementService, allows: Allows) -> None:
         """Add the operations to the management node."""
 
-        def acting(act: Callable[[str], None]) -> Callable[[Request], Reply]:
+        def acting(act: Callable[[str], str]) -> Callable[[Request], Reply]:
             def operation(request: Request) -> Reply:
                 if not allows(request.principal, Verb.MANAGE, MANAGEMENT):
                     words = f"{request.principal} may not manage {MANAGEMENT!r}"
                     return Reply.of(FORBIDDEN, words)
-                act(str(request.principal))
-                return Reply.of(OK, self.status() or "not draining", self._facts())
+                words = act(str(request.principal)) or self.status() or NOT_DRAINING
+                return Reply.of(OK, words, {**self._facts(), "description": words})
 
             return operation
 
         service.operations["DRAIN"] = acting(self.begin)
         service.operations["DRAIN-END"] = acting(self.end)
-        service.operations["DRAIN-STATUS"] = acting(lambda _: None)
+        service.operations["DRAIN-STATUS"] = acting(lambda _: "")
 
     def _facts(self) -> dict[str, object]:
         progress = self.progress
@@ -185,7 +192,6 @@ class Draining:
             "staying": progress.staying if progress is not None else 0,
             "writing": progress.writing if progress is not None else 0,
             "stuck": dict(progress.stuck) if progress is not None else {},
-            "description": self.status() or "not draining",
         }
 
     # -- looking -----------------------------------------------------------------------------------

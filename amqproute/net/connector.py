@@ -29,6 +29,7 @@ is open.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -495,6 +496,9 @@ def _words(error: BaseException) -> str:
         return "no answer in time"
     if isinstance(error, twisted_error.ConnectError) and isinstance(error.args[0], Failure):
         return str(error.args[0].value)  # closed before it was open: words for a person
+    if isinstance(error, twisted_error.ConnectError) and isinstance(error.osError, int):
+        words = os.strerror(error.osError)
+        return words[:1].lower() + words[1:]
     return str(error)
 
 

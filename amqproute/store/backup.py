@@ -21,6 +21,7 @@ its name last. A restore that was killed leaves the file `RESTORING`, and can be
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -51,6 +52,8 @@ PARTIAL: Final = ".partial"
 _FORMAT: Final = 1
 _DATABASE: Final = "store.db"
 _BODIES: Final = "store.bodies"
+_OWN: Final = (_BODIES, "store.quarantine", "journal")
+"""Folders of a state directory in which the daemon moves and deletes what it does not know."""
 _CHUNK: Final = 1 << 20
 
 
@@ -84,9 +87,13 @@ def back_up(path: str, into: str, is_running: bool) -> Backup:
     """
     target, partial = Path(into), Path(into + PARTIAL)
     if target.exists():
-        raise StoreError(f"{target} is there already: name a folder that is not")
+        raise StoreError(f"{target} already exists: name a folder that does not")
     if not os.path.exists(path):
         raise StoreError(f"there is no store {path}")
+    for own in _OWN:
+        folder = Path(path).parent / own
+        if target.resolve().is_relative_to(folder.resolve()):
+            raise StoreError(f"{folder} belongs to the daemon: name a folder elsewhere")
     try:
         problems: list[str] = []
         for _ in range(TRIES):
@@ -105,8 +112,20 @@ def back_up(path: str, into: str, is_running: bool) -> Backup:
         os.rename(partial, target)
         _sync(target.absolute().parent)
     except (OSError, sqlite3.Error) as error:
-        raise StoreError(f"no backup was made: {error}") from error
+        shutil.rmtree(partial, ignore_errors=True)
+        raise StoreError(f"no backup was made: {_words(error, target)}") from error
     return backup
+
+
+def _words(error: OSError | sqlite3.Error, target: Path) -> str:
+    """Return what went wrong, and where."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if is_full or code == sqlite3.SQLITE_FULL:
+        return f"no room is left for {target}"
+    if isinstance(error, OSError):
+        return f"{error.filename or target}: {error.strerror}"
+    return str(error)
 
 
 def _copy(path: Path, partial: Path, is_running: bool) -> list[str]:
@@ -235,8 +254,8 @@ def restore(source: str, path: str) -> Backup:
             found = [each for each in (*remains, bodies) if each.exists()]
             if found:
                 raise StoreError(
-                    f"{found[0]} is there already: a backup is only put where there is no store; "
-                    "keep the old one elsewhere, and take it away"
+                    f"{found[0]} already exists, and a restore replaces nothing: move the old "
+                    "store elsewhere first, as the README says under Backup and restore"
                 )
             flag.touch(0o600)
             _sync(target.parent)

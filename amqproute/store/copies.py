@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -33,12 +33,11 @@ def is_large(path: Path) -> bool:
 
 
 @contextmanager
-def temporary_copy(path: Path, others: Sequence[str] = ()) -> Iterator[Path]:
+def temporary_copy(path: Path) -> Iterator[Path]:
     """Give a copy of a database with its log.
 
     Args:
         path: the database; it and its log may be missing.
-        others: what the names of further files have behind that of the database.
 
     Raises:
         StoreError: the log begins anew all the time, or another process removes it.
@@ -49,7 +48,7 @@ def temporary_copy(path: Path, others: Sequence[str] = ()) -> Iterator[Path]:
         log = Path(f"{path}-wal")
         for _ in range(_TRIES):
             before = _beginning(log)
-            for each in ("-wal", "", *others):
+            for each in ("-wal", ""):
                 source, target = Path(f"{path}{each}"), Path(f"{copy}{each}")
                 target.unlink(missing_ok=True)
                 if source.exists():

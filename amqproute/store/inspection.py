@@ -3,8 +3,9 @@
 
 A store of usual size is copied (`amqproute.store.copies`), and the copy is looked at as a start
 looks at the store: what contradicts its seal, its identity and version, its pages, and the small
-rows without which nothing starts. Bodies are not copied. Of a large store only the first page is
-read.
+rows without which nothing starts. Seal, mark and bodies are not copied but linked: a copied mark
+would count as withdrawn, and a finding would have another name than the start gives it. Of a large
+store only the first page is read.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from amqproute.errors import StoreDamaged, StoreError, StoreForeign
+from amqproute.errors import StoreContradiction, StoreDamaged, StoreError, StoreForeign
 from amqproute.store import schema
 from amqproute.store.copies import MOST_COPIED, is_large, temporary_copy
 from amqproute.store.evidence import Witness, examine, refusal
@@ -70,22 +71,29 @@ def inspect_store(path: Path, witness: Witness | None = None) -> str:
     """
     files = [Path(f"{path}{each}") for each in ("", "-wal", *_BESIDE)]
     try:
-        if not any(each.exists() for each in files):
-            if not Directory.of(str(path)).look():
-                return ""  # there was no start yet
-        elif path.exists():
+        if not any(each.exists() for each in files) and not Directory.of(str(path)).look():
+            found = examine(str(path), witness).finding  # by the journal alone; no file is opened
+            if found is not None:
+                raise refusal(found)
+            return ""
+        if path.exists():
             _check_first_page(path)
         if is_large(path):
             return (
                 f"{path} is large: only its version was looked at. While no daemon runs, "
                 "amqproute store check looks at all of it"
             )
-        with temporary_copy(path, _BESIDE) as copy:
+        with temporary_copy(path) as copy:
+            for each in _BESIDE:  # not copied: a mark knows that it is a copy, and is none then
+                if os.path.exists(f"{path}{each}"):
+                    os.symlink(f"{path.absolute()}{each}", f"{copy}{each}")
             try:
                 _inspect_copy(path, copy, witness)
             except StoreError as error:
                 words = str(error).replace(str(copy), str(path))
                 words = words.replace(Directory.of(str(copy)).path, Directory.of(str(path)).path)
+                if isinstance(error, StoreContradiction):
+                    raise StoreContradiction(words, error.finding) from error
                 raise type_of(error)(words) from error
     except OSError as error:
         raise StoreError(
@@ -137,7 +145,9 @@ def _newest_first_page(log: str) -> bytes | None:
 
 def _inspect_copy(path: Path, copy: Path, witness: Witness | None) -> None:
     bodies = Path(Directory.of(str(copy)).path)
-    bodies.symlink_to(Directory.of(str(path)).path)  # their names and sizes count as well
+    bodies.symlink_to(
+        os.path.abspath(Directory.of(str(path)).path)
+    )  # their names and sizes count as well
     finding = examine(str(copy), witness)
     bodies.unlink()
     if finding.finding is not None and not finding.is_restore:

@@ -39,6 +39,8 @@ class DrainTests(OperatorCase):
         until(lambda: self.shown("drain", "--status")["staying"] == 0, "relayed")
         with Wire(beta.plain) as wire:
             self.assertEqual(len(wire.consume("orders", 3)), 3)
+        self.assertIn("messages are taken again", self.run_it("drain", "--end"))
+        self.assertEqual(self.run_it("drain", "--end").strip(), "not draining")
         self.assertFalse(self.shown("drain", "--end")["draining"])
         with Wire(self.daemon.plain) as wire:
             wire.publish("inbox", [message(b"again")])

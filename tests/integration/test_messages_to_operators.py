@@ -94,6 +94,11 @@ class CommandTests(SynchronousTestCase):
         self.assertIn("distributed transactions are not enabled at this daemon", err)
         self.assertIn("distributed-transactions.enabled", err)
         self.assertNotIn("entity type", err)
+        for action in ("commit", "roll-back", "forget"):
+            code, _, err = self.command("transaction", action, "none", *config)
+            self.assertEqual(code, 1)
+            self.assertIn("transaction.disabled: distributed transactions are not enabled", err)
+            self.assertNotIn("COMMIT-BRANCH", err)
 
     def test_url_by_address(self) -> None:
         """Of a URL with an address no DNSSEC is advised."""

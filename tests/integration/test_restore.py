@@ -158,7 +158,7 @@ class RestoreTests(SynchronousTestCase):
         self.alpha.kill()
         done = run("store", "restore", str(backup), *config)
         self.assertEqual(done.returncode, 1)
-        self.assertIn("is there already", done.stderr)
+        self.assertIn("already exists", done.stderr)
         for each in self.state.glob("store.*"):
             each.unlink() if each.is_file() else shutil.rmtree(each)
         done = run("store", "restore", str(backup), *config)

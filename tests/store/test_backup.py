@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -202,11 +203,37 @@ class BackupTests(SynchronousTestCase):
         self.close()
         back_up(self.path, self.target, is_running=False)
         error = self.assertRaises(StoreError, back_up, self.path, self.target, False)
-        self.assertIn("is there already", str(error))
+        self.assertIn("already exists", str(error))
         error = self.assertRaises(StoreError, restore, self.target, self.path)
-        self.assertIn("where there is no store", str(error))
+        self.assertIn("already exists, and a restore replaces nothing", str(error))
         error = self.assertRaises(StoreError, back_up, str(self.fresh / "store.db"), "x", False)
         self.assertIn("there is no store", str(error))
+
+    def test_own_folders(self) -> None:
+        """No backup goes where the daemon moves or deletes what it does not know."""
+        for own in ("store.bodies", "store.quarantine", "journal"):
+            for name in (f"{own}/x", f"{own}/deep/x"):
+                error = self.assertRaises(
+                    StoreError, back_up, self.path, str(self.state / name), True
+                )
+                self.assertIn("belongs to the daemon", str(error))
+                self.assertFalse((self.state / name).exists())
+
+    def test_failed(self) -> None:
+        """What could not be written is named, and nothing of it stays."""
+        (self.folder / "file").touch()
+        target = str(self.folder / "file" / "backup")
+        error = self.assertRaises(StoreError, back_up, self.path, target, True)
+        self.assertNotIn("Errno", str(error))
+        self.assertIn(f"{target}.partial: Not a directory", str(error))
+        full = OSError(errno.ENOSPC, "No space left on device")
+        self.patch(backup, "_complete", lambda *_: self._raise(full))
+        error = self.assertRaises(StoreError, back_up, self.path, self.target, True)
+        self.assertEqual(str(error), f"no backup was made: no room is left for {self.target}")
+        self.assertFalse(Path(f"{self.target}.partial").exists())
+
+    def _raise(self, error: Exception) -> None:
+        raise error
 
     def test_changed(self) -> None:
         """A backup of which anything was changed or taken away is not restored."""

@@ -62,7 +62,7 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     summary = [] if problems else _summary(loaded)
     if not problems:
         partners = known_partners(loaded)
-        summary.append(("partners", _partners_words(partners)))
+        summary.append(("partners", _partners_words(partners, by_dns)))
         if partners.trouble:
             warnings.append(f"{path}: relay queues are not looked at: {partners.trouble}")
         if by_dns:
@@ -75,14 +75,16 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     return _report(path, problems, warnings, summary, as_json, blocks=blocks)
 
 
-def _partners_words(partners: Partners) -> str:
+def _partners_words(partners: Partners, by_dns: bool) -> str:
     words = f"{len(partners.named)} by name"
     if partners.met:
         words += (
             f", {len(partners.met)} more with relay queues, which are not dialled at private "
-            "addresses; see whom that cuts off with check --dns"
+            "addresses"
         )
-    return words
+    if by_dns:
+        return f"{words}; all were looked up, and a warning names each that is cut off"
+    return f"{words}; amqproute check --dns names those that are cut off" if partners.met else words
 
 
 def _examine_descriptors(config: Config) -> list[str]:

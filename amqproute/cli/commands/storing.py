@@ -100,9 +100,12 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
             )
             click.echo(f"        amqproute store accept-loss {finding.name}, to start without it")
     if missing:
-        click.echo(f"{len(missing)} messages are missing by the journal, among them:")
+        are = "is" if len(missing) == 1 else "are"
+        click.echo(
+            f"the journal has {counted(len(missing), 'message')} that {are} missing in the store:"
+        )
         rows = [[str(one.get(name, "-")) for name in _SHOWN] for one in missing[:MOST_SHOWN]]
-        render.table(_SHOWN, rows, right="entry")
+        render.table([name.upper() for name in _SHOWN], rows, right="ENTRY")
         if len(missing) > MOST_SHOWN:
             click.echo(f"and {len(missing) - MOST_SHOWN} more: --json has all")
     for words in found.notes:
@@ -112,7 +115,9 @@ def check(state: Path | None, config: Path | None, as_json: bool) -> int:
     if count:
         render.warn(f"{count} files ({size} octets) are in quarantine: {path.stem}.quarantine")
     if finding is None and not problems:
-        click.echo(f"{path}: ok")
+        click.echo(
+            f"{path}: ok" if path.exists() else f"{path}: there is no store here, nor was one"
+        )
     return DONE if finding is None and not problems else NEGATIVE
 
 
@@ -173,7 +178,7 @@ def salvage(into: Path, state: Path | None, config: Path | None, as_json: bool) 
         render.json_text(found.facts())
         return DONE if found.is_complete else NEGATIVE
     click.echo(f"log: {found.log}")
-    render.table(["queue", "messages"], sorted(found.entries.items()), right="messages")
+    render.table(["QUEUE", "MESSAGES"], sorted(found.entries.items()), right="MESSAGES")
     for words in found.lost:
         render.warn(words)
     if found.orphans:
@@ -286,8 +291,9 @@ def list_quarantined(state: Path | None, config: Path | None, as_json: bool) -> 
     if as_json:
         render.json_text({"messages": rows, "files": {"files": count, "size": size}})
         return DONE
-    headings = ("entry", "size", "message-id", "to", "why")
-    render.table(headings, ([row[name] for name in headings] for row in rows), right="entry size")
+    keys = ("entry", "size", "message-id", "to", "why")
+    headings = [key.upper() for key in keys]
+    render.table(headings, ([row[key] for key in keys] for row in rows), right="ENTRY SIZE")
     if count:
         click.echo(f"{count} files ({size} octets) in {path.with_suffix('.quarantine')}")
     return DONE
@@ -368,7 +374,7 @@ def drop_quarantined(
     if as_json:
         render.json_text({"dropped": list(entries)})
     else:
-        click.echo(f"{len(entries)} messages are given up")
+        click.echo(f"dropped {counted(len(entries), 'message')}")
     return DONE
 
 
@@ -437,5 +443,9 @@ def _held(path: Path) -> Iterator[None]:
             yield
         finally:
             os.close(descriptor)
+    except PermissionError as error:
+        words = f"{error.filename or path}: {error.strerror}"
+        step = "give this command as root, or as the user that the daemon runs as"
+        raise Refusal(NEGATIVE, "store.denied", words, step) from error
     except OSError as error:
         raise StoreError(f"{error.filename or path}: {error.strerror}") from error

@@ -25,11 +25,10 @@ COLUMNS: Final = (
     ("age-ms", "SINCE"),
 )
 BRANCH_TYPE: Final = "branch"
+NO_SUCH_OPERATION: Final = 501
 STEPS: Final = {
-    400: "is distributed-transactions enabled in the configuration?",
     404: "see what there is with: amqproute transaction ls",
     409: "see where it is with: amqproute transaction ls",
-    501: "is distributed-transactions enabled in the configuration?",
 }
 
 
@@ -60,12 +59,7 @@ def ls(url: str | None, trust: Path | None, config: Path | None, as_json: bool) 
     except ClientError as error:
         if error.code != "management.400":
             raise
-        raise ClientError(
-            NEGATIVE,
-            "transaction.disabled",
-            "distributed transactions are not enabled at this daemon",
-            "set distributed-transactions.enabled in the configuration, then restart the daemon",
-        ) from None
+        raise _disabled() from None
     if as_json:
         render.json_text({"branches": rows})
         return
@@ -106,6 +100,15 @@ def forget(branch: str, url: str | None, trust: Path | None, config: Path | None
     _operate("FORGET-BRANCH", branch, Access(url, config, trust))
 
 
+def _disabled() -> ClientError:
+    return ClientError(
+        NEGATIVE,
+        "transaction.disabled",
+        "distributed transactions are not enabled at this daemon",
+        "set distributed-transactions.enabled in the configuration, then restart the daemon",
+    )
+
+
 def _operate(operation: str, name: str, access: Access) -> None:
     async def work(client: Client) -> str:
         def encode(message_id: str, reply_to: str) -> bytes:
@@ -115,6 +118,8 @@ def _operate(operation: str, name: str, access: Access) -> None:
         properties, _ = content.decode_reply(await client.request(MANAGEMENT, encode))
         status = properties.get("statusCode")
         words = str(properties.get("statusDescription", "no words"))
+        if status == NO_SUCH_OPERATION:
+            raise _disabled()
         if status != 200:
             step = STEPS.get(status or 0, "see the daemon's log")
             raise ClientError(NEGATIVE, f"management.{status}", words, step)
