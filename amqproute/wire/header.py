@@ -27,6 +27,10 @@ UNANSWERED_HEADER: Final = (
 """What a client that begins without TLS sees of a port that begins with TLS, in words."""
 
 
+_BEFORE_1_0: Final = (b"\x01\x01", b"\x00\x00")
+"""Octets 5 and 6 of the headers of 0-8 to 0-10: class and instance, and of 0-9-1 and its kind."""
+
+
 class ProtocolHeader(bytes, enum.Enum):
     """The protocol headers that this daemon knows, as their eight bytes."""
 
@@ -42,13 +46,30 @@ class UnknownHeaderError(AmqpError):
 
     Attributes:
         is_tls: whether they begin a TLS handshake, which no header of AMQP would tell anything.
+        is_before_1_0: whether they are the header of another AMQP before 1.0 (0-8, 0-10).
     """
 
     condition = conditions.CONNECTION_FRAMING_ERROR
 
-    def __init__(self, description: str, *, is_tls: bool = False) -> None:
+    def __init__(
+        self, description: str, *, is_tls: bool = False, is_before_1_0: bool = False
+    ) -> None:
         super().__init__(description)
         self.is_tls = is_tls
+        self.is_before_1_0 = is_before_1_0
+
+    @property
+    def answer(self) -> bytes:
+        """What a server that serves all of AMQP sends before it closes (09-W-03).
+
+        Whoever speaks an AMQP before 1.0 learns of 0-9-1, a TLS client of its mistake, and
+        everybody else, AMQP or not, of AMQP 1.0 with SASL.
+        """
+        if self.is_tls:
+            return TLS_ALERT
+        if self.is_before_1_0:
+            return ProtocolHeader.AMQP_0_9_1.value
+        return ProtocolHeader.AMQP_1_0_SASL.value
 
 
 def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
@@ -81,5 +102,6 @@ def recognize(data: bytes | bytearray | memoryview) -> ProtocolHeader | None:
     except ValueError:
         pass
     raise UnknownHeaderError(
-        f"AMQP protocol id {start[4]}, version {start[5]}.{start[6]}.{start[7]} is not spoken here"
+        f"AMQP protocol id {start[4]}, version {start[5]}.{start[6]}.{start[7]} is not spoken here",
+        is_before_1_0=start[4:6] in _BEFORE_1_0,
     )

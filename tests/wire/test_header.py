@@ -46,6 +46,20 @@ class RecognizeTests(SynchronousTestCase):
         self.assertFalse(caught.exception.is_tls)
         self.assertEqual(caught.exception.condition, "amqp:connection:framing-error")
 
+    def test_answers(self) -> None:
+        """09-W-03: whoever speaks an AMQP before 1.0 learns of 0-9-1, others of 1.0 with SASL."""
+        for octets, answer in (
+            (b"AMQP\x01\x01\x08\x00", b"AMQP\x00\x00\x09\x01"),
+            (b"AMQP\x01\x01\x00\x0a", b"AMQP\x00\x00\x09\x01"),
+            (b"AMQP\x00\x00\x09\x02", b"AMQP\x00\x00\x09\x01"),
+            (b"AMQP\x00\x01\x01\x00", b"AMQP\x03\x01\x00\x00"),
+            (b"GET /", b"AMQP\x03\x01\x00\x00"),
+            (b"\x16\x03\x01", b"\x15\x03\x03\x00\x02\x02\x28"),
+        ):
+            with self.assertRaises(UnknownHeaderError) as caught:
+                recognize(octets)
+            self.assertEqual(caught.exception.answer, answer)
+
     @given(st.binary(max_size=12))
     def test_anything_is_decided_or_waits(self, octets: bytes) -> None:
         """No bytes raise anything else."""

@@ -1,0 +1,594 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One channel: its state, its numbers, and what its user can do on it.
+
+A channel is made by its connection (`amqproute.wire.amqp09.connection09`), which reads what comes
+in and keeps the state here. The verbs below write frames. They raise `LocalProtocolError` on a
+channel that is not open: look at `Channel.is_open` before acting on an event, because a fault may
+have closed the channel since.
+
+Frames of one channel must not come between those of a content (09: part 3.4). While a content is
+sent in parts, everything else that the channel has to say waits; other channels do not.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from amqproute.errors import LocalProtocolError
+from amqproute.wire.amqp09.arguments import encode_method, shortstr
+from amqproute.wire.amqp09.contents import Content
+from amqproute.wire.amqp09.frame_output import FrameOutput
+from amqproute.wire.amqp09.methods import (
+    BasicAck,
+    BasicCancel,
+    BasicDeliver,
+    BasicGetOk,
+    BasicNack,
+    BasicPublish,
+    BasicReturn,
+    ChannelClose,
+    ChannelCloseOk,
+    ChannelFlow,
+    ChannelOpenOk,
+    ConfirmSelect,
+)
+from amqproute.wire.amqp09.replies import ReplyCode, ReplyScope, fit_reply_text
+from amqproute.wire.amqp09.shapes import AmqpMethod
+from amqproute.wire.amqp09.tags import ConfirmNumbers, DeliveryTags
+from amqproute.wire.amqp09.versions import ProtocolVersion, Role
+from amqproute.wire.amqp09.violations import Violation
+
+_DELIVER_HEAD = struct.Struct(">BHII")
+_DELIVER_TAG = struct.Struct(">QB")
+_HEADER = struct.Struct(">sBHIHHQ")
+_BODY = struct.Struct(">sBHI")
+_DELIVER: Final = BasicDeliver.traits.code
+_BASIC: Final = BasicDeliver.traits.class_id
+
+MOST_ADDRESSES: Final = 256
+"""Pairs of exchange and routing key whose octets a channel remembers between deliveries."""
+
+
+class ChannelState(enum.Enum):
+    """Where a channel stands."""
+
+    OPENING = enum.auto()
+    """channel.open was sent, or came and is not answered."""
+    OPEN = enum.auto()
+    CLOSING = enum.auto()
+    """Our close was sent: whatever comes is skipped, up to the peer's close-ok (09-CHAN-17)."""
+    ANSWER_DUE = enum.auto()
+    """The peer's close came: `Channel.close_ok` is all that is left to say."""
+    CLOSED = enum.auto()
+
+
+class ChannelOwner(Protocol):
+    """What a channel needs of its connection.
+
+    Attributes:
+        output: where frames go.
+        role: which peer we are.
+        version: what is spoken.
+        connection_id: names the connection in channel-ids.
+        consumer_channels: the channel of each consumer, where tags count per connection (I-13).
+    """
+
+    output: FrameOutput
+    role: Role
+    version: ProtocolVersion
+    connection_id: str
+    consumer_channels: dict[str, Channel]
+
+    def close(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
+        """Close the connection."""
+        ...
+
+    def channel_is_free(self, channel: Channel) -> None:
+        """The channel is over: its number may be used again."""
+        ...
+
+
+class Channel:
+    """A channel of a connection.
+
+    Attributes:
+        number: in the frames.
+        state: where it stands.
+        context: the user's.
+        unacknowledged: what was delivered here and is not acknowledged; contexts are the user's.
+        unconfirmed: client: what was published in confirm mode and is not confirmed.
+        confirms: server: the publishes to be confirmed; None without confirm mode.
+        is_transacted: tx.select has come.
+        is_distributed: dtx.select has come.
+        has_worked: something was published or consumed here.
+        current_queue: the queue last declared here: the user sets it when the declare is done.
+        may_deliver: the peer takes contents (channel.flow).
+        consumers: the tags of the consumers made here.
+        consumer_serial: the number in the tag that was made up last.
+    """
+
+    __slots__ = (
+        "_addresses",
+        "_awaited",
+        "_content",
+        "_held",
+        "_left",
+        "_method",
+        "_owner",
+        "_run",
+        "_run_epoch",
+        "_sending",
+        "_streams",
+        "_tags",
+        "confirms",
+        "consumer_serial",
+        "consumers",
+        "context",
+        "current_queue",
+        "has_worked",
+        "is_distributed",
+        "is_transacted",
+        "may_deliver",
+        "number",
+        "state",
+        "unacknowledged",
+        "unconfirmed",
+    )
+
+    def __init__(self, owner: ChannelOwner, number: int) -> None:
+        self._owner = owner
+        self.number = number
+        self.state = ChannelState.OPENING
+        self.context: object = None
+        self.unacknowledged: DeliveryTags[object] = DeliveryTags()
+        self.unconfirmed: DeliveryTags[object] | None = None
+        self.confirms: ConfirmNumbers | None = None
+        self.is_transacted = False
+        self.is_distributed = False
+        self.has_worked = False
+        self.current_queue: str | None = None
+        self.may_deliver = True
+        self.consumers: set[str] = set()
+        self.consumer_serial = 0
+        # Replies that the peer owes.
+        self._awaited: list[frozenset[int]] = []
+        # The content that comes in: its method, until its header is there; then the octets left.
+        self._method: AmqpMethod | None = None
+        self._content: Content | None = None
+        self._left = 0
+        self._streams = False
+        # The event that what follows may join.
+        self._run: object = None
+        self._run_epoch = 0
+        # Octets that the content being sent still needs, and frames that wait for its end.
+        self._sending = 0
+        self._held: list[bytes] = []
+        self._tags: dict[str, bytes] = {}
+        self._addresses: dict[tuple[str, str], bytes] = {}
+
+    def __repr__(self) -> str:
+        return f"<Channel {self.number} {self.state.name}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether verbs may be used."""
+        return self.state is ChannelState.OPEN
+
+    @property
+    def body_left(self) -> int:
+        """Octets that the content being sent still needs (`send_body`)."""
+        return self._sending
+
+    # ------------------------------------------------------------------- opening and closing
+
+    def open_ok(self) -> None:
+        """Answer the channel.open that `ChannelAsked` told of.
+
+        Raises:
+            LocalProtocolError: nothing is to be answered.
+        """
+        if self.state is not ChannelState.OPENING or self._owner.role != "server":
+            raise LocalProtocolError(f"{self!r}: no channel.open to answer")
+        self.state = ChannelState.OPEN
+        channel_id = f"{self._owner.connection_id}/{self.number}".encode()
+        self._write_method(ChannelOpenOk(channel_id=channel_id))
+
+    def close(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
+        """Close the channel; nothing happens unless it is open.
+
+        A content that is being sent is given up, and what waits behind it.
+
+        Args:
+            code: why.
+            text: why, in words; cut to what fits.
+            method: the method that caused it (09-CHAN-16), None for none (09-W-60).
+        """
+        if self.state is not ChannelState.OPEN and self.state is not ChannelState.OPENING:
+            return
+        self.state = ChannelState.CLOSING
+        self._part()
+        self._awaited.clear()
+        self._write_method(
+            ChannelClose(
+                reply_code=code,
+                reply_text=fit_reply_text(text),
+                class_id=method.traits.class_id if method else 0,
+                method_id=method.traits.method_id if method else 0,
+            )
+        )
+
+    def fail(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
+        """Refuse what the peer asked for: close channel or connection, by the code's scope."""
+        if code.scope is ReplyScope.CHANNEL:
+            self.close(code, text, method)
+        elif self.state is ChannelState.OPEN:
+            self._owner.close(code, text, method)
+
+    def close_ok(self) -> None:
+        """Answer the peer's close, once all that it ends has ended; the number is free then.
+
+        Raises:
+            LocalProtocolError: no close is to be answered.
+        """
+        if self.state is not ChannelState.ANSWER_DUE:
+            raise LocalProtocolError(f"{self!r}: no close to answer")
+        self.state = ChannelState.CLOSED
+        self._write_method(ChannelCloseOk())
+        self._owner.channel_is_free(self)
+
+    def _part(self) -> None:
+        """Let go of what an ended channel does not need: contents on their way, consumers."""
+        self._sending = 0
+        self._held.clear()
+        self._method = self._content = self._run = None
+        for tag in self.consumers:
+            self._owner.consumer_channels.pop(tag, None)
+        self.consumers.clear()
+        self._tags.clear()
+
+    # --------------------------------------------------------------------------- methods
+
+    def send(self, method: AmqpMethod) -> None:
+        """Send a method without content.
+
+        Raises:
+            LocalProtocolError: the channel is not open, the peer is not the one that takes this
+                method, this version has it not, or a value does not fit.
+            FrameTooLargeError: it does not fit into a frame.
+        """
+        self._check_open()
+        traits = method.traits
+        if traits.has_content or traits.class_id in _NOT_SENT:
+            raise LocalProtocolError(f"{traits.name} has a verb of its own")
+        if not (traits.to_client if self._owner.role == "server" else traits.to_server):
+            raise LocalProtocolError(f"a {self._owner.role} does not send {traits.name}")
+        self._write_method(method)
+        if traits.replies and not getattr(method, "nowait", False):
+            self._awaited.append(traits.replies)
+        if isinstance(method, ConfirmSelect):
+            self.unconfirmed = DeliveryTags()
+
+    def flow(self, active: bool) -> None:
+        """Ask the peer to send contents, or to stop (09-CHAN-12)."""
+        self._check_open()
+        self._write_method(ChannelFlow(active=active))
+        self._awaited.append(ChannelFlow.traits.replies)
+
+    def queue_name(self, name: str, method: AmqpMethod) -> str | None:
+        """Return the queue that a method means: the one last declared if its name is empty.
+
+        Args:
+            name: as it came.
+            method: in which it came.
+
+        Returns:
+            The name; None when there is none, and channel or connection have been closed for it.
+        """
+        if name:
+            return name
+        if self.current_queue is None:
+            code = Violation.NO_QUEUE_DECLARED.code(self._owner.version)
+            self.fail(code, "no queue was declared on this channel", method)
+        return self.current_queue
+
+    def cancel_consumer(self, tag: str) -> None:
+        """Server: tell that a consumer is over, which nobody asked for (basic.cancel).
+
+        Only to clients with the capability consumer_cancel_notify.
+        """
+        self.send(BasicCancel(consumer_tag=tag, nowait=True))
+        self.forget_consumer(tag)
+
+    def forget_consumer(self, tag: str) -> None:
+        """A consumer is over: its tag may be used again."""
+        self.consumers.discard(tag)
+        self._tags.pop(tag, None)
+        if self._owner.consumer_channels.get(tag) is self:
+            del self._owner.consumer_channels[tag]
+
+    # -------------------------------------------------------------------------- contents
+
+    def deliver(
+        self,
+        consumer_tag: str,
+        exchange: str,
+        routing_key: str,
+        property_octets: bytes,
+        parts: Sequence[bytes],
+        *,
+        redelivered: bool = False,
+        needs_ack: bool = True,
+        context: object = None,
+        size: int | None = None,
+    ) -> int:
+        """Server: send basic.deliver with its content.
+
+        Args:
+            consumer_tag: whose it is.
+            exchange: where it was published.
+            routing_key: with which key.
+            property_octets: flags and values.
+            parts: the body, or its beginning.
+            redelivered: it was delivered before.
+            needs_ack: False for a consumer with no-ack.
+            context: given back when the delivery is acknowledged.
+            size: octets of the whole body, if ``parts`` are only its beginning; `send_body` then
+                takes the rest.
+
+        Returns:
+            The delivery tag.
+
+        Raises:
+            LocalProtocolError: the channel is not open, the peer has stopped contents, or another
+                content is not complete.
+            FrameTooLargeError: method or properties do not fit into a frame; no tag was used.
+        """
+        if self.state is not ChannelState.OPEN or not self.may_deliver or self._sending:
+            self._check_contents()
+        tags = self.unacknowledged
+        output = self._owner.output
+        number = self.number
+        tag_octets = self._tags.get(consumer_tag)
+        if tag_octets is None:
+            tag_octets = self._tags[consumer_tag] = shortstr(consumer_tag)
+        address = self._addresses.get((exchange, routing_key))
+        if address is None:
+            if len(self._addresses) >= MOST_ADDRESSES:
+                self._addresses.clear()
+            address = shortstr(exchange) + shortstr(routing_key)
+            self._addresses[exchange, routing_key] = address
+        method_size = 13 + len(tag_octets) + len(address)
+        header_size = 12 + len(property_octets)
+        most = output.largest_payload
+        if method_size > most or header_size > most:
+            output._check("a method", method_size)
+            output._check("a content header", header_size)
+        tag = tags.issue(context) if needs_ack else tags.issue_settled()
+        there = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        head = b"".join(
+            (
+                _DELIVER_HEAD.pack(1, number, method_size, _DELIVER),
+                tag_octets,
+                _DELIVER_TAG.pack(tag, redelivered),
+                address,
+                _HEADER.pack(
+                    b"\xce", 2, number, header_size, _BASIC, 0, there if size is None else size
+                ),
+                property_octets,
+            )
+        )
+        output.frames += 2
+        if len(parts) == 1 and 0 < there <= most:
+            output.frames += 1
+            output.write((head + _BODY.pack(b"\xce", 3, number, there), parts[0], b"\xce"))
+        else:
+            output.write((head + b"\xce",))
+            if there:
+                output.write(output.body_frames(number, parts))
+        if size is not None:
+            self._sending = size - there
+        return tag
+
+    def get_ok(
+        self,
+        exchange: str,
+        routing_key: str,
+        message_count: int,
+        property_octets: bytes,
+        parts: Sequence[bytes],
+        *,
+        redelivered: bool = False,
+        needs_ack: bool = True,
+        context: object = None,
+        size: int | None = None,
+    ) -> int:
+        """Server: answer basic.get with a message; see `deliver`.
+
+        Args:
+            message_count: what is left in the queue (09-BASIC-48).
+        """
+        self._check_contents()
+        tags = self.unacknowledged
+        method = BasicGetOk(
+            delivery_tag=tags.last + 1,
+            redelivered=redelivered,
+            exchange=exchange,
+            routing_key=routing_key,
+            message_count=message_count,
+        )
+        self.send_content(method, property_octets, parts, size)
+        return tags.issue(context) if needs_ack else tags.issue_settled()
+
+    def return_content(
+        self, publish: Content, code: ReplyCode, text: str, parts: Sequence[bytes] | None = None
+    ) -> None:
+        """Server: give a publish back that could not be routed or delivered (basic.return).
+
+        Args:
+            publish: what came.
+            code: no-route or no-consumers.
+            text: why, in words.
+            parts: its body, where it came in parts.
+        """
+        method = publish.method
+        assert isinstance(method, BasicPublish)
+        returned = BasicReturn(
+            reply_code=code,
+            reply_text=fit_reply_text(text),
+            exchange=method.exchange,
+            routing_key=method.routing_key,
+        )
+        self.send_content(
+            returned, publish.property_octets, publish.parts if parts is None else parts
+        )
+
+    def publish(
+        self,
+        method: BasicPublish,
+        property_octets: bytes,
+        parts: Sequence[bytes],
+        context: object = None,
+        size: int | None = None,
+    ) -> int:
+        """Client: send basic.publish with its content.
+
+        Returns:
+            The number by which it is confirmed; 0 without confirm mode.
+        """
+        self.send_content(method, property_octets, parts, size)
+        return 0 if self.unconfirmed is None else self.unconfirmed.issue(context)
+
+    def send_content(
+        self,
+        method: AmqpMethod,
+        property_octets: bytes,
+        parts: Sequence[bytes],
+        size: int | None = None,
+    ) -> None:
+        """Send a method with its content.
+
+        Args:
+            method: one that has content.
+            property_octets: flags and values.
+            parts: the body, or its beginning.
+            size: octets of the whole body, if ``parts`` are only its beginning.
+
+        Raises:
+            LocalProtocolError: the channel is not open, the peer has stopped contents, another
+                content is not complete, or a value does not fit.
+            FrameTooLargeError: method or properties do not fit into a frame.
+        """
+        self._check_contents()
+        traits = method.traits
+        owner = self._owner
+        if not traits.has_content:
+            raise LocalProtocolError(f"{traits.name} has no content")
+        if not (traits.to_client if owner.role == "server" else traits.to_server):
+            raise LocalProtocolError(f"a {owner.role} does not send {traits.name}")
+        there = sum(map(len, parts))
+        payload = encode_method(method, owner.version)
+        owner.output.write(
+            owner.output.content_frames(
+                self.number,
+                payload,
+                traits.class_id,
+                property_octets,
+                there if size is None else size,
+                parts,
+            )
+        )
+        if size is not None:
+            self._sending = size - there
+
+    def send_body(self, parts: Sequence[bytes]) -> None:
+        """Send more of the body of the content that was begun.
+
+        Raises:
+            LocalProtocolError: the channel is not open, or there is more of it than was said.
+        """
+        self._check_open()
+        size = sum(map(len, parts))
+        if size > self._sending:
+            raise LocalProtocolError(f"{size} octets where {self._sending} are missing")
+        output = self._owner.output
+        output.write(output.body_frames(self.number, parts))
+        self._sending -= size
+        if not self._sending:
+            self._release()
+
+    def cut_body(self) -> None:
+        """Server, 0-9: end the content that was begun without the rest of it (09-BASIC-54).
+
+        Raises:
+            LocalProtocolError: nothing was begun, or the client speaks 0-9-1, which does not
+                know of this: send the rest.
+        """
+        if not self._sending or self._owner.version is not ProtocolVersion.V0_9:
+            raise LocalProtocolError(f"{self!r}: no content to cut short")
+        output = self._owner.output
+        output.write((output.empty_body(self.number),))
+        self._sending = 0
+        self._release()
+
+    # -------------------------------------------------------------------------- confirms
+
+    def confirm(self, first: int, last: int) -> None:
+        """Server: confirm a run of publishes (09-W-73), by as few acks as there can be.
+
+        Raises:
+            LocalProtocolError: they do not all wait for their confirm.
+        """
+        for tag, multiple in self._confirm(first, last):
+            self._write_method(BasicAck(delivery_tag=tag, multiple=multiple))
+
+    def reject(self, first: int, last: int) -> None:
+        """Server: tell that a run of publishes was not taken (basic.nack).
+
+        Raises:
+            LocalProtocolError: they do not all wait for their confirm.
+        """
+        for tag, multiple in self._confirm(first, last):
+            self._write_method(BasicNack(delivery_tag=tag, multiple=multiple))
+
+    def _confirm(self, first: int, last: int) -> list[tuple[int, bool]]:
+        self._check_open()
+        if self.confirms is None:
+            raise LocalProtocolError(f"{self!r}: not in confirm mode")
+        try:
+            return self.confirms.confirm(first, last)
+        except ValueError as error:
+            raise LocalProtocolError(str(error)) from error
+
+    # ---------------------------------------------------------------------------- writing
+
+    def _check_open(self) -> None:
+        if self.state is not ChannelState.OPEN:
+            raise LocalProtocolError(f"{self!r} is not open")
+
+    def _check_contents(self) -> None:
+        self._check_open()
+        if not self.may_deliver:
+            raise LocalProtocolError(f"{self!r}: the peer has stopped contents")
+        if self._sending:
+            raise LocalProtocolError(f"{self!r}: a content is not complete")
+
+    def _write_method(self, method: AmqpMethod) -> None:
+        owner = self._owner
+        frame = owner.output.method_frame(self.number, encode_method(method, owner.version))
+        if self._sending:
+            self._held.append(frame)
+        else:
+            owner.output.write((frame,))
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        self._owner.output.write(held)
+
+
+_NOT_SENT: Final = frozenset((10, 20))
+"""Classes whose methods are the engine's own."""
+
+__all__ = ["MOST_ADDRESSES", "Channel", "ChannelOwner", "ChannelState"]

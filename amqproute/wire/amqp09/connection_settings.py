@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one side wants of its connections in 0-9 and 0-9-1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from amqproute.wire.amqp09.tables import FieldTable, FieldValue
+from amqproute.wire.amqp09.versions import ProtocolVersion, Role
+
+FRAME_MIN_SIZE: Final = 4096
+"""The smallest frame-max that can be agreed (09-X-12)."""
+OPENING_FRAME: Final = 8192
+"""The largest frame before tuning is complete. Only `FRAME_MIN_SIZE` octets are legal (09-X-11),
+and tokens in start-ok are seen that have more (09-W-13)."""
+LARGEST_FRAME: Final = 0x7FFFFFFF
+
+
+@dataclass(slots=True, kw_only=True)
+class Connection09Settings:
+    """What one side wants of its connections.
+
+    Attributes:
+        role: server or client.
+        version: what a client asks for; a server takes either.
+        connection_id: names a server's connection within channel-ids, which are unique (09-DOM-16).
+        mechanisms: a server's, the best first.
+        locales: a server's, or the one that a client chooses.
+        properties: server-properties or client-properties, without ``capabilities``.
+        capabilities: those of them that are true (09-W-70).
+        virtual_host: which a client opens.
+        channel_max: the highest channel; 1 to 65535.
+        frame_max: octets of the largest frame, `FRAME_MIN_SIZE` or more.
+        heartbeat: seconds; a server's proposal, or what a client asks for at most; 0 for none.
+        handshake_timeout: seconds from the start until connection.open has come, or open-ok.
+        close_timeout: seconds to wait for the answer to our connection.close.
+        max_content: octets of a body; a content with more closes its channel; 0 for no limit.
+        part_from: octets of a body from which on a content is handed up in parts, as it comes.
+        max_partial: octets of contents that have begun and not ended and are not handed up, over
+            all channels; beyond them a content is handed up in parts whatever its size.
+    """
+
+    role: Role
+    version: ProtocolVersion = ProtocolVersion.V0_9_1
+    connection_id: str = ""
+    mechanisms: Sequence[str] = ()
+    locales: Sequence[str] = ("en_US",)
+    properties: Mapping[str, FieldValue] = field(default_factory=FieldTable)
+    capabilities: Sequence[str] = ()
+    virtual_host: str = "/"
+    channel_max: int = 2047
+    frame_max: int = 131072
+    heartbeat: int = 60
+    handshake_timeout: float = 30.0
+    close_timeout: float = 10.0
+    max_content: int = 0
+    part_from: int = 1024 * 1024
+    max_partial: int = 8 * 1024 * 1024
+
+    def __post_init__(self) -> None:
+        if not FRAME_MIN_SIZE <= self.frame_max <= LARGEST_FRAME:
+            raise ValueError(f"frame_max is {FRAME_MIN_SIZE} to {LARGEST_FRAME}")
+        if not 1 <= self.channel_max <= 0xFFFF:
+            raise ValueError("channel_max is 1 to 65535")
+        if not 0 <= self.heartbeat <= 0xFFFF:
+            raise ValueError("heartbeat is 0 to 65535")
+        if not self.locales:
+            raise ValueError("there is one locale at least")
+        size = len(self.table().octets) + len(" ".join((*self.mechanisms, *self.locales)))
+        if self.role == "server" and size > FRAME_MIN_SIZE - 64:
+            raise ValueError("the start method does not fit into a frame")
+
+    def table(self) -> FieldTable:
+        """Return the properties with the capabilities in them."""
+        values = dict(self.properties)
+        if self.capabilities:
+            values["capabilities"] = FieldTable(dict.fromkeys(self.capabilities, True))
+        return FieldTable(values)
+
+
+__all__ = ["FRAME_MIN_SIZE", "OPENING_FRAME", "Connection09Settings"]

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Contents: a method with properties and a body (09: part 3.4)."""
+
+from __future__ import annotations
+
+from amqproute.wire.amqp09.methods import BasicProperties, BasicPublish
+from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties
+
+
+class Content:
+    """A content that came in.
+
+    Method and properties may be shared with other contents: they must not be changed.
+
+    Attributes:
+        method: with which it came.
+        properties: decoded.
+        property_octets: flags and values as they came, to be sent again as they are.
+        parts: octets of the body, in order. Of a content that is handed up in parts they are in
+            the events.
+        size: octets of the whole body.
+        number: of a publish on a channel in confirm mode: what it is confirmed by, counting from
+            1; else 0.
+    """
+
+    __slots__ = ("method", "number", "parts", "properties", "property_octets", "size")
+
+    def __init__(
+        self,
+        method: AmqpMethod,
+        properties: ContentProperties,
+        property_octets: bytes,
+        size: int,
+        parts: list[bytes],
+        number: int = 0,
+    ) -> None:
+        self.method = method
+        self.properties = properties
+        self.property_octets = property_octets
+        self.size = size
+        self.parts = parts
+        self.number = number
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.method.traits.name} {self.size} octets>"
+
+    @property
+    def body(self) -> bytes:
+        """The parts as one."""
+        parts = self.parts
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Publish(Content):
+    """A basic.publish with its content."""
+
+    __slots__ = ()
+
+    method: BasicPublish
+    properties: BasicProperties
+
+
+__all__ = ["Content", "Publish"]

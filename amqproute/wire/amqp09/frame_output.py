@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What goes out: frames written into one buffer, large bodies left as they are.
+
+Everything small is joined when it is handed over, so that a burst of deliveries is one write;
+what has `ALONE` octets or more is never copied.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from amqproute.errors import LocalProtocolError
+
+METHOD: Final = 1
+HEADER: Final = 2
+BODY: Final = 3
+HEARTBEAT: Final = 8
+FRAME_END: Final = b"\xce"
+FRAME_OVERHEAD: Final = 8
+"""Octets of a frame beside its payload."""
+HEARTBEAT_FRAME: Final = b"\x08\0\0\0\0\0\0\xce"
+ALONE: Final = 16_384
+"""A part with so many octets stands in the output by itself."""
+
+_HEAD = struct.Struct(">BHI")
+_HEADER = struct.Struct(">BHIHHQ")
+
+
+class FrameTooLargeError(LocalProtocolError):
+    """A method or a content header does not fit into a frame of this peer (09-W-11).
+
+    Nothing has been written. These frames cannot be split: the content cannot be sent here.
+    """
+
+
+class FrameOutput:
+    """Collects what is to be sent.
+
+    Attributes:
+        largest_payload: octets of a frame's payload; what the peer takes, less 8.
+        frames: written so far.
+    """
+
+    __slots__ = ("_buffers", "_small", "frames", "largest_payload")
+
+    def __init__(self, largest_frame: int) -> None:
+        self.largest_payload = largest_frame - FRAME_OVERHEAD
+        self.frames = 0
+        self._small: list[bytes] = []
+        self._buffers: list[bytes] = []
+
+    def write(self, pieces: Iterable[bytes]) -> None:
+        """Take octets that are frames already."""
+        small = self._small
+        for piece in pieces:
+            if len(piece) < ALONE:
+                small.append(piece)
+            else:
+                if small:
+                    self._buffers.append(b"".join(small))
+                    small.clear()
+                self._buffers.append(piece)
+
+    def take(self) -> list[bytes]:
+        """Hand over, and forget, what there is."""
+        buffers = self._buffers
+        if self._small:
+            buffers.append(b"".join(self._small))
+            self._small = []
+        if buffers:
+            self._buffers = []
+        return buffers
+
+    def clear(self) -> None:
+        """Forget what there is."""
+        self._small = []
+        self._buffers = []
+
+    def method_frame(self, channel: int, payload: bytes) -> bytes:
+        """Return a method frame.
+
+        Raises:
+            FrameTooLargeError: it is larger than a frame may be.
+        """
+        self._check("a method", len(payload))
+        self.frames += 1
+        return _HEAD.pack(METHOD, channel, len(payload)) + payload + FRAME_END
+
+    def content_frames(
+        self,
+        channel: int,
+        payload: bytes,
+        class_id: int,
+        property_octets: bytes,
+        size: int,
+        parts: Sequence[bytes],
+    ) -> list[bytes]:
+        """Return the frames of a content: its method, its header, and what there is of its body.
+
+        Args:
+            channel: the channel's number.
+            payload: of the method frame.
+            class_id: of the content.
+            property_octets: flags and values.
+            size: octets of the whole body.
+            parts: of the body, all of it or its beginning.
+
+        Raises:
+            FrameTooLargeError: method or header are larger than a frame may be.
+        """
+        self._check("a method", len(payload))
+        self._check("a content header", 12 + len(property_octets))
+        self.frames += 2
+        head = b"".join(
+            (
+                _HEAD.pack(METHOD, channel, len(payload)),
+                payload,
+                FRAME_END,
+                _HEADER.pack(HEADER, channel, 12 + len(property_octets), class_id, 0, size),
+                property_octets,
+                FRAME_END,
+            )
+        )
+        if not parts:
+            return [head]
+        if len(parts) == 1 and 0 < len(parts[0]) <= self.largest_payload:
+            part = parts[0]
+            self.frames += 1
+            return [head + _HEAD.pack(BODY, channel, len(part)), part, FRAME_END]
+        return [head, *self.body_frames(channel, parts)]
+
+    def body_frames(self, channel: int, parts: Iterable[bytes]) -> list[bytes]:
+        """Return body frames, each as large as it may be (09-CONN-19)."""
+        most = self.largest_payload
+        out: list[bytes] = []
+        room = 0
+        waiting: list[bytes] = []
+
+        def finish() -> None:
+            out.append(_HEAD.pack(BODY, channel, most - room))
+            out.extend(waiting)
+            out.append(FRAME_END)
+            waiting.clear()
+            self.frames += 1
+
+        for part in parts:
+            at = 0
+            while at < len(part):
+                if not waiting:
+                    room = most
+                piece = part if not at and len(part) <= room else part[at : at + room]
+                waiting.append(piece)
+                at += len(piece)
+                room -= len(piece)
+                if not room:
+                    finish()
+        if waiting:
+            finish()
+        return out
+
+    def empty_body(self, channel: int) -> bytes:
+        """Return a body frame without data: it ends a content that is cut short (I-09)."""
+        self.frames += 1
+        return _HEAD.pack(BODY, channel, 0) + FRAME_END
+
+    def _check(self, what: str, size: int) -> None:
+        if size > self.largest_payload:
+            raise FrameTooLargeError(
+                f"{what} of {size} octets in frames of at most {self.largest_payload}"
+            )
+
+
+__all__ = [
+    "ALONE",
+    "BODY",
+    "FRAME_END",
+    "FRAME_OVERHEAD",
+    "HEADER",
+    "HEARTBEAT",
+    "HEARTBEAT_FRAME",
+    "METHOD",
+    "FrameOutput",
+    "FrameTooLargeError",
+]

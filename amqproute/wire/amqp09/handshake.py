@@ -1,0 +1,637 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection until it is open, and its end: header, start, secure, tune, open, close.
+
+`Handshake` is the lower half of `amqproute.wire.amqp09.connection09.Connection09`. It owns the
+stage, what goes out, the heartbeats, and the ways in which a connection ends. The upper half reads
+frames and has the channels.
+
+Where it is the user's turn (to look at a password, to open a virtual host) nothing is read: what
+the peer has written ahead waits, up to `MOST_WAITING` octets.
+"""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import Final
+
+from amqproute.errors import LocalProtocolError
+from amqproute.wire.amqp09.arguments import decode_method, encode_method
+from amqproute.wire.amqp09.connection_settings import (
+    FRAME_MIN_SIZE,
+    OPENING_FRAME,
+    Connection09Settings,
+)
+from amqproute.wire.amqp09.frame_output import FRAME_OVERHEAD, FrameOutput
+from amqproute.wire.amqp09.methods import (
+    ConnectionBlocked as BlockedMethod,
+)
+from amqproute.wire.amqp09.methods import (
+    ConnectionClose,
+    ConnectionCloseOk,
+    ConnectionOpen,
+    ConnectionOpenOk,
+    ConnectionRedirect,
+    ConnectionSecure,
+    ConnectionSecureOk,
+    ConnectionStart,
+    ConnectionStartOk,
+    ConnectionTune,
+    ConnectionTuneOk,
+    ConnectionUpdateSecret,
+    ConnectionUpdateSecretOk,
+)
+from amqproute.wire.amqp09.methods import (
+    ConnectionUnblocked as UnblockedMethod,
+)
+from amqproute.wire.amqp09.protocol_events import (
+    ChallengeAnswered,
+    Challenged,
+    ConnectionBlocked,
+    ConnectionEnded,
+    ConnectionOpened,
+    ConnectionRedirected,
+    ConnectionUnblocked,
+    MechanismChosen,
+    MechanismsOffered,
+    ProtocolEvent,
+    SecretReplaced,
+    VirtualHostAsked,
+)
+from amqproute.wire.amqp09.replies import ReplyCode, fit_reply_text
+from amqproute.wire.amqp09.shapes import AmqpMethod
+from amqproute.wire.amqp09.tables import EMPTY_TABLE, FieldTable
+from amqproute.wire.amqp09.versions import ProtocolVersion, Role
+from amqproute.wire.amqp09.violations import Violation, ViolationError
+from amqproute.wire.header import (
+    HEADER_SIZE,
+    ProtocolHeader,
+    UnknownHeaderError,
+    recognize,
+)
+
+MOST_WAITING: Final = 65_536
+"""Octets that a peer may write ahead while it is our user's turn."""
+CAPABILITY_FAILURE_CLOSE: Final = "authentication_failure_close"
+CAPABILITY_BLOCKED: Final = "connection.blocked"
+
+
+class Stage(enum.Enum):
+    """How far a connection has come."""
+
+    HEADER = enum.auto()
+    """Server: the client's header is awaited. Client: the server's start, or a header instead."""
+    START_OK = enum.auto()
+    """Server: start-ok is awaited."""
+    CREDENTIALS = enum.auto()
+    """Server: it is the user's turn to look at a response."""
+    SECURE_OK = enum.auto()
+    """Server: secure-ok is awaited."""
+    TUNE_OK = enum.auto()
+    """Server: tune-ok is awaited."""
+    OPEN_AWAITED = enum.auto()
+    """Server: open is awaited."""
+    HOST_ASKED = enum.auto()
+    """Server: it is the user's turn to open the virtual host."""
+    RESPOND = enum.auto()
+    """Client: it is the user's turn to choose a mechanism or answer a challenge."""
+    TUNE = enum.auto()
+    """Client: secure or tune is awaited."""
+    OPEN_OK = enum.auto()
+    """Client: open-ok is awaited."""
+    OPEN = enum.auto()
+    CLOSING = enum.auto()
+    """Our close was sent; everything but its answer is dropped (09-CONN-33)."""
+    ANSWER_DUE = enum.auto()
+    """The peer's close came; nothing is left to say but close-ok."""
+    OVER = enum.auto()
+
+
+USERS_TURN: Final = frozenset((Stage.CREDENTIALS, Stage.HOST_ASKED, Stage.RESPOND))
+_BEFORE_OPEN: Final = frozenset(
+    (
+        Stage.HEADER,
+        Stage.START_OK,
+        Stage.CREDENTIALS,
+        Stage.SECURE_OK,
+        Stage.TUNE_OK,
+        Stage.OPEN_AWAITED,
+        Stage.RESPOND,
+        Stage.TUNE,
+        Stage.OPEN_OK,
+    )
+)
+
+
+class Handshake(ABC):
+    """The stages of a connection, and its times."""
+
+    def __init__(self, settings: Connection09Settings) -> None:
+        self.settings = settings
+        self.role: Role = settings.role
+        self.version = settings.version
+        self.connection_id = settings.connection_id
+        # Before tuning frames are small (09-X-11); a client's token may not be.
+        self.output = FrameOutput(FRAME_MIN_SIZE if self.role == "server" else OPENING_FRAME)
+        self.peer_properties: FieldTable = EMPTY_TABLE
+        self.channel_max = settings.channel_max
+        self.frame_max = settings.frame_max
+        self.heartbeat = 0
+        self.work = 0
+        self._stage = Stage.HEADER
+        self._events: list[ProtocolEvent] = []
+        # Contents and acks may join an event of the same epoch.
+        self._epoch = 0
+        self._now = 0.0
+        self._last_received = 0.0
+        self._last_sent = 0.0
+        self._handshake_deadline: float | None = None
+        self._close_deadline: float | None = None
+        self._close_waits = False
+        self._ends_due = False
+        self._told = False
+        self._unheard = 0
+        self._largest_in = OPENING_FRAME - FRAME_OVERHEAD
+        # What our close has said.
+        self._reason = (0, "")
+
+    # ---------------------------------------------------------------------- for the upper half
+
+    @abstractmethod
+    def _shut_channels(self) -> None:
+        """End all channels; the next `_end_channels` reports it."""
+
+    @abstractmethod
+    def _end_channels(self) -> None:
+        """Report the end of each channel, once."""
+
+    def _emit(self, event: ProtocolEvent) -> None:
+        """Report an event that nothing may overtake."""
+        self._epoch += 1
+        self._events.append(event)
+
+    def _write(self, method: AmqpMethod) -> None:
+        payload = encode_method(method, self.version)
+        self.output.write((self.output.method_frame(0, payload),))
+
+    # ------------------------------------------------------------------------------- the face
+
+    @property
+    def stage(self) -> Stage:
+        """How far the connection has come."""
+        return self._stage
+
+    @property
+    def is_open(self) -> bool:
+        """Whether open and open-ok are exchanged, and nobody has closed."""
+        return self._stage is Stage.OPEN
+
+    @property
+    def is_closed(self) -> bool:
+        """See `amqproute.wire.engine.Engine`."""
+        return self._stage is Stage.OVER
+
+    @property
+    def last_received(self) -> float:
+        """When octets last came, in seconds of the monotonic clock."""
+        return self._last_received
+
+    @property
+    def peer_capabilities(self) -> frozenset[str]:
+        """What the peer's properties say that it can do."""
+        table = self.peer_properties.get("capabilities")
+        if not isinstance(table, FieldTable):
+            return frozenset()
+        return frozenset(name for name, value in table.items() if value is True)
+
+    def start(self, now: float) -> None:
+        """See `amqproute.wire.engine.Engine`."""
+        self._now = self._last_received = self._last_sent = now
+        self._handshake_deadline = now + self.settings.handshake_timeout
+        if self.role == "client":
+            self.output.write((self.version.header.value,))
+
+    def data_to_send(self) -> list[bytes]:
+        """See `amqproute.wire.engine.Engine`."""
+        out = self.output.take()
+        if out:
+            self._last_sent = self._now
+        return out
+
+    def next_deadline(self) -> float | None:
+        """See `amqproute.wire.engine.Engine`."""
+        if self._stage is Stage.OVER:
+            return None
+        if self._close_waits or self._ends_due:
+            return self._now
+        times = [each for each in (self._handshake_deadline, self._close_deadline) if each]
+        if self.heartbeat and self._stage in BEATING:
+            times.append(self._last_sent + self.heartbeat / 2)
+            times.append(self._last_received + 2 * self.heartbeat)
+        return min(times, default=None)
+
+    # ------------------------------------------------------------------------ a server's verbs
+
+    def challenge(self, challenge: bytes) -> None:
+        """Server: ask the client for more (connection.secure).
+
+        Raises:
+            LocalProtocolError: no response is to be answered.
+        """
+        self._turn(Stage.CREDENTIALS, Stage.SECURE_OK)
+        self._write(ConnectionSecure(challenge=challenge))
+
+    def authenticated(self) -> None:
+        """Server: the client is who it says; go on with tuning.
+
+        Raises:
+            LocalProtocolError: no response is to be answered.
+        """
+        self._turn(Stage.CREDENTIALS, Stage.TUNE_OK)
+        settings = self.settings
+        self._write(
+            ConnectionTune(
+                channel_max=settings.channel_max,
+                frame_max=settings.frame_max,
+                heartbeat=settings.heartbeat,
+            )
+        )
+
+    def refuse_authentication(self, text: str) -> None:
+        """Server: the client is not let in; the connection ends (09-W-50).
+
+        A client that has said that it understands is told by a close with access-refused, others
+        see the transport go.
+
+        Raises:
+            LocalProtocolError: no response is to be answered.
+        """
+        if self._stage is not Stage.CREDENTIALS:
+            raise LocalProtocolError(f"nobody to refuse: {self._stage.name}")
+        if CAPABILITY_FAILURE_CLOSE in self.peer_capabilities:
+            self._send_close(ReplyCode.ACCESS_REFUSED, text, ConnectionStartOk())
+        else:
+            self._go(ReplyCode.ACCESS_REFUSED, text)
+
+    def open_ok(self, known_hosts: str = "") -> None:
+        """Server: the virtual host is open.
+
+        Raises:
+            LocalProtocolError: no open is to be answered.
+        """
+        self._turn(Stage.HOST_ASKED, Stage.OPEN)
+        self._write(ConnectionOpenOk(known_hosts=known_hosts))
+
+    def block(self, reason: str) -> None:
+        """Server: tell that publishes wait, where the client wants to know."""
+        if self._stage is Stage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
+            self._write(BlockedMethod(reason=fit_reply_text(reason)))
+
+    def unblock(self) -> None:
+        """Server: tell that publishes are taken again, where the client wants to know."""
+        if self._stage is Stage.OPEN and CAPABILITY_BLOCKED in self.peer_capabilities:
+            self._write(UnblockedMethod())
+
+    def update_secret_ok(self) -> None:
+        """Server: the new secret is good."""
+        if self._stage is Stage.OPEN:
+            self._write(ConnectionUpdateSecretOk())
+
+    # ------------------------------------------------------------------------ a client's verbs
+
+    def start_ok(self, mechanism: str, response: bytes) -> None:
+        """Client: choose a mechanism.
+
+        Raises:
+            LocalProtocolError: no start is to be answered.
+        """
+        self._turn(Stage.RESPOND, Stage.TUNE)
+        self._write(
+            ConnectionStartOk(
+                client_properties=self.settings.table(),
+                mechanism=mechanism,
+                response=response,
+                locale=self.settings.locales[0],
+            )
+        )
+
+    def secure_ok(self, response: bytes) -> None:
+        """Client: answer a challenge.
+
+        Raises:
+            LocalProtocolError: no challenge is to be answered.
+        """
+        self._turn(Stage.RESPOND, Stage.TUNE)
+        self._write(ConnectionSecureOk(response=response))
+
+    def update_secret(self, secret: bytes, reason: str) -> None:
+        """Client: replace the secret that it has authenticated with.
+
+        Raises:
+            LocalProtocolError: the connection is not open.
+        """
+        if self._stage is not Stage.OPEN:
+            raise LocalProtocolError(f"not open: {self._stage.name}")
+        self._write(ConnectionUpdateSecret(new_secret=secret, reason=reason))
+
+    # -------------------------------------------------------------------------------- closing
+
+    def close(self, code: ReplyCode, text: str, method: AmqpMethod | None = None) -> None:
+        """Close the connection. Before it is open there is no close: the transport goes.
+
+        `ChannelEnded` for each channel comes with the next `tick`, which `next_deadline` asks for,
+        and `ConnectionEnded` when the peer has answered or its time is over.
+
+        Args:
+            code: why.
+            text: why, in words; cut to what fits.
+            method: the method that caused it, None for none (09-W-60).
+        """
+        if self._stage in (Stage.OPEN, Stage.HOST_ASKED):
+            self._send_close(code, text, method)
+        elif self._stage in _BEFORE_OPEN:
+            self._go(code, text)
+
+    def close_ok(self) -> None:
+        """Answer the peer's close, once all that it ends has ended.
+
+        Raises:
+            LocalProtocolError: no close is to be answered.
+        """
+        self._turn(Stage.ANSWER_DUE, Stage.OVER)
+        self._write(ConnectionCloseOk())
+
+    def _go(self, code: ReplyCode, text: str) -> None:
+        """End the connection without a method, with the next `tick`."""
+        self._stage = Stage.CLOSING
+        self._reason = (code, text)
+        self._ends_due = True
+        self._close_deadline = self._now
+
+    def _send_close(self, code: ReplyCode, text: str, method: AmqpMethod | None) -> None:
+        self._stage = Stage.CLOSING
+        self._reason = (code, text)
+        self._shut_channels()
+        self._ends_due = True
+        self._close_waits = True
+        self._handshake_deadline = None
+        self._write(
+            ConnectionClose(
+                reply_code=code,
+                reply_text=fit_reply_text(text),
+                class_id=method.traits.class_id if method else 0,
+                method_id=method.traits.method_id if method else 0,
+            )
+        )
+
+    def _end(self, event: ConnectionEnded) -> None:
+        """Report the end of all channels and of the connection, once."""
+        self._end_channels()
+        if not self._told:
+            self._told = True
+            self._emit(event)
+
+    def _drop(self, code: int, text: str, violation: Violation | None = None) -> None:
+        """End the connection without a word."""
+        self._stage = Stage.OVER
+        self._end(ConnectionEnded(code, text, violation=violation))
+
+    def _lost(self, text: str) -> None:
+        if self._stage is not Stage.OVER:
+            self._drop(0, text)
+
+    def _violated(self, fault: ViolationError, method: AmqpMethod | None) -> None:
+        """End the connection for what the peer did."""
+        violation = fault.violation
+        code = violation.code(self.version)
+        if self._stage is not Stage.OPEN or violation.is_silent(self.version):
+            self._drop(code, fault.text, violation)
+            return
+        self._send_close(code, fault.text, method)
+        class_id, method_id = (
+            (method.traits.class_id, method.traits.method_id) if method else (0, 0)
+        )
+        self._end(ConnectionEnded(code, fault.text, class_id, method_id, violation))
+
+    def _turn(self, before: Stage, after: Stage) -> None:
+        if self._stage is not before:
+            raise LocalProtocolError(f"the connection is not in {before.name}: {self._stage.name}")
+        self._stage = after
+
+    # --------------------------------------------------------------------------------- header
+
+    def _take_client_header(self, data: bytes) -> int:
+        """Server: read the header; return the octets taken, 0 while it is not complete."""
+        try:
+            header = recognize(data)
+        except UnknownHeaderError as fault:
+            self.output.write((fault.answer,))
+            self._drop(0, fault.description)
+            return 0
+        if header is None:
+            return 0
+        if header is ProtocolHeader.AMQP_0_9:
+            self.version = ProtocolVersion.V0_9
+        elif header is ProtocolHeader.AMQP_0_9_1:
+            self.version = ProtocolVersion.V0_9_1
+        else:
+            self.output.write((ProtocolHeader.AMQP_1_0_SASL.value,))
+            self._drop(0, f"the client speaks AMQP 1.0 ({header.name}); 0-9 is served here")
+            return 0
+        settings = self.settings
+        self._stage = Stage.START_OK
+        self._write(
+            ConnectionStart(
+                version_major=0,
+                version_minor=9,
+                server_properties=settings.table(),
+                mechanisms=" ".join(settings.mechanisms).encode(),
+                locales=" ".join(settings.locales).encode(),
+            )
+        )
+        return HEADER_SIZE
+
+    def _sees_server_header(self, data: bytes) -> bool:
+        """Client: whether a header comes instead of start; it ends the connection when whole."""
+        if not data.startswith(b"A"):
+            return False
+        if len(data) >= HEADER_SIZE:
+            self._drop(0, f"the server answers with the header {data[:HEADER_SIZE]!r}")
+        return True
+
+    # -------------------------------------------------------------------- methods of channel 0
+
+    def _on_connection_method(self, payload: bytes) -> None:
+        """Act on a method of channel 0."""
+        method: AmqpMethod | None = None
+        try:
+            if payload[:2] != b"\0\x0a":
+                raise ViolationError(
+                    Violation.CHANNEL_ZERO, "a method of another class on channel 0"
+                )
+            method = decode_method(payload, self.version)
+            traits = method.traits
+            if not (traits.to_server if self.role == "server" else traits.to_client):
+                raise ViolationError(
+                    Violation.METHOD_OUT_OF_ORDER, f"{traits.name} to a {self.role}"
+                )
+            self._act(method)
+        except ViolationError as fault:
+            self._violated(fault, method)
+
+    def _act(self, method: AmqpMethod) -> None:
+        stage = self._stage
+        if isinstance(method, ConnectionClose) and stage not in _UNTUNED:
+            self._on_close(method)
+        elif isinstance(method, ConnectionClose) and self.role == "client":
+            self._on_close(method)  # a refused log-in (09-W-50)
+        elif isinstance(method, ConnectionStartOk) and stage is Stage.START_OK:
+            self._on_start_ok(method)
+        elif isinstance(method, ConnectionSecureOk) and stage is Stage.SECURE_OK:
+            self._stage = Stage.CREDENTIALS
+            self._emit(ChallengeAnswered(method.response))
+        elif isinstance(method, ConnectionTuneOk) and stage is Stage.TUNE_OK:
+            self._on_tune_ok(method)
+        elif isinstance(method, ConnectionOpen) and stage is Stage.OPEN_AWAITED:
+            self._stage = Stage.HOST_ASKED
+            self._handshake_deadline = None
+            self._emit(VirtualHostAsked(method.virtual_host, method.capabilities, method.insist))
+        elif isinstance(method, ConnectionStart) and stage is Stage.HEADER:
+            self._on_start(method)
+        elif isinstance(method, ConnectionSecure) and stage is Stage.TUNE:
+            self._stage = Stage.RESPOND
+            self._emit(Challenged(method.challenge))
+        elif isinstance(method, ConnectionTune) and stage is Stage.TUNE:
+            self._on_tune(method)
+        elif isinstance(method, ConnectionOpenOk) and stage is Stage.OPEN_OK:
+            self._stage = Stage.OPEN
+            self._handshake_deadline = None
+            self._emit(ConnectionOpened(method.known_hosts))
+        elif isinstance(method, ConnectionRedirect) and stage is Stage.OPEN_OK:
+            self._emit(ConnectionRedirected(method.host, method.known_hosts))
+            self._drop(0, f"the server redirects to {method.host}")
+        elif stage is Stage.OPEN and isinstance(method, ConnectionUpdateSecret):
+            self._emit(SecretReplaced(method.new_secret, method.reason))
+        elif stage is Stage.OPEN and isinstance(method, BlockedMethod):
+            self._emit(ConnectionBlocked(method.reason))
+        elif stage is Stage.OPEN and isinstance(method, UnblockedMethod):
+            self._emit(ConnectionUnblocked())
+        elif stage is Stage.OPEN and isinstance(method, ConnectionUpdateSecretOk):
+            pass
+        else:
+            raise ViolationError(
+                Violation.METHOD_OUT_OF_ORDER, f"{method.traits.name} in {stage.name}"
+            )
+
+    def _on_close(self, method: ConnectionClose) -> None:
+        self._stage = Stage.ANSWER_DUE
+        self._handshake_deadline = None
+        self._close_waits = True
+        self._end(
+            ConnectionEnded(
+                method.reply_code,
+                method.reply_text,
+                method.class_id,
+                method.method_id,
+                clean=True,
+                answer_due=True,
+            )
+        )
+
+    def _on_start_ok(self, method: ConnectionStartOk) -> None:
+        self.peer_properties = method.client_properties
+        if method.mechanism not in self.settings.mechanisms:
+            offered = " ".join(self.settings.mechanisms) or "none"
+            raise ViolationError(
+                Violation.MECHANISM_NOT_OFFERED,
+                f"the client wants mechanism {method.mechanism[:60]!r}; mechanisms are {offered}",
+            )
+        locales = self.settings.locales
+        locale = method.locale if method.locale in locales else locales[0]
+        self._stage = Stage.CREDENTIALS
+        self._emit(
+            MechanismChosen(method.mechanism, method.response, locale, method.client_properties)
+        )
+
+    def _on_tune_ok(self, method: ConnectionTuneOk) -> None:
+        settings = self.settings
+        if method.channel_max > settings.channel_max or method.frame_max > settings.frame_max:
+            raise ViolationError(
+                Violation.TUNED_ABOVE_OFFER,
+                f"tuned to {method.channel_max} channels and frames of {method.frame_max}; "
+                f"{settings.channel_max} and {settings.frame_max} were offered",
+            )
+        if 0 < method.frame_max < FRAME_MIN_SIZE:
+            raise ViolationError(
+                Violation.FRAME_MAX_TOO_LOW, f"frames of {method.frame_max} octets"
+            )
+        self._tune(method.channel_max, method.frame_max, method.heartbeat)
+        self._stage = Stage.OPEN_AWAITED
+
+    def _tune(self, channel_max: int, frame_max: int, heartbeat: int) -> None:
+        """Take what was agreed; 0 leaves it at what we want (09-W-17)."""
+        self.channel_max = channel_max or self.settings.channel_max
+        self.frame_max = frame_max or self.settings.frame_max
+        self.heartbeat = heartbeat
+        self.output.largest_payload = self.frame_max - FRAME_OVERHEAD
+        # Some clients are off by the eight octets around a payload (09-W-11).
+        self._largest_in = self.frame_max
+
+    def _on_start(self, method: ConnectionStart) -> None:
+        self.peer_properties = method.server_properties
+        if (method.version_major, method.version_minor) != (0, 9):
+            self._drop(
+                0, f"the server offers version {method.version_major}-{method.version_minor}"
+            )
+            return
+        self._stage = Stage.RESPOND
+        self._emit(
+            MechanismsOffered(
+                method.mechanisms.decode("utf-8", "replace").split(),
+                method.locales.decode("utf-8", "replace").split(),
+                method.server_properties,
+            )
+        )
+
+    def _on_tune(self, method: ConnectionTune) -> None:
+        if 0 < method.frame_max < FRAME_MIN_SIZE:
+            raise ViolationError(
+                Violation.FRAME_MAX_TOO_LOW, f"frames of {method.frame_max} octets"
+            )
+        settings = self.settings
+        channel_max = min(method.channel_max or settings.channel_max, settings.channel_max)
+        frame_max = min(method.frame_max or settings.frame_max, settings.frame_max)
+        heartbeat = min(method.heartbeat or settings.heartbeat, settings.heartbeat)
+        self._tune(channel_max, frame_max, heartbeat)
+        self._write(
+            ConnectionTuneOk(channel_max=channel_max, frame_max=frame_max, heartbeat=heartbeat)
+        )
+        self._write(ConnectionOpen(virtual_host=settings.virtual_host))
+        self._stage = Stage.OPEN_OK
+
+
+BEATING: Final = frozenset(
+    (Stage.OPEN_AWAITED, Stage.HOST_ASKED, Stage.OPEN_OK, Stage.OPEN, Stage.CLOSING)
+)
+"""Stages in which silence counts."""
+_UNTUNED: Final = frozenset(
+    (
+        Stage.HEADER,
+        Stage.START_OK,
+        Stage.SECURE_OK,
+        Stage.TUNE_OK,
+        Stage.TUNE,
+        Stage.CLOSING,
+    )
+)
+"""Stages in which a close has no place, or another one."""
+
+__all__ = [
+    "BEATING",
+    "CAPABILITY_BLOCKED",
+    "CAPABILITY_FAILURE_CLOSE",
+    "MOST_WAITING",
+    "USERS_TURN",
+    "Handshake",
+    "Stage",
+]

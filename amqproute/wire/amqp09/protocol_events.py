@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the engine for 0-9 and 0-9-1 tells its user, in the order in which it happened.
+
+`amqproute.wire.amqp09.connection09.Connection09.receive_data` returns a list of these. The receiver
+must not change them.
+
+Work is reported by batch: publishes that follow each other on a channel are one
+`PublishesReceived`, acks one `DeliveriesSettled`, even if traffic of the same kinds on other
+channels came in between. The order within a channel is always that of the wire; the order of
+channels among each other is kept wherever anything else than contents and acks has come.
+
+A peer may write much ahead, so the list may hold events of a channel that the user closes while it
+walks the list: look at ``channel.is_open`` first. The engine makes no new events for a channel or
+a connection that was closed here.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from amqproute.wire.amqp09.channel import Channel
+from amqproute.wire.amqp09.contents import Content, Publish
+from amqproute.wire.amqp09.shapes import AmqpMethod
+from amqproute.wire.amqp09.tables import FieldTable
+from amqproute.wire.amqp09.violations import Violation
+
+
+@dataclass(slots=True)
+class MechanismChosen:
+    """Server: connection.start-ok. Answer: `challenge`, `authenticated` or `refuse_authentication`.
+
+    Nothing further is read before the answer.
+
+    Attributes:
+        mechanism: one of those offered.
+        response: handed to the mechanism unchanged; for AMQPLAIN see `amqplain`.
+        locale: what the client chose; one that was not offered is taken as the first.
+        client_properties: of the client.
+    """
+
+    mechanism: str
+    response: bytes
+    locale: str
+    client_properties: FieldTable
+
+
+@dataclass(slots=True)
+class ChallengeAnswered:
+    """Server: connection.secure-ok. Answer as for `MechanismChosen`."""
+
+    response: bytes
+
+
+@dataclass(slots=True)
+class MechanismsOffered:
+    """Client: connection.start. Answer with `start_ok`."""
+
+    mechanisms: Sequence[str]
+    locales: Sequence[str]
+    server_properties: FieldTable
+
+
+@dataclass(slots=True)
+class Challenged:
+    """Client: connection.secure. Answer with `secure_ok`."""
+
+    challenge: bytes
+
+
+@dataclass(slots=True)
+class VirtualHostAsked:
+    """Server: connection.open. Answer with `open_ok` or `close`; nothing is read before.
+
+    Attributes:
+        virtual_host: its name.
+        capabilities: 0-9: what the client asks for.
+        insist: 0-9: the client wants no redirect (09-X-16).
+    """
+
+    virtual_host: str
+    capabilities: str
+    insist: bool
+
+
+@dataclass(slots=True)
+class ConnectionOpened:
+    """Client: connection.open-ok."""
+
+    known_hosts: str
+
+
+@dataclass(slots=True)
+class ConnectionRedirected:
+    """Client, 0-9: connection.redirect. The connection is over (09-CONN-28)."""
+
+    host: str
+    known_hosts: str
+
+
+@dataclass(slots=True)
+class ConnectionBlocked:
+    """Client: the server takes no publishes for now."""
+
+    reason: str
+
+
+@dataclass(slots=True)
+class ConnectionUnblocked:
+    """Client: the server takes publishes again."""
+
+
+@dataclass(slots=True)
+class SecretReplaced:
+    """Server: connection.update-secret. Answer with `update_secret_ok` or `close`."""
+
+    secret: bytes
+    reason: str
+
+
+@dataclass(slots=True)
+class ChannelAsked:
+    """Server: channel.open. Answer with `Channel.open_ok`, or close the connection."""
+
+    channel: Channel
+
+
+@dataclass(slots=True)
+class ChannelOpened:
+    """Client: channel.open-ok."""
+
+    channel: Channel
+
+
+@dataclass(slots=True)
+class MethodReceived:
+    """A method that the user acts on, and answers if it has replies and no nowait.
+
+    A consumer tag that the client left to the server has been filled in.
+    """
+
+    channel: Channel
+    method: AmqpMethod
+
+
+@dataclass(slots=True)
+class PublishesReceived:
+    """Server: whole publishes on one channel, in order."""
+
+    channel: Channel
+    publishes: list[Publish]
+
+
+@dataclass(slots=True)
+class ContentsReceived:
+    """Other whole contents on one channel, in order: deliveries, gets, returns; file and others."""
+
+    channel: Channel
+    contents: list[Content]
+
+
+@dataclass(slots=True)
+class ContentPartReceived:
+    """A part of a large content.
+
+    The first event comes with the content's header. None of the body is kept by the engine.
+
+    Attributes:
+        channel: where.
+        content: with method and properties; ``size`` is that of the whole body.
+        parts: octets of the body, in order.
+        is_last: the content is complete.
+    """
+
+    channel: Channel
+    content: Content
+    parts: list[bytes]
+    is_last: bool
+
+
+class Settlement(enum.Enum):
+    """What the peer says of deliveries."""
+
+    ACKNOWLEDGED = "ack"
+    REJECTED = "reject"
+    """basic.reject or nack without requeue."""
+    REQUEUED = "requeue"
+    """basic.reject or nack with requeue."""
+
+
+@dataclass(slots=True)
+class DeliveriesSettled:
+    """Server: the client acknowledged or rejected deliveries of one channel.
+
+    Attributes:
+        channel: where.
+        settlement: which.
+        tags: their delivery tags, for `DeliveryTags.restore` after a rollback.
+        contexts: what `Channel.deliver` was given with them.
+    """
+
+    channel: Channel
+    settlement: Settlement
+    tags: list[int]
+    contexts: list[object]
+
+
+@dataclass(slots=True)
+class PublishesSettled:
+    """Client: the server confirmed publishes, or did not take them.
+
+    Attributes:
+        channel: where.
+        confirmed: ack, or nack.
+        numbers: of the publishes.
+        contexts: what `Channel.publish` was given with them.
+    """
+
+    channel: Channel
+    confirmed: bool
+    numbers: list[int]
+    contexts: list[object]
+
+
+@dataclass(slots=True)
+class FlowChanged:
+    """The peer starts or stops our contents (channel.flow); it has been answered (09-CHAN-14)."""
+
+    channel: Channel
+    active: bool
+
+
+@dataclass(slots=True)
+class ChannelEnded:
+    """The channel is over. What it has not acknowledged is in ``channel.unacknowledged``.
+
+    Attributes:
+        channel: which.
+        code: the reply code; 0 when the connection has ended with it.
+        text: in words.
+        class_id: of the method that caused it, 0 for none.
+        method_id: the same.
+        violation: the rule that the peer broke; the engine has closed the channel for it.
+        answer_due: the peer closed: call `Channel.close_ok` when all has ended.
+    """
+
+    channel: Channel
+    code: int
+    text: str
+    class_id: int = 0
+    method_id: int = 0
+    violation: Violation | None = None
+    answer_due: bool = False
+
+
+@dataclass(slots=True)
+class ChannelCloseAnswered:
+    """The peer has answered our channel.close: the number is free."""
+
+    channel: Channel
+
+
+@dataclass(slots=True)
+class ConnectionEnded:
+    """The last event: somebody closed, the transport is gone, or time has run out.
+
+    `ChannelEnded` for each channel came before it.
+
+    Attributes:
+        code: the reply code of whoever closed; 0 without one.
+        text: in words, for the log.
+        class_id: of the method that caused it, 0 for none.
+        method_id: the same.
+        violation: the rule that the peer broke.
+        clean: closed with the peer's consent; False is worth a line in the log (09-CONN-35).
+        answer_due: the peer closed: call `Connection09.close_ok` when all has ended.
+    """
+
+    code: int
+    text: str
+    class_id: int = 0
+    method_id: int = 0
+    violation: Violation | None = None
+    clean: bool = False
+    answer_due: bool = False
+
+
+ProtocolEvent: TypeAlias = (
+    MechanismChosen
+    | ChallengeAnswered
+    | MechanismsOffered
+    | Challenged
+    | VirtualHostAsked
+    | ConnectionOpened
+    | ConnectionRedirected
+    | ConnectionBlocked
+    | ConnectionUnblocked
+    | SecretReplaced
+    | ChannelAsked
+    | ChannelOpened
+    | MethodReceived
+    | PublishesReceived
+    | ContentsReceived
+    | ContentPartReceived
+    | DeliveriesSettled
+    | PublishesSettled
+    | FlowChanged
+    | ChannelEnded
+    | ChannelCloseAnswered
+    | ConnectionEnded
+)
+
+__all__ = [
+    "ChallengeAnswered",
+    "Challenged",
+    "ChannelAsked",
+    "ChannelCloseAnswered",
+    "ChannelEnded",
+    "ChannelOpened",
+    "ConnectionBlocked",
+    "ConnectionEnded",
+    "ConnectionOpened",
+    "ConnectionRedirected",
+    "ConnectionUnblocked",
+    "ContentPartReceived",
+    "ContentsReceived",
+    "DeliveriesSettled",
+    "FlowChanged",
+    "MechanismChosen",
+    "MechanismsOffered",
+    "MethodReceived",
+    "ProtocolEvent",
+    "PublishesReceived",
+    "PublishesSettled",
+    "SecretReplaced",
+    "Settlement",
+    "VirtualHostAsked",
+]
