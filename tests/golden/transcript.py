@@ -18,9 +18,16 @@ import struct
 from collections.abc import Iterator
 from uuid import UUID
 
-from tests.support.plain_decoder import Described, PlainArray, Symbol, decode, decode_all
+from tests.support.plain_decoder import (
+    Described,
+    PlainArray,
+    PlainError,
+    Symbol,
+    decode,
+    decode_all,
+)
 
-__all__ = ["Transcript"]
+__all__ = ["Transcript", "shown_message"]
 
 NAMES = {
     0x10: "open", 0x11: "begin", 0x12: "attach", 0x13: "flow", 0x14: "transfer",
@@ -71,6 +78,19 @@ class Transcript:
             for line in (f"{who} octets", *_dump(octets))
         ]
         return "\n".join([*self._lines, *rest, ""])
+
+
+def shown_message(encoded: bytes) -> str:
+    """Return the sections of a message on one line, of which the last may be cut short."""
+    shown = []
+    offset = 0
+    try:
+        while offset < len(encoded):
+            section, offset = decode(encoded, offset)
+            shown.append(_shown(section))
+    except PlainError:
+        shown.append(encoded[offset:].hex())
+    return "; ".join(shown)
 
 
 def _frame(who: str, octets: bytes) -> Iterator[str]:
