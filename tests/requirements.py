@@ -1005,7 +1005,12 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.broker.test_topic.DurableTests.test_one_body",
         "tests.broker.test_topic.DurableTests.test_own_header",
     ),
-    "M-30": Unproved("a glossary entry without text in the source: M-01 and M-02 stand for it"),
+    "M-30": Proof(
+        "a message is its octets: properties and body arrive as they were sent, by one hop "
+        "and by three",
+        "tests.conformance.test_messages.BareMessageTests.test_properties",
+        "tests.conformance.test_addresses.RelayTests.test_three_hops",
+    ),
     "O-01": Proof(
         "an accepted delivery leaves the queue, and nothing goes to its dead letters",
         "tests.conformance.test_outcomes.OutcomeTests.test_accepted",
@@ -1273,8 +1278,10 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "a new link may use up its grace beside its credit, and not one delivery more",
         "tests.conformance.test_flow.SenderTests.test_grace_is_for_new_links",
     ),
-    "F-07": Unproved(
-        "not applicable: there is always a credit; where nothing limits it, it is ample (F-03)"
+    "F-07": Proof(
+        "no flow leaves delivery-count or credit out; unlimited is ample credit, half a "
+        "prefetch at least",
+        "tests.conformance.test_flow.SenderTests.test_never_unlimited",
     ),
     "F-08": Proof(
         "twenty times a session's window of unsettled transfers goes through without a stall",
@@ -1652,7 +1659,14 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "a bad management request is accepted and answered with status and words",
         "tests.services.test_management.ManagementTests.test_failures_are_answered",
     ),
-    "E-14": Unproved("a definition of a broker: its parts are the topics T, X and Q"),
+    "E-14": Proof(
+        "what is accepted outlives a kill, work is one transaction, a name routes, a topic "
+        "distributes",
+        "tests.integration.test_federation.FederationTests.test_restart",
+        "tests.frontends.test_transactions.PostingTests.test_mixed",
+        "tests.services.test_transfer.RoutingTests.test_local",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+    ),
     "E-15": Proof(
         "Proton, rhea and both of Azure's clients publish, consume and settle with a daemon",
         "tests.integration.test_proton.LinkTests.test_credit",
@@ -1661,8 +1675,18 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_azure.UamqpTests.test_send_and_receive",
         "tests.integration.test_azure.ServiceBusTests.test_send_and_receive",
     ),
-    "E-16": Unproved("a permission: federation is topic T, authentication T-19 and L-51"),
-    "E-17": Unproved("an introduction without a requirement of its own"),
+    "E-16": Proof(
+        "both services that may be offered are: daemons authenticate each other, and relay "
+        "by domain",
+        "tests.integration.test_next_hop.NextHopTests.test_open",
+        "tests.integration.test_federation.FederationTests.test_transfer",
+    ),
+    "E-17": Proof(
+        "a message goes from a client over two brokers into a queue, at once or when the "
+        "second is back",
+        "tests.test_journey.JourneyTests.test_there",
+        "tests.test_journey.JourneyTests.test_accepted_while_beta_is_down",
+    ),
     "W-01": Proof(
         "frames and Proton: five in order, three accepted, the connection lost, a new "
         "consumer gets the other two, depth 0",
@@ -2451,6 +2475,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_management.ReplyTests.test_correlation",
         "tests.conformance.test_management.ReplyTests.test_reply_to_with_our_domain",
         "tests.services.test_management.ManagementTests.test_reply_belongs_to_the_request",
+        ""
         "tests.services.test_management.ManagementTests.test_without_message_id_the_correlation_id_is_copied",
     ),
     "G-20": Proof(
@@ -2667,14 +2692,23 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_topic_examples.ExampleTests.test_w18_zero_order_hold",
         "tests.integration.test_proton_topics.TopicTests.test_last_value",
     ),
-    "N-26": Unproved("headings without text in the source: W-05, W-08 and W-09 stand for them"),
+    "N-26": Proof(
+        "the examples without text, filled in: bindings, publish and subscribe, request and reply",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w09_bindings",
+        "tests.conformance.test_topic_examples.ExampleTests.test_w05_transient_publish_subscribe",
+        "tests.conformance.test_examples.ExampleTests.test_w08_rpc",
+    ),
     "N-27": Proof(
         "queues, amqp$transfer and amqp$admin are attached to by name as nodes",
         "tests.conformance.test_addresses.ServiceTests.test_attach",
         "tests.services.test_management.ManagementTests.test_is_a_target",
         "tests.integration.test_management.ProtonTests.test_w16_management_batch",
     ),
-    "N-28": Unproved("glossary entries without text in the source: L-06 and Q-01 stand for them"),
+    "N-28": Proof(
+        "what the two empty entries stand for: a session acts in order, a queue keeps its order",
+        "tests.conformance.test_session.SessionTests.test_order",
+        "tests.broker.test_queue.OrderTests.test_first_in_first_out",
+    ),
     "Q-01": Proof(
         "what is put in several batches leaves the queue object in order of arrival, and "
         "nothing is left behind",

@@ -9,6 +9,10 @@ from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.wire.amqp10 import spec
 from tests.conformance.house import World, condition, frame, message
+from tests.support import plain_decoder
+
+FLOW = 0x13
+"""The descriptor of a flow."""
 
 
 class ReceiverTests(SynchronousTestCase):
@@ -138,6 +142,31 @@ class SenderTests(SynchronousTestCase):
         client.sender()
         flow = client.one(spec.Flow)
         self.assertEqual((flow.link_credit, flow.delivery_count), (50, 0))
+
+    def test_never_unlimited(self) -> None:
+        """F-07: where nothing limits a sender its credit is ample, and stands in each flow.
+
+        Both fields are there on the wire, read by another decoder; credit for half a prefetch or
+        more is left after each message, for ten times as many messages.
+        """
+        client = World().house(limits={"link_credit": 50}).client().ready()
+        client.sender()
+        granted = 0
+        for number in range(500):
+            flows = [
+                performative
+                for _, performative, _ in plain_decoder.frames(b"".join(client.raw))
+                if performative is not None and performative.descriptor == FLOW
+            ]
+            client.raw.clear()
+            for flow in flows:
+                handle, count, credit = (plain_decoder.field(flow, index) for index in (4, 5, 6))
+                self.assertEqual(handle, 0)
+                assert isinstance(count, int)
+                assert isinstance(credit, int)
+                granted = count + credit
+            self.assertGreaterEqual(granted - number, 25)
+            client.write(client.transfer(number))
 
     def test_without_credit(self) -> None:
         """F-01, §2.8.18: a sender beyond its credit is detached with transfer-limit-exceeded."""
