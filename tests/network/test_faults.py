@@ -28,8 +28,8 @@ class FaultTests(SynchronousTestCase):
         self.play("bad-line")
 
     def test_bad_neighbors(self) -> None:
-        # What a shared machine does to a p99 in a few seconds says nothing: the order of its
-        # size is looked at here, its tenths in the long form.
+        # None of the bad ones comes to an end while the test has patience, so every message for a
+        # good one that depends on any of them is missing. Times are compared in the long form.
         self.play("bad-neighbors")
 
     def test_never_settles(self) -> None:
@@ -39,6 +39,7 @@ class FaultTests(SynchronousTestCase):
         self.play("breaks-protocol")
 
     def test_flood(self) -> None:
+        # What got in is counted against the contract. Throughput is compared in the long form.
         self.play("flood")
 
     def test_name_server(self) -> None:
