@@ -3,8 +3,9 @@
 
 A campaign is a set of `tests.network.campaign.Scenario`, each in a long and a short form. Results
 of long forms are kept in a JSON file, so that a part can be run by itself, and the page is written
-from that file after each. All results of a page belong to one revision: the first result of
-another revision starts the page again.
+from that file after each. All results of a page belong to one revision, which the page names: the
+first result of another revision starts the page again, and a scenario that was not run at that
+revision has no row. Files that are not committed are measured by nobody: no reader could have them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import dataclasses
 import datetime
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,6 +27,9 @@ from tests.network.campaign import Finding, Scenario, machine
 __all__ = ["Campaign", "revision"]
 
 HERE: Final = Path(__file__).parent
+
+COMMITTED: Final = re.compile("[0-9a-f]{7,40}")
+"""What `revision` returns where nothing but a commit is measured."""
 
 Kept = Mapping[str, Mapping[str, Any]]
 """Results by the name of their scenario, as they stand in the JSON file."""
@@ -70,16 +75,24 @@ class Campaign:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         parser.add_argument("--short", action="store_true", help="small forms; writes nothing")
+        parser.add_argument("--page", action="store_true", help="write the page again; run nothing")
         parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="some of them")
         if self.parts:
             words = "; ".join(f"{name}: {', '.join(each)}" for name, each in self.parts.items())
             parser.add_argument("--part", choices=self.parts, help=words)
         given = parser.parse_args(arguments)
+        if given.page:
+            self.page.write_text(self.text(json.loads(self.results.read_text())))
+            return 0
         part = self.parts[given.part] if self.parts and given.part else self.scenarios
         names = [n for n in part if not given.only or any(word in n for word in given.only)]
         if not names:
             words = " or ".join(given.only)
             parser.error(f"no scenario has {words} in its name: {', '.join(self.scenarios)}")
+        measured = revision()
+        if not given.short and not COMMITTED.fullmatch(measured):
+            print(f"commit first: a page of {measured} could not be made again", file=sys.stderr)
+            return 2
         failed = False
         for name in names:
             scenario = self.scenarios[name][given.short]
@@ -88,14 +101,13 @@ class Campaign:
             failed |= bool(finding.broken)
             print(describe(finding), flush=True)
             if not given.short:
-                self._keep(name, finding)
+                self._keep(name, finding, measured)
         return int(failed)
 
-    def _keep(self, name: str, finding: Finding) -> None:
+    def _keep(self, name: str, finding: Finding, current: str) -> None:
         kept: dict[str, dict[str, Any]] = {}
         if self.results.exists():
             kept = json.loads(self.results.read_text())
-        current = revision()
         kept = {key: each for key, each in kept.items() if each["revision"] == current}
         kept[name] = {
             **dataclasses.asdict(finding),
@@ -107,10 +119,18 @@ class Campaign:
         self.page.write_text(self.text(kept))
 
     def text(self, kept: Kept) -> str:
-        """Return the page."""
+        """Return the page.
+
+        Raises:
+            ValueError: the results are of several revisions, or there is none.
+        """
         ordered = [(name, kept[name]) for name in self.scenarios if name in kept]
-        revisions = sorted({each["revision"] for _, each in ordered})
-        lines = [self.head, f"Revision: {', '.join(revisions)}.", ""]
+        revisions = sorted({each["revision"] for each in kept.values()})
+        if len(revisions) != 1:
+            raise ValueError(f"a page is of one revision, not of {revisions}")
+        lines = [self.head, f"Revision: {revisions[0]}.", ""]
+        if missing := [name for name in self.scenarios if name not in kept]:
+            lines += [f"Not run at this revision: {', '.join(missing)}.", ""]
         heads = ["scenario", "", *self.columns, "seconds", "run"]
         lines += ["| " + " | ".join(heads) + " |", "|---" * len(heads) + "|"]
         for name, each in ordered:

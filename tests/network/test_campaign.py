@@ -6,15 +6,18 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 from unittest import mock
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from benchmarks import campaign
+from benchmarks import attacks, campaign, damage, faults
 from tests.network.campaign import Finding, Scenario
+
+ONE, OTHER = "abc1234", "def5678"
 
 
 @dataclass(frozen=True)
@@ -57,19 +60,89 @@ class CampaignTests(SynchronousTestCase):
         return set(json.loads((self.directory / "sums.json").read_text()))
 
     def test_parts_of_one_revision(self) -> None:
-        self.assertEqual(self.run_at("abc", "--only", "right"), 0)
-        self.assertEqual(self.run_at("abc", "--only", "wrong"), 1)
+        self.assertEqual(self.run_at(ONE, "--only", "right"), 0)
+        self.assertEqual(self.run_at(ONE, "--only", "wrong"), 1)
         self.assertEqual(self.kept(), {"right", "wrong"})
-        self.assertIn("Revision: abc.", self.page())
+        self.assertIn(f"Revision: {ONE}.", self.page())
         self.assertIn("| [Two and two](#wrong) | FAILED | 4 |", self.page())
         self.assertIn("* not 5", self.page())
 
     def test_another_revision_begins_again(self) -> None:
-        self.run_at("abc", "--only", "right")
-        self.run_at("def", "--only", "wrong")
+        self.run_at(ONE, "--only", "right")
+        self.run_at(OTHER, "--only", "wrong")
         self.assertEqual(self.kept(), {"wrong"})
-        self.assertNotIn("abc", self.page())
+        self.assertNotIn(ONE, self.page())
+
+    def test_a_revision_that_changes_meanwhile(self) -> None:
+        """All that one run measures is of the revision it began with."""
+        with (
+            mock.patch.object(campaign, "revision", side_effect=[ONE, OTHER, OTHER]),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
+            self.campaign.main("", [])
+        self.assertEqual(self.kept(), {"right", "wrong"})
+        self.assertIn(f"Revision: {ONE}.", self.page())
+        self.assertNotIn(OTHER, self.page())
+
+    def test_what_was_not_run(self) -> None:
+        self.run_at(ONE, "--only", "right")
+        self.assertIn("Not run at this revision: wrong.", self.page())
+        self.run_at(ONE, "--only", "wrong")
+        self.assertNotIn("Not run", self.page())
+
+    def test_page_again(self) -> None:
+        """The page is made of the results; nothing is run for it."""
+        self.run_at(ONE, "--only", "right")
+        before = self.page()
+        (self.directory / "sums.md").unlink()
+        self.assertEqual(self.run_at(OTHER, "--page"), 0)
+        self.assertEqual(self.page(), before)
+
+    def test_two_revisions_are_no_page(self) -> None:
+        self.run_at(ONE, "--only", "right")
+        kept = json.loads((self.directory / "sums.json").read_text())
+        kept["wrong"] = {**kept["right"], "revision": OTHER}
+        self.assertRaises(ValueError, self.campaign.text, kept)
+
+    def test_only_what_is_committed(self) -> None:
+        """What nobody else can have is not run, unless in the short form, which keeps nothing."""
+        for revision in (f"{ONE}-dirty", "unknown"):
+            self.assertEqual(self.run_at(revision), 2)
+            self.assertEqual(self.run_at(revision, "--short"), 1)
+            self.assertEqual(list(self.directory.iterdir()), [])
 
     def test_short_forms_keep_nothing(self) -> None:
-        self.assertEqual(self.run_at("abc", "--short"), 1)
+        self.assertEqual(self.run_at(ONE, "--short"), 1)
         self.assertEqual(list(self.directory.iterdir()), [])
+
+
+class PageTests(SynchronousTestCase):
+    """The pages of this repository."""
+
+    def test_pages(self) -> None:
+        """Each is of one revision, of this repository, and what its results make."""
+        for each in (attacks.CAMPAIGN, damage.CAMPAIGN, faults.CAMPAIGN):
+            if not each.page.exists():
+                continue
+            kept = json.loads(each.results.read_text())
+            self.assertEqual(each.page.read_text(), each.text(kept), each.name)
+            (measured,) = {row["revision"] for row in kept.values()}
+            self.assertRegex(measured, campaign.COMMITTED, each.name)
+            if self.git("rev-parse", "--is-shallow-repository") == "false":
+                self.assertEqual(self.git("cat-file", "-t", measured), "commit", each.name)
+
+    def git(self, *arguments: str) -> str:
+        """Ask the repository.
+
+        Raises:
+            SkipTest: these sources are in none.
+        """
+        command = ["git", "-C", str(campaign.HERE), *arguments]
+        try:
+            inside = subprocess.run([*command[:3], "rev-parse"], capture_output=True, check=False)
+        except FileNotFoundError as error:
+            raise SkipTest("there is no git") from error
+        if inside.returncode:
+            raise SkipTest("these sources are no repository")
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
