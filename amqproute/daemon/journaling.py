@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -139,27 +140,48 @@ class Journaling:
         """Note the entries of a line that the journal does not know."""
         count = 0
         after = max(known.above, summary.first_id - 1)
-        while True:
+        while ids := await store.ids(key, after, PAGE):
+            after = ids[-1]
+            missing = [each for each in ids if each not in known.ids]
             if not known.ids and summary.count > MOST_READ:
-                ids = await store.ids(key, after, PAGE)
-                if ids:
-                    facts = {"node": queue_of_key(key), "durable": True}
-                    told = Told(Kind.RECOVERY, now_us(), facts, {"entry": ids})
-                    self.journal.note(told)
-                    count += len(ids)
-                    after = ids[-1]
-            else:
-                ids = rows = await store.load(key, after, LOAD_MESSAGES, LOAD_BYTES)
-                missing = [row for row in rows if row.id not in known.ids]
-                if missing:
-                    await _digest_rests(missing)
-                    domain = self.journal.domain
-                    self.journal.note(_found(queue_of_key(key), missing, domain, sources))
-                    count += len(missing)
-                if rows:
-                    after = rows[-1].id
-            if not ids:
-                return count
+                facts = {"node": queue_of_key(key), "durable": True}
+                self.journal.note(Told(Kind.RECOVERY, now_us(), facts, {"entry": missing}))
+                count += len(missing)
+            elif missing:
+                last = bisect_right(ids, missing[-1])
+                count += await self._note_found(store, key, ids[:last], missing, sources)
+        return count
+
+    async def _note_found(
+        self, store: Any, key: str, ids: Sequence[int], missing: Sequence[int], sources: Sources
+    ) -> int:
+        """Note the missing ones with what the store has of them; return how many that were.
+
+        Messages that the journal knows are not read, unless they stand between two of these.
+
+        Args:
+            store: the store.
+            key: of the line.
+            ids: what stands in the line, ascending.
+            missing: those among them that the journal does not know; the last one is the last.
+            sources: where they come from.
+        """
+        count = 0
+        wanted, after = set(missing), 0
+        while after < missing[-1]:
+            following = missing[bisect_right(missing, after)]
+            left = len(ids) - bisect_left(ids, following)
+            rows = await store.load(key, following - 1, min(left, LOAD_MESSAGES), LOAD_BYTES)
+            if not rows:
+                break
+            after = rows[-1].id
+            found = [row for row in rows if row.id in wanted]
+            if found:
+                await _digest_rests(found)
+                domain = self.journal.domain
+                self.journal.note(_found(queue_of_key(key), found, domain, sources))
+                count += len(found)
+        return count
 
     def watch(self, store: Any, broker: Broker) -> None:
         """Take stock soon, and from time to time."""

@@ -64,7 +64,7 @@ The rooms
 `writer`       the two threads, the bounds, what happens on a full disk
 `tally`        what would be lost
 `segments`     files, names, rotation, retention, the head
-`recovery`     torn ends, what a start has to add
+`recovery`     torn ends, what a start has to add; `scan` reads each segment for it once
 `reader`       everything in order, verify, find; `words` says it for people
 `follow`       the last records, and what comes
 `living`       which entries a store should have
@@ -94,6 +94,7 @@ __all__ = [
     "reader",
     "record",
     "recovery",
+    "scan",
     "segments",
     "tally",
     "words",

@@ -27,7 +27,8 @@ from typing import Final
 from twisted.logger import Logger
 
 from amqproute.journal.events import Run
-from amqproute.journal.record import BEGINS, GENESIS, InvalidLine, Kind, Line, read_line
+from amqproute.journal.record import BEGINS, GENESIS, Line
+from amqproute.journal.scan import Scan, scan, whole_line
 from amqproute.journal.segments import (
     OPEN,
     Head,
@@ -63,6 +64,7 @@ class Found:
         is_new: there was none.
         torn_bytes: what was cut off.
         put_back: why it may be older than it was, in words; empty if nothing speaks for that.
+        scans: what was read of its segments, by journal and first sequence.
     """
 
     journal: str
@@ -71,6 +73,7 @@ class Found:
     is_new: bool = False
     torn_bytes: int = 0
     put_back: str = ""
+    scans: dict[tuple[str, int] | None, Scan] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -91,7 +94,7 @@ def whole_lines(path: Path) -> Iterator[Line]:
     """Iterate over the lines of a segment, up to the first that cannot be read."""
     with path.open("rb") as file:
         for octets in file:
-            line = _line(octets)
+            line = whole_line(octets)
             if line is None:
                 return
             yield line
@@ -103,28 +106,15 @@ def first_damage(path: Path) -> int | None:
     Each line is compared with the hash of the line before. A torn end, which a crash leaves in the
     folder ``open``, is no damage.
     """
-    at = 0
-    previous: str | None = None
-    with path.open("rb") as file:
-        for octets in file:
-            line = _line(octets)
-            if line is not None and previous is None and line.kind == Kind.SEGMENT:
-                previous = str(line.body["all"].get("previous", GENESIS))
-            if line is None or (previous is not None and not _follows(octets, previous)):
-                if path.parent.name == OPEN and not any(map(_line, file)):
-                    return None
-                return at
-            previous = line.hash
-            at += len(octets)
-    return None
+    return _damage_in(path, scan(path))
 
 
-def _follows(octets: bytes, previous: str) -> bool:
-    try:
-        read_line(octets, previous)
-    except InvalidLine:
-        return False
-    return True
+def _damage_in(path: Path, found: Scan) -> int | None:
+    if found.damage is not None:
+        return found.damage
+    end = found.end.octets
+    is_torn = path.parent.name == OPEN and not found.is_followed
+    return None if is_torn or path.stat().st_size <= end else end
 
 
 def recover(
@@ -182,9 +172,17 @@ def _mended(
     safe = found.head.seq if is_its_head else NOBODY_KNOWS
     lines = Counter(number for number, _ in carried)
     for path in left:
-        found.torn_bytes += _cut(path, lines, safe)
-    for path in paths:
-        _read_place(path, found)
+        found.torn_bytes += _cut(path, _scanned(path, found), lines, safe)
+    ends = [each.end for each in found.scans.values() if each.end.seq]
+    if not ends:
+        before = [_scanned(path, found) for path in paths if path not in left]
+        ends = [each.end for each in before if each.end.seq]
+    for end in ends:
+        found.place.seq, found.place.hash = end.seq, end.hash
+        found.place.carried = max(found.place.carried, end.carried)
+    if is_its_head:
+        # All lines up to there are on the disk; those of closed segments may not have been read.
+        found.place.carried = max(found.place.carried, found.head.carried)
     if found.place.seq <= found.head.seq:
         log.error(
             "the journal ends at record {seq}, its head says {head}: records are missing",
@@ -192,10 +190,9 @@ def _mended(
             head=found.head.seq,
         )
         found.place.seq, found.place.hash = found.head.seq + 1, found.head.hash
-        found.place.carried = max(found.place.carried, found.head.carried)
     for path in left:
         if path.stat().st_size:
-            move(path, directory / _day_of(path), broker)
+            move(path, directory / day_of(_scanned(path, found).time_us), broker)
         else:
             path.unlink()
     return found
@@ -237,68 +234,45 @@ def beyond(seq: int, now_us: int) -> int:
     return seq + secrets.randbelow(1 << 48) + (1 << 40)
 
 
-def _read_place(path: Path, found: Found) -> None:
-    place = found.place
-    for line in whole_lines(path):
-        place.seq, place.hash = line.seq + line.count, line.hash
-        number = line.body.get("o")
-        if isinstance(number, int):
-            place.carried = max(place.carried, number)
+def _scanned(path: Path, found: Found) -> Scan:
+    """Return what a segment says; it is read once."""
+    key = parts_of(path)
+    if key not in found.scans:
+        found.scans[key] = scan(path)
+    return found.scans[key]
 
 
-def _cut(path: Path, lines: Mapping[int, int], safe: int) -> int:
+def _cut(path: Path, found: Scan, lines: Mapping[int, int], safe: int) -> int:
     """Cut off a torn end; return how much that was.
 
     Args:
         path: of the segment.
+        found: what it says.
         lines: by number, how many lines an event has.
         safe: the last record that was on the disk for certain.
     """
-    good = begin = there = 0
     parts = parts_of(path)
-    seq = 0 if parts is None else parts[1]
-    last = None
+    seq = found.end.seq or (0 if parts is None else parts[1])
+    if found.is_followed and seq <= safe:
+        log.error(
+            "{path} is damaged or was changed at octet {at}: it is kept as it is",
+            path=str(path),
+            at=found.end.octets,
+        )
+        return 0
+    last = found.last
+    if last is not None and last.lines < lines.get(last.number, 0):
+        found.cut(last.start)
+    good = found.end.octets
     with path.open("r+b") as file:
-        while octets := file.readline():
-            line = _line(octets)
-            if line is not None:
-                number = line.body.get("o") if line.kind != Kind.SEGMENT else None
-                if number is None or number != last:
-                    begin, there, last = good, 0, number
-                there += 1
-                seq = line.seq + line.count
-            else:
-                if seq <= safe and any(map(_line, file)):
-                    log.error(
-                        "{path} is damaged or was changed at octet {at}: it is kept as it is",
-                        path=str(path),
-                        at=good,
-                    )
-                    return 0
-                break
-            good += len(octets)
-        if last is not None and there < lines.get(last, 0):
-            good = begin
         torn = file.seek(0, os.SEEK_END) - good
         if torn:
             file.truncate(good)
             log.info("{path}: {torn} octets of a torn end cut off", path=str(path), torn=torn)
         file.flush()
         os.fsync(file.fileno())
+    found.is_followed = False
     return torn
-
-
-def _line(octets: bytes) -> Line | None:
-    """Return a line; None for one that is torn or none."""
-    try:
-        return read_line(octets) if octets.endswith(b"\n") else None
-    except InvalidLine:
-        return None
-
-
-def _day_of(path: Path) -> str:
-    first = next(whole_lines(path), None)
-    return day_of(0 if first is None else first.time)
 
 
 def missing(carried: Sequence[tuple[int, Run]], found: Found) -> list[tuple[int, Run]]:
@@ -315,14 +289,21 @@ def begun_by(run: Run) -> list[int]:
     return ids if alone is None else [alone]
 
 
-def begun(directory: Path, journal: str, stream: str) -> Begun:
-    """Read back which entries the journal says have begun lately."""
+def begun(directory: Path, stream: str, found: Found) -> Begun:
+    """Return which entries the journal says have begun lately.
+
+    Args:
+        directory: of the journal.
+        stream: names the store that numbers them.
+        found: what `recover` has found; what that has read is not read again.
+    """
     known = Begun()
     budget = LOOK_BACK_BYTES
     highest = lowest = 0
-    for path in reversed(list(closed(directory, journal))):
+    for path in reversed(list(closed(directory, found.journal))):
         budget -= path.stat().st_size
-        at = first_damage(path)
+        scanned = _scanned(path, found)
+        at = _damage_in(path, scanned)
         if at is not None:
             log.error(
                 "{path} is damaged or was changed at octet {at}: what it says behind that counts "
@@ -330,15 +311,11 @@ def begun(directory: Path, journal: str, stream: str) -> Begun:
                 path=str(path),
                 at=at,
             )
-        for line in whole_lines(path):
-            if line.kind not in BEGINS or line.body["stream"] != stream:
-                continue
-            entries = line.body["each"].get("entry") or [line.body["all"].get("entry")]
-            ids = [each for each in entries if isinstance(each, int)]
-            if ids:
-                known.ids.update(ids)
-                highest = max(highest, *ids)
-                lowest = min(lowest or ids[0], *ids)
+        ids = scanned.begun(stream)
+        if ids:
+            known.ids |= ids
+            highest = max(highest, *ids)
+            lowest = min(lowest or highest, *ids)
         if lowest and (lowest <= highest - HORIZON_IDS or budget < 0):
             known.above = max(lowest, highest - HORIZON_IDS)
             return known

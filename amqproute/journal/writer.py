@@ -175,6 +175,7 @@ class Journal:
         self._synced_bytes = 0
         self._is_troubled = False
         self._threads: list[threading.Thread] = []
+        self._is_over = False
         self._waiting: list[Deferred[None]] = []
 
     def __repr__(self) -> str:
@@ -233,7 +234,7 @@ class Journal:
     def close(self) -> Deferred[None]:
         """Write everything, close the segment, and end."""
         done: Deferred[None] = Deferred()
-        if not self._threads or not self._threads[0].is_alive():
+        if not self._threads or self._is_over:
             done.callback(None)
             return done
         self._waiting.append(done)
@@ -316,6 +317,7 @@ class Journal:
             words = StoreError(f"the journal in {self.directory} cannot be opened: {error}")
             words.__cause__ = error
             self._reactor.callFromThread(done.errback, words)
+            self._reactor.callFromThread(self._ended)
             return
         encoder = threading.Thread(target=self._encode, name="journal encoder", daemon=True)
         self._threads.append(encoder)
@@ -330,6 +332,7 @@ class Journal:
             self._reactor.callFromThread(self._ended)
 
     def _ended(self) -> None:
+        self._is_over = True
         waiting, self._waiting = self._waiting, []
         for done in waiting:
             done.callback(None)
@@ -364,7 +367,7 @@ class Journal:
                     self._held_bytes += _size_of(lines)
             segments.rename(names)
         self.outbox.begin(max([found.place.carried, *(number for number, _ in carried)]))
-        known = begun(self.directory, found.journal, names.stream)
+        known = begun(self.directory, names.stream, found)
         if not former:
             known.ids.update(each for _, run in lacking for each in begun_by(run))
         self._segments = segments

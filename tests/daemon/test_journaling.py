@@ -27,16 +27,24 @@ class Store:
 
     def __init__(self, rows: list[StoredEntry]) -> None:
         self.rows = rows
+        self.loaded: list[int] = []
+
+    async def ids(self, key: str, after: int, limit: int) -> list[int]:
+        return [row.id for row in self.rows if row.id > after][:limit]
 
     async def load(self, key: str, after: int, limit: int, octets: int) -> list[StoredEntry]:
-        return [row for row in self.rows if row.id > after]
+        rows = [row for row in self.rows if row.id > after][:limit]
+        self.loaded += [row.id for row in rows]
+        return rows
 
 
 class FoundTests(SynchronousTestCase):
     """One record for each, with all that the store knows."""
 
+    directory: Path | None = None
+
     def started(self, *rows: StoredEntry, **more: Any) -> list[Record]:
-        directory = Path(self.mktemp()).absolute()
+        directory = self.directory or Path(self.mktemp()).absolute()
         config = loads(f"state-directory: {directory}\ndomains: [alpha.example]", "f")
         reactor = QueueReactor()
         journaling = Journaling(config, reactor, lambda: None)
@@ -45,7 +53,8 @@ class FoundTests(SynchronousTestCase):
         if rows:
             first, last = rows[0].id, rows[-1].id
             recovery.queues = {"q": QueueSummary(len(rows), 1, first, last, 1)}
-        begun = journaling.begin(recovery, Store(list(rows)), "a1", "store-1", **more)
+        self.store = Store(list(rows))
+        begun = journaling.begin(recovery, self.store, "a1", "store-1", **more)
         reactor.wait(Deferred.fromCoroutine(begun))
         reactor.wait(Deferred.fromCoroutine(journaling.end(is_orderly=True)))
         return list(reader.records(directory / "journal"))
@@ -78,6 +87,20 @@ class FoundTests(SynchronousTestCase):
         self.assertEqual(
             {(each.node, each.durable, each.expires) for each in found}, {("q", True, 9_000_000)}
         )
+
+    def test_what_is_known_is_not_read(self) -> None:
+        """Of messages that the journal knows a start asks for the ids, and not for the octets."""
+        rows = [self.row(number, 0, to="q") for number in range(1, 2001)]
+        self.directory = Path(self.mktemp()).absolute()
+        self.started(*rows[:700], *rows[720:1900])
+        records = self.started(*rows)
+        found = [each.entry for each in records if each.kind == Kind.RECOVERY and each.entry]
+        self.assertEqual(sorted(found), list(range(1, 2001)))
+        self.assertEqual(found[1880:], [*range(701, 721), *range(1901, 2001)])
+        self.assertEqual(self.store.loaded[-100:], list(range(1901, 2001)))
+        self.assertLessEqual(len(self.store.loaded), 600)
+        self.started(*rows)
+        self.assertEqual(self.store.loaded, [])
 
     def test_store_put_back(self) -> None:
         """A store that was put back from a backup is told of, with the name it had."""

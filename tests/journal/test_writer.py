@@ -89,6 +89,13 @@ class SegmentTests(JournalCase):
         self.assertEqual(head.seq, 4)
         self.assertEqual(self.verify().hash, head.hash)
 
+    def test_closed_twice(self) -> None:
+        """Whoever closes it again, while its thread is still about to end, waits for nothing."""
+        desk = self.opened()
+        desk.close()
+        desk.journal._threads[0] = threading.current_thread()
+        self.successResultOf(desk.journal.close())
+
     def test_goes_on(self) -> None:
         """The next start goes on where this one ended: one chain, no gap, another segment."""
         for number in range(3):
