@@ -8,8 +8,10 @@ file                  what it holds
 ====================  =============================================================================
 ``wire/*.txt``        whole connections, octet by octet: of clients, and between two brokers
 ``schema.txt``        the schema of a new store, its pragmas and versions
+``journal.txt``       a line of the journal for each kind of record
+``outbox.txt``        what commits carry for the journal
 ``state/*.txt``       what two daemons leave in their stores and journals after a fixed course
-``json/*.json``       the output of commands with ``--json``, against those daemons
+``json/*.txt``        the output of commands with ``--json``, against those daemons
 ``help.txt``          ``--help`` of every command
 ``settings.json``     every setting: key, type, default
 ====================  =============================================================================

@@ -10,6 +10,7 @@ paths, drawn names) is replaced by words in capitals (`Normalizer`).
 from __future__ import annotations
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -39,7 +40,7 @@ NODES: list[Mapping[str, Any]] = [
 ]
 VARYING = re.compile(
     r"(^|_|-)(age|since|seconds|uptime|us|ms|oldest|idle|at|latency|cpu|time|until|expires|next|rss"
-    r"|seq|last|began|started|reported|retry|wait|when|due|pid|free|bound|from|to|serial|rate)$"
+    r"|seq|last|began|started|reported|retry|wait|when|due|pid|free|bound|from|to|serial|rate|used|reusable)$"
 )
 """Keys in the output of commands whose numbers vary; where one is an id or a count see `KEPT`."""
 DRAWN = frozenset({"probe", "digest", "journal", "event_id", "hash", "previous"})
@@ -76,6 +77,8 @@ class Normalizer:
         text = re.sub(r"(127\.0\.0\.1|\[?::1\]?):\d{4,5}\b", r"\1:PORT", text)
         text = re.sub(r"\b1[789]\d{8}(\d{3}){0,3}(\.\d+)?\b", "TIME", text)
         text = re.sub(r"\b\d+(\.\d+)? (ms|s|min|h|d)\b", "DURATION", text)
+        text = re.sub(rf"\buid([:=]){os.getuid()}\b", r"uid\1OWN", text)
+        text = re.sub(r"\b(sender|receiver)-\d{9,}", r"\1-NUMBER", text)
         return re.sub(r"unix(:|\()?\d+", r"unix\1NUMBER", text)
 
     def value(self, value: Any, key: str = "") -> Any:

@@ -1,16 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a new store, and that of the settings."""
+"""The schema of a new store and that of the settings; what a commit carries for the journal."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from amqproute.config import Config
+from amqproute.journal.events import Arrivals, Gone, Told
+from amqproute.journal.outbox import Outbox
+from amqproute.journal.record import Kind
+from amqproute.values import Origin
+from amqproute.wire.amqp10.types import ULong
 from tests.golden.compare import GoldenCase
+from tests.journal import rig
 from tests.store.rig import House
 
 PRAGMAS = (
@@ -73,3 +80,53 @@ class SettingsTests(GoldenCase):
             return kept
 
         self.assertGolden("settings.json", json.dumps(plain(schema), indent=1) + "\n")
+
+
+class Still(rig.Wall):
+    """A wall clock that stands."""
+
+    def __call__(self) -> int:
+        return self.now_us
+
+
+class JournalTests(GoldenCase):
+    """The journal's lines, and what a commit carries for them in the store's table ``outbox``."""
+
+    def test_lines(self) -> None:
+        """A line of each kind, octet by octet, in its chain."""
+        self.patch(secrets, "token_hex", lambda count: "0123456789abcdef"[: 2 * count])
+        directory = Path(self.mktemp()).absolute()
+        desk = rig.Desk(directory, Still())
+        desk.open()
+        for number, kind in enumerate(Kind):
+            columns = {"entry": [number, number + 1], "words": [None, 'quoted "words", \u00e9']}
+            shared = {"node": "q", "durable": True, "attempt": number}
+            desk.journal.note(Told(kind, desk.wall(), shared, columns))
+        entries = [rig.entry(1, message_id="m-1"), rig.entry(2, message_id=ULong(7), to="q")]
+        desk.journal.note(rig.arrivals(desk, entries))
+        desk.journal.note(rig.gone(desk, entries))
+        desk.close()
+        paths = sorted(directory.rglob("*.jsonl"))
+        text = "".join(path.read_text() for path in paths)
+        names = "".join(f"{path.relative_to(directory)}\n" for path in paths)
+        self.assertGolden("journal.txt", names + text)
+
+    def test_outbox(self) -> None:
+        """Arrivals that the journal has not on its disk, and the endings that they come with."""
+        now_us = 1_795_345_200_000_000
+        handed_over: list[Any] = []
+        outbox = Outbox(lambda: now_us, handed_over.extend)
+        outbox.begin(6)
+        first, second = rig.entry(1, message_id="m-1"), rig.entry(2, message_id="m-2", to="q")
+        came = [("q", each, Origin(rig.ANN), b"", None) for each in (first, second)]
+        lines = []
+        for event in (
+            Arrivals(now_us, came, "alpha.example"),
+            Gone(Kind.DELIVERED, now_us + 5, "q", [first], {"peer": "user:bob"}),
+            Gone(Kind.EXPIRED, now_us + 9, "q", [second], {"code": "local.expired"}),
+        ):
+            carried = outbox.carry([event])
+            if carried is not None:
+                lines.append(f"number {carried[0]}, of {carried[2]}\n{carried[1].decode()}")
+            outbox.committed([event], carried is not None)
+        self.assertGolden("outbox.txt", "\n".join(lines))
