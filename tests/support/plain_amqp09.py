@@ -194,7 +194,7 @@ def method(payload: bytes) -> tuple[str, dict[str, Any]]:
     return name, arguments
 
 
-def method_octets(name: str, arguments: dict[str, Any] | None = None, **more: Any) -> bytes:
+def method_octets(name: str, arguments: dict[str, Any] | None = None, /, **more: Any) -> bytes:
     """Write the payload of a method frame; what is not given is empty, zero or false.
 
     Keywords have an underscore where the name has a hyphen.

@@ -90,6 +90,10 @@ class ChannelOwner(Protocol):
         """The channel is over: its number may be used again."""
         ...
 
+    def release_partial(self, channel: Channel) -> None:
+        """The content that has begun on the channel is given up."""
+        ...
+
 
 class Channel:
     """A channel of a connection.
@@ -187,11 +191,15 @@ class Channel:
     def open_ok(self) -> None:
         """Answer the channel.open that `ChannelAsked` told of.
 
+        Nothing happens if the channel has ended since: what the client wrote ahead has closed it.
+
         Raises:
             LocalProtocolError: nothing is to be answered.
         """
-        if self.state is not ChannelState.OPENING or self._owner.role != "server":
+        if self.state is ChannelState.OPEN or self._owner.role != "server":
             raise LocalProtocolError(f"{self!r}: no channel.open to answer")
+        if self.state is not ChannelState.OPENING:
+            return
         self.state = ChannelState.OPEN
         channel_id = f"{self._owner.connection_id}/{self.number}".encode()
         self._write_method(ChannelOpenOk(channel_id=channel_id))
@@ -241,6 +249,7 @@ class Channel:
 
     def _part(self) -> None:
         """Let go of what an ended channel does not need: contents on their way, consumers."""
+        self._owner.release_partial(self)
         self._sending = 0
         self._held.clear()
         self._method = self._content = self._run = None

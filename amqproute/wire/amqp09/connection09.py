@@ -119,6 +119,8 @@ _OPEN: Final = ChannelOpen.traits.code
 _CLOSE: Final = ChannelClose.traits.code
 _CLOSE_OK: Final = ChannelCloseOk.traits.code
 _TAKING: Final = frozenset(Stage) - USERS_TURN - {Stage.ANSWER_DUE, Stage.OVER}
+_BROKEN: Final = frozenset((Violation.FRAME_END, Violation.FRAME_TYPE, Violation.FRAME_SIZE))
+_CLOSE_OK_FRAME: Final = bytes.fromhex("01 0000 00000004 000a0033 ce")
 _NO_LIMIT: Final = 1 << 62
 
 
@@ -153,6 +155,8 @@ class Connection09(Handshake):
         self._need = 0
         self._more = False
         self._work_limit = _NO_LIMIT
+        # The stream is broken: frames cannot be told from one another any more.
+        self._deaf = False
         self._fruitless = 0
         self._fruitless_since = 0.0
         self._publish_methods: dict[bytes, BasicPublish] = {}
@@ -199,6 +203,11 @@ class Connection09(Handshake):
             self._unheard += len(data)
             if self._unheard > work.MOST_UNHEARD:
                 self._drop(0, "the peer does not answer our close, and goes on sending")
+                return self._events
+            if self._deaf:
+                self._forget_input()
+                if data.endswith(_CLOSE_OK_FRAME):
+                    self._on_answer(_CLOSE_OK_FRAME[7:11])
                 return self._events
         if self._stage is Stage.HEADER and not self._take_header():
             return self._events
@@ -379,6 +388,7 @@ class Connection09(Handshake):
                         self._on_content_frame(kind, number, data, pos + 7, after - 1)
                 pos = after
         except ViolationError as fault:
+            self._deaf = fault.violation in _BROKEN
             self._violated(fault, None)
         finally:
             if self._stage is Stage.OVER:
@@ -679,7 +689,6 @@ class Connection09(Handshake):
         if code.scope is not ReplyScope.CHANNEL:
             self._violated(fault, method)
             return
-        self._release_partial(channel)
         channel.close(code, fault.text, method)
         traits = method.traits if method is not None else None
         self._emit(
@@ -784,14 +793,14 @@ class Connection09(Handshake):
         elif ids == b"\0\x0a\0\x32":
             self.output.write((self.output.method_frame(0, b"\0\x0a\0\x33"),))
 
-    def _release_partial(self, channel: Channel) -> None:
+    def release_partial(self, channel: Channel) -> None:
+        """See `amqproute.wire.amqp09.channel.ChannelOwner`."""
         content = channel._content
         if content is not None and not channel._streams:
             self.partial_octets -= content.size - channel._left
 
     def _shut_channels(self) -> None:
         for channel in self._channels.values():
-            self._release_partial(channel)
             if channel.state in (ChannelState.OPEN, ChannelState.OPENING):
                 self._ended.append(channel)
             channel.state = ChannelState.CLOSED
