@@ -745,6 +745,8 @@ class House:
             changed.append("listen")
         if config.journal.enabled != self.config.journal.enabled:
             changed.append("journal.enabled")
+        if config.log.format != self.config.log.format:
+            changed.append("log.format")
         old = self.config
         self.config = config
         try:

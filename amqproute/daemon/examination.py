@@ -47,11 +47,13 @@ class Findings:
     Attributes:
         problems: with these a daemon does not start, or not as it is meant to.
         dates: certificates of ours are not valid now: it starts without TLS.
+        exposures: private keys that others on this machine can read: it starts, and warns.
         warnings: what an operator should know.
     """
 
     problems: list[str] = field(default_factory=list)
     dates: list[str] = field(default_factory=list)
+    exposures: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -151,7 +153,7 @@ def examine_machine(config: Config) -> Findings:
         runs = True
     if runs:
         # All else is what a start would meet, and this one has started.
-        return Findings(warnings=[*found.warnings, *found.problems])
+        return Findings(warnings=[*found.warnings, *found.problems, *found.exposures])
     has_directory = _examine_directory(config, found)
     for index, listen in enumerate(config.listen):
         at = ("listen", index, "endpoint")
@@ -176,9 +178,23 @@ def _examine_key(config: Config, findings: Findings) -> None:
         mode = path.stat().st_mode
     except OSError:
         return  # told by `examine_files`
-    if mode & stat.S_IRWXO:
+    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
         words = f"{path} can be read by every user of this machine: chmod o= {path}"
-        findings.problems.append(problem_at(config, ("tls", "private-key"), words))
+        findings.exposures.append(problem_at(config, ("tls", "private-key"), words))
+    chain = config.tls.certificate
+    if chain is None or chain == path:
+        return
+    try:
+        has_key = b"PRIVATE KEY-----" in chain.read_bytes()
+        mode = chain.stat().st_mode
+    except OSError:
+        return
+    if has_key and mode & stat.S_IRWXO:
+        words = (
+            f"{chain} has a private key, and can be read by every user of this machine: take the "
+            "key out and make a new one"
+        )
+        findings.exposures.append(problem_at(config, ("tls", "certificate"), words))
 
 
 def _examine_store(config: Config, path: Path, findings: Findings) -> None:

@@ -116,7 +116,10 @@ def same_but_for_targets(one: Resolver, other: Resolver) -> bool:
 
 
 def make_resolver(
-    config: Config, reactor: Any, targets: Callable[[], TargetPolicy] | None = None
+    config: Config,
+    reactor: Any,
+    targets: Callable[[], TargetPolicy] | None = None,
+    own: frozenset[tuple[str, int]] | None = None,
 ) -> SrvResolver:
     """Make the resolver of a configuration.
 
@@ -124,6 +127,8 @@ def make_resolver(
         config: the configuration.
         reactor: asks, and tells the time.
         targets: from `make_targets`; None for the rules of this configuration.
+        own: where this broker is; None for `own_places`. Empty to look up our own domains as others
+            do.
 
     Raises:
         ConfigError: the trust anchors cannot be read.
@@ -158,7 +163,7 @@ def make_resolver(
         probe=DnssecProbe(
             client, reactor, zone=settings.dnssec_probe, refusal=_no_dnssec(use, client)
         ),
-        own=own_places(config),
+        own=own_places(config) if own is None else own,
     )
 
 

@@ -162,6 +162,8 @@ class DaemonService(Service):
         if isinstance(error, StoreError):
             words = problem_at(self.config, ("state-directory",), str(error))
             log.critical("cannot start: {error}", error=words)
+        elif isinstance(error, OSError) and error.filename and error.strerror:
+            log.critical("cannot start: {error}", error=f"{error.filename}: {error.strerror}")
         elif isinstance(error, (AmqprouteError, OSError)):
             log.critical("cannot start: {error}", error=str(error))
         else:

@@ -244,14 +244,15 @@ class Requeueing:
     ) -> Reply:
         words = f"{counted(count.messages, 'message')} {'would be ' if is_dry else ''}requeued"
         if count.words:
-            words += f"; then: {count.words}"
+            stayed = f"{count.refused} not requeued" if count.refused else "it ended early"
+            words += f"; {stayed}: {count.words}"
         if not is_dry and (count.messages or count.refused):
             log.info(
-                "{who}: REQUEUE {queue}: {said}; to {targets}",
+                "{who}: REQUEUE {queue}: {said}{targets}",
                 who=str(request.principal),
                 queue=queue.name,
                 said=words,
-                targets=", ".join(sorted(count.targets)) or "nobody",
+                targets=f"; to {', '.join(sorted(count.targets))}" if count.targets else "",
             )
         facts = {
             "name": queue.name,

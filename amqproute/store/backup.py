@@ -104,13 +104,15 @@ def back_up(path: str, into: str, is_running: bool) -> Backup:
             if not problems or not is_running:
                 break
         if missing:
-            shutil.rmtree(partial, ignore_errors=True)
             raise StoreError(
                 f"no backup was made: files of bodies are missing: {'; '.join(missing[:3])}"
             )
         backup = _complete(partial, problems)
         os.rename(partial, target)
         _sync(target.absolute().parent)
+    except StoreError:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     except (OSError, sqlite3.Error) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise StoreError(f"no backup was made: {_words(error, target)}") from error

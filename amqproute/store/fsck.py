@@ -239,14 +239,15 @@ def check(path: str, limit: int = 100) -> list[str]:
     try:
         with read_only(path) as connection:
             (identity,) = connection.execute("PRAGMA application_id").fetchone()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
             if identity != schema.APPLICATION_ID:
                 raise StoreError(f"{path} is not a store of this program")
+            schema.check_identity(path, identity, version, is_empty=False)
             findings = [
                 line
                 for (line,) in connection.execute(f"PRAGMA integrity_check({int(limit)})")
                 if line != "ok"
             ]
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
             for first, last, words, statement in _CHECKS:
                 if first <= version <= last:
                     found = connection.execute(f"{statement} LIMIT ?", (limit,))

@@ -421,7 +421,7 @@ class DnsTests(CommandTestCase):
 
     answer: Any = None
 
-    def look_up(self, config: Any, domain: str, first: Any = None) -> Any:
+    def look_up(self, config: Any, domain: str, first: Any = None, is_own: bool = False) -> Any:
         self.asked = domain
         return self.answer
 

@@ -79,7 +79,8 @@ class BrokenFileTests(SynchronousTestCase):
         self.file.write_text("nonsense: 1")
         asked: list[Any] = []
 
-        def look_up(config: Config, domain: str) -> ResolveError:
+        def look_up(config: Config, domain: str, is_own: bool) -> ResolveError:
+            self.assertFalse(is_own)
             asked.append(config)
             return ResolveError("dns.nxdomain", "there is none", permanent=True)
 

@@ -38,9 +38,14 @@ class DnsServeTests(SynchronousTestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             (place,) = json.loads(done.stdout)["candidates"]
             self.assertEqual((place["host"], place["port"]), ("broker.beta.example", 6671))
+            own = run("resolve", "Alpha.Example.", "--config", str(config))
+            self.assertEqual(own.returncode, 0, own.stderr)
+            self.assertIn("broker.alpha.example\t5671", own.stdout)
+            self.assertIn("this is how others find this broker", own.stdout)
             again = run("dns", "serve", "--port", found[1], str(EXAMPLE / "zone.txt"))
             self.assertEqual(again.returncode, 1)
             self.assertIn("dns.port", again.stderr)
+            self.assertNotIn("Errno", again.stderr)
             server.send_signal(signal.SIGINT)
             self.assertEqual(server.wait(PATIENCE), 0)
 
@@ -50,5 +55,5 @@ class DnsServeTests(SynchronousTestCase):
         broken.write_text("this is\nno zone\n")
         done = run("dns", "serve", str(broken), "--port", "0")
         self.assertEqual(done.returncode, 2, done.stderr)
-        self.assertIn("is no zone", done.stderr)
+        self.assertIn(f"dns.zone: {broken}: not a zone: ", done.stderr)
         self.assertEqual(run("dns", "serve", "/nowhere").returncode, 2)

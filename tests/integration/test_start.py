@@ -233,9 +233,24 @@ class MachineTests(StartCase):
         (line,) = self.check(2)
         self.assertIn("tls.private-key: ", line)
         self.assertIn(f"chmod o= {key}", line)
+        done = run("check", "--config", str(self.daemon.file))
+        self.assertIn("it would start with a key that others can read", done.stderr)
         self.daemon.start()
         self.assertEqual(self.check(0), [])
         self.assertTrue(any(f"chmod o= {key}" in each for each in self.warnings))
+
+    def test_key_in_chain(self) -> None:
+        """A private key in the file of the certificates, which every user can read."""
+        tls = self.daemon.settings["tls"]
+        chain = Path(self.mktemp()).absolute()
+        chain.write_bytes(
+            Path(tls["certificate"]).read_bytes() + Path(tls["private-key"]).read_bytes()
+        )
+        chain.chmod(0o644)
+        self.daemon.settings["tls"] = {**tls, "certificate": str(chain)}
+        self.daemon.write()
+        (line,) = self.check(2)
+        self.assertIn(f"tls.certificate: {chain} has a private key", line)
 
     def test_directory(self) -> None:
         """A state directory that is none, or that cannot be made."""

@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from amqproute.errors import LocalProtocolError, StoreError, StoreUnavailable
+from amqproute.errors import LocalProtocolError, StoreError, StoreForeign, StoreUnavailable
 from amqproute.interfaces import IStore, IStoreTransaction
 from amqproute.store import schema
 from amqproute.store.ballast import sizes_for
@@ -94,6 +94,7 @@ class LifeTests(StoreCase):
             connection.execute("PRAGMA user_version=99")
         connection.close()
         self.assertIn("newer release", str(self.assertRaises(StoreError, self.house().open)))
+        self.assertIn("newer release", str(self.assertRaises(StoreForeign, check, self.path)))
 
     def test_foreign(self) -> None:
         """Another program's database is left alone."""

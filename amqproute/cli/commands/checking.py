@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -24,6 +25,14 @@ from amqproute.store.ballast import sizes_for
 from amqproute.store.names import STORE_FILE
 
 __all__ = ["check"]
+
+STARTS_NOT: Final = ("nothing would start", "correct that")
+STARTS_CLOSED: Final = (
+    "it would start without TLS, and dial nobody",
+    "set the clock, or renew the files",
+)
+STARTS_EXPOSED: Final = ("it would start with a key that others can read", "correct that")
+"""What a daemon would do with the problems that were found, and what to do about them."""
 
 
 @click.command()
@@ -51,14 +60,14 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
     try:
         loaded = load(path)
     except ConfigError as error:
-        return _report(path, error.problems, [], [], as_json)
+        return _report(path, error.problems, [], [], as_json, *STARTS_NOT)
     files = examine_files(loaded)
     machine = examine_machine(loaded)
     warnings = [*files.warnings, *machine.warnings]
     warnings += [str(problem) for problem in advise(loaded)]
     warnings += _examine_descriptors(loaded)
     warnings += _examine_disk(loaded)
-    problems = [*files.problems, *files.dates, *machine.problems]
+    problems = [*files.problems, *files.dates, *machine.problems, *machine.exposures]
     summary = [] if problems else _summary(loaded)
     if not problems:
         partners = known_partners(loaded)
@@ -71,8 +80,10 @@ def check(config: Path | None, by_dns: bool, as_json: bool) -> int:
 
             domains = (*partners.named, *partners.met)
             warnings += runner.run(lambda reactor: look_partners_up(loaded, reactor, domains))
-    blocks = bool(files.problems or machine.problems)
-    return _report(path, problems, warnings, summary, as_json, blocks=blocks)
+    verdict, step = STARTS_NOT
+    if not files.problems and not machine.problems:
+        verdict, step = STARTS_CLOSED if files.dates else STARTS_EXPOSED
+    return _report(path, problems, warnings, summary, as_json, verdict, step)
 
 
 def _partners_words(partners: Partners, by_dns: bool) -> str:
@@ -146,8 +157,8 @@ def _report(
     warnings: list[str],
     summary: list[tuple[str, str]],
     as_json: bool,
-    *,
-    blocks: bool = True,
+    verdict: str,
+    step: str,
 ) -> int:
     code = USAGE if problems else 0
     if as_json:
@@ -167,9 +178,7 @@ def _report(
         render.warn(warning)
     if problems:
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
-        what = "nothing would start" if blocks else "it would start without TLS, and dial nobody"
-        click.echo(f"config: {count}; {what}", err=True)
-        step = "correct that" if blocks else "set the clock, or renew the files"
+        click.echo(f"config: {count}; {verdict}", err=True)
         click.echo(f"  next: {step}, then check again", err=True)
         return code
     for what, value in summary:

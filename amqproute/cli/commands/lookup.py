@@ -70,7 +70,8 @@ def resolve(domain: str, config: Path | None, as_json: bool) -> int:
     candidate.
     """
     settings = _config_or_default(config)
-    outcome = _look_up(settings, domain)
+    is_own = domain.rstrip(".").lower() in settings.domains
+    outcome = _look_up(settings, domain, is_own=is_own)
     demands: list[Demand] = []
     if isinstance(outcome, Resolution):
         policy = peer_policy(settings, outcome.domain)
@@ -82,6 +83,8 @@ def resolve(domain: str, config: Path | None, as_json: bool) -> int:
         for line in _demand_lines(outcome.candidates, demands):
             click.echo(render.printable(line))
         _print_attempts(outcome)
+        if is_own:
+            click.echo(f"{outcome.domain} is one of `domains`: this is how others find this broker")
     if isinstance(outcome, ResolveError):
         if as_json:
             return NEGATIVE
@@ -104,13 +107,25 @@ def _look_up(
     config: Config,
     domain: str,
     first: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+    *,
+    is_own: bool = False,
 ) -> Resolution | ResolveError:
-    """Ask the DNS, and do something with the reactor before, since it runs only once."""
+    """Ask the DNS, and do something with the reactor before, since it runs only once.
+
+    Args:
+        config: whose rules count.
+        domain: what to look up.
+        first: what to do before.
+        is_own: the domain is ours, and is looked up as others do.
+    """
 
     async def work(reactor: Any) -> Resolution | ResolveError:
         if first is not None:
             await first(reactor)
         try:
+            if is_own:
+                resolver = make_resolver(config, reactor, own=frozenset())
+                return await resolver.resolve(domain, to_dial=False)
             return await make_resolver(config, reactor).resolve(domain)
         except ResolveError as error:
             return error
@@ -468,7 +483,10 @@ def serve(zone: Path, port: int) -> int:
             server = ZoneServer([text], reactor)
         except (DNSException, ValueError) as error:
             raise Refusal(
-                USAGE, "dns.zone", f"{zone} is no zone: {error}", "compare it with RFC 1035, 5.1"
+                USAGE,
+                "dns.zone",
+                f"{zone}: {error}",
+                "write it as etc/example/zone.txt: $ORIGIN, $TTL and an SOA record first",
             ) from None
         try:
             found = await server.start("127.0.0.1", port)
@@ -476,7 +494,7 @@ def serve(zone: Path, port: int) -> int:
             raise Refusal(
                 NEGATIVE,
                 "dns.port",
-                f"port {port} of 127.0.0.1 cannot be had: {error.socketError}",
+                f"port {port} of 127.0.0.1 cannot be opened: {error.socketError.strerror}",
                 "give another one with --port",
             ) from None
         click.echo(f"{zone} is served on 127.0.0.1:{found}, UDP and TCP; Ctrl-C ends it")
