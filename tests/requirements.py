@@ -399,7 +399,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_signals.ReloadTests.test_alias_goes",
     ),
     "A-06": Proof(
-        "of 300 invented names none repeats and no digit but a UUID's fixed ones stands still",
+        "of 1000 invented names none repeats, and no digit stands still or follows the last",
         "tests.conformance.test_link.DynamicTests.test_names",
     ),
     "A-07": Proof(
@@ -492,7 +492,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_addresses.ResolutionTests.test_last_at_sign",
     ),
     "A-22": Proof(
-        "`/queues/NAME`, percent-encoded, is the plain node, echoed as given",
+        "`/queues/NAME` and `/topics/NAME`, percent-encoded, are the plain node, echoed as given",
         "tests.conformance.test_addresses.ResolutionTests.test_compatibility",
         "tests.test_address.CompatibilityTests.test_accepted",
         "tests.conformance.test_addresses.ResolutionTests.test_uri",
@@ -551,7 +551,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.wire.amqp10.test_link.Attaching.test_stolen",
     ),
     "L-10": Proof(
-        "our relay link's name begins with the container-id of the peer",
+        "our relay link's name is the container-id of the peer, which is no domain, and the route",
         "tests.conformance.test_addresses.RelayTests.test_identity",
     ),
     "L-11": Proof(
@@ -598,7 +598,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.filters.test_selector.SelectorTests.test_empty_selects_everything",
     ),
     "L-19": Proof(
-        "unknown link properties and capabilities change nothing",
+        "with unknown link properties an answer is what it is without them, and messages go",
         "tests.conformance.test_link.AttachTests.test_unknown_properties",
     ),
     "L-20": Proof(
@@ -709,7 +709,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.conformance.test_flow.ReceiverTests.test_no_credit_no_traffic",
     ),
     "L-40": Proof(
-        "a sender's source without outcomes, or none at all, is taken",
+        "a sender's source without outcomes is answered with all four; no source at all is taken",
         "tests.conformance.test_link.AttachTests.test_source_without_outcomes",
     ),
     "L-41": Proof(

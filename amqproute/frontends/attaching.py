@@ -35,7 +35,7 @@ from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.links import END, ERROR_MODE, Waiting
 from amqproute.frontends.outbound import Outbound
 from amqproute.frontends.suspended import Parked, Retention, Suspended, Taken, retention_of
-from amqproute.frontends.terminus import Found
+from amqproute.frontends.terminus import OUTCOMES, Found
 from amqproute.values import (
     EXACTLY_ONCE_CAPABILITY,
     FLOOR,
@@ -351,6 +351,7 @@ class Attaching:
         )
         inbound.retention = _retention_in_force(found, self._shared.limits.suspended_seconds)
         link.accept(
+            source=_with_outcomes(attach.source),
             target=found.terminus,
             properties={ERROR_MODE: self._links.error_mode(link), **found.properties},
             rcv_settle_mode=(spec.RECEIVER_SECOND if found.settles_second else spec.RECEIVER_FIRST),
@@ -429,6 +430,14 @@ def _with(attach: spec.Attach, is_source: bool, terminus: Any) -> spec.Attach:
     fields = {each.name: getattr(attach, each.name) for each in spec.Attach.fields}
     fields["source" if is_source else "target"] = terminus
     return spec.Attach(**fields)
+
+
+def _with_outcomes(source: spec.Source | None) -> spec.Source | None:
+    """Return a sender's source with the outcomes that it may get, where it names none (L-40)."""
+    if source is None or source.outcomes:
+        return source
+    fields = {each.name: getattr(source, each.name) for each in spec.Source.fields}
+    return spec.Source(**{**fields, "outcomes": OUTCOMES})
 
 
 def _check_resumed(kept: Suspended, found: Found, name: str) -> None:

@@ -157,7 +157,7 @@ class ResolutionTests(AddressCase):
         self.assertIsNone(self.outcome(None, message(to="q@XN--BCHER-KVA.test"), client))
 
     def test_compatibility(self) -> None:
-        """A-22: /queues/<name>, percent-encoded, is a synonym, and is echoed as given."""
+        """A-22: /queues/<name> and /topics/<name>, percent-encoded, are echoed as given."""
         house = self.world.house("d.test", nodes=["a b/ü", "q"])
         client = house.client().ready()
         self.assertEqual(client.sender("/queues/q", handle=1).target.address, "/queues/q")
@@ -166,6 +166,10 @@ class ResolutionTests(AddressCase):
         client.publish(0, handle=2)
         self.assertEqual(house.depth("a b/ü"), 1)
         self.assertEqual(client.receiver("/queues/q", handle=3).source.address, "/queues/q")
+        answer = client.sender("/topics/a%20b%2F%C3%BC", handle=4)
+        self.assertEqual(answer.target.address, "/topics/a%20b%2F%C3%BC")
+        client.publish(1, handle=4)
+        self.assertEqual(house.depth("a b/ü"), 2)
 
     def test_uri(self) -> None:
         """A-22: Azure's clients give a node's address as a URI of the host they connect to."""
@@ -234,9 +238,18 @@ class ServiceTests(AddressCase):
         self.assertIsNone(answer.target.address)
 
     def test_local(self) -> None:
-        """T-04, T-06, T-07: `to` decides: with our broker part, or with none."""
+        """T-04, T-06, T-07: `to` decides, with our broker part or with none, and nothing else."""
         for to in ("r", "r@a.test"):
-            self.assertIsNone(self.outcome("amqp$transfer", message(to=to, subject="q")))
+            encoded = message(
+                to=to,
+                subject="q",
+                reply_to="q",
+                group_id="q",
+                reply_to_group_id="q",
+                application={"to": "q", "amqp-to": "q", "x-opt-to": "q"},
+                annotations={"x-opt-to": "q", "x-opt-destination": "q", "to": "q"},
+            )
+            self.assertIsNone(self.outcome("amqp$transfer", encoded))
         self.assertEqual((self.house.depth("q"), self.house.depth("r")), (0, 2))
 
     def test_any_message(self) -> None:
@@ -797,13 +810,14 @@ class RelayTests(AddressCase):
         self.assertEqual(self.house.depth(), 1)
 
     def test_identity(self) -> None:
-        """T-39, L-10: the peer's container-id is on record, and begins the link's name."""
+        """T-39, L-10: the peer's container-id, no domain, is on record and in the link's name."""
+        self.other._settings["container_id"] = "broker-7"
         self.send(b"1")
         self.world.advance(1)
-        self.assertEqual(self.house.relay.destinations["b.test"].remote_id, "b.test")
+        self.assertEqual(self.house.relay.destinations["b.test"].remote_id, "broker-7")
         (frontend,) = self.other.frontends
         (link,) = frontend.links.attached
-        self.assertTrue(link.name.startswith("b.test/"), link.name)
+        self.assertEqual(link.name, "broker-7/b.test")
 
     def test_static_route(self) -> None:
         """T-08, T-11: a static route comes before the DNS; the hop need not be the domain."""
