@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -17,19 +18,22 @@ from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
 from amqproute.cli.spark import reconnect, started
 from amqproute.config import load
 from amqproute.config.load import find
+from amqproute.journal.record import Kind
 from amqproute.pipeline import stream as streaming
-from amqproute.pipeline.agreement import instant
+from amqproute.pipeline.agreement import broker_name, instant
 from amqproute.pipeline.charts import duration, octets
 from amqproute.pipeline.days import spans
 from amqproute.pipeline.exchange import segments_of
 from amqproute.pipeline.facts import FATES, STAGES, WAITING, Facts
 from amqproute.pipeline.ingest import Ingested
+from amqproute.pipeline.ingest import compact as put_together
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
 from amqproute.pipeline.report import BEHIND, headline, report_page
 from amqproute.pipeline.tables import Snapshot, Warehouse
+from amqproute.plurals import counted
 
-__all__ = ["ingest", "report", "run", "stream", "trace"]
+__all__ = ["compact", "ingest", "report", "run", "stream", "trace"]
 
 PRINTED: Final = 10
 """Rows of a list that are printed, at most."""
@@ -47,15 +51,26 @@ def configured(journals: tuple[Path, ...]) -> list[Path]:
     return found
 
 
+def closed(journals: tuple[Path, ...]) -> list[Path]:
+    """Return the folders of closed segments of `configured` journals.
+
+    What is open is the daemon's, which moves it at any moment.
+
+    Raises:
+        SourceError: a journal has none.
+    """
+    return [folder for journal in configured(journals) for folder in segments_of(journal)]
+
+
 # -- ingest ------------------------------------------------------------------------------------
 
 
 def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
     """Take closed segments of journals into the tables."""
     with started(warehouse, **spark) as running:
-        taken = take_in(Warehouse(running, warehouse), configured(journals))
+        taken = take_in(Warehouse(running, warehouse), closed(journals))
     if as_json:
-        render.json_text({name: getattr(taken, name) for name in taken.__dataclass_fields__})
+        render.json_text(dataclasses.asdict(taken))
         return DONE
     click.echo(
         f"{taken.segments:,} segments, {taken.records:,} records in {taken.lines:,} lines; "
@@ -74,6 +89,22 @@ def _warn_of(taken: Ingested) -> None:
             "a journal was changed, or goes on in two places; see the table `rejects`, and "
             "amqproute journal verify"
         )
+
+
+# -- compact -----------------------------------------------------------------------------------
+
+
+def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
+    """Put together days that have come in many pieces."""
+    with started(warehouse, **spark) as running:
+        tables = Warehouse(running, warehouse)
+        _filled(tables)
+        written = put_together(tables, most=most)
+    if as_json:
+        render.json_text({"written": written})
+    else:
+        click.echo(f"{counted(written, 'day')} put together.")
+    return DONE
 
 
 # -- stream ------------------------------------------------------------------------------------
@@ -133,8 +164,11 @@ def report(
     page = _page_path(warehouse, said, output)
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(report_page(said), encoding="utf-8")
-    _print_report(said, page, as_json)
-    return NEGATIVE if said.unaccounted else DONE
+    if as_json:
+        render.json_text(_as_json(said, page))
+    else:
+        _print_report(said, page)
+    return NEGATIVE if said.is_wrong else DONE
 
 
 def _range(
@@ -189,47 +223,52 @@ def _page_path(warehouse: str, said: Facts, output: Path | None) -> Path:
     return folder / f"{days}.html"
 
 
-def _print_report(said: Facts, page: Path, as_json: bool) -> None:
+def _as_json(said: Facts, page: Path) -> dict[str, Any]:
+    """Return for programs what a report says."""
+    overall = said.overall
+    return {
+        "first": said.first.isoformat(),
+        "last": said.last.isoformat(),
+        "organizations": said.domains,
+        "records": said.records,
+        "messages": overall.messages if overall else 0,
+        "fates": {words: said.number(fate) for fate, words in FATES.items()},
+        "latency-us": {
+            "p50": overall.p50 if overall else None,
+            "p99": overall.p99 if overall else None,
+        },
+        "hops": [
+            {
+                "organization": row.domain,
+                "to": row.to_whom,
+                "messages": row.messages,
+                "latency-us": {"p50": row.p50, "p99": row.p99},
+                "stages-p99-us": {name.removesuffix("_us"): row[name] for name in STAGES},
+            }
+            for row in said.routes
+        ],
+        "partners": [
+            {
+                "organization": row.domain,
+                "direction": row.direction,
+                "partner": row.partner,
+                "messages": row.messages,
+                "octets": row.octets,
+                "unmeasured": row.unmeasured,
+            }
+            for row in said.partners
+        ],
+        "not-accounted-for": said.unaccounted,
+        "contradicted": said.disagreed,
+        "page": str(page),
+    }
+
+
+def _print_report(said: Facts, page: Path) -> None:
     overall = said.overall
     fates = {words: said.number(fate) for fate, words in FATES.items()}
     total = overall.messages if overall else 0
     p50, p99 = (overall.p50, overall.p99) if overall else (None, None)
-    if as_json:
-        render.json_text(
-            {
-                "first": said.first.isoformat(),
-                "last": said.last.isoformat(),
-                "organizations": said.domains,
-                "records": said.records,
-                "messages": total,
-                "fates": fates,
-                "latency-us": {"p50": p50, "p99": p99},
-                "hops": [
-                    {
-                        "organization": row.domain,
-                        "to": row.to_whom,
-                        "messages": row.messages,
-                        "latency-us": {"p50": row.p50, "p99": row.p99},
-                        "stages-p99-us": {name.removesuffix("_us"): row[name] for name in STAGES},
-                    }
-                    for row in said.routes
-                ],
-                "partners": [
-                    {
-                        "organization": row.domain,
-                        "direction": row.direction,
-                        "partner": row.partner,
-                        "messages": row.messages,
-                        "octets": row.octets,
-                        "unmeasured": row.unmeasured,
-                    }
-                    for row in said.partners
-                ],
-                "not-accounted-for": said.unaccounted,
-                "page": str(page),
-            }
-        )
-        return
     render.table(
         ["messages", *(words for words, number in fates.items() if number)],
         [[total, *(number for number in fates.values() if number)]],
@@ -284,9 +323,10 @@ def _tell_of_others(number: int) -> None:
 def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
     """Do all of it: tables, figures, conservation, and the page of each new day."""
     result = DONE
+    days = []
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
-        taken = take_in(tables, configured(journals))
+        taken = take_in(tables, closed(journals))
         made = refresh(tables)
         if not as_json:
             click.echo(f"{taken.segments:,} new segments with {taken.records:,} records.")
@@ -295,12 +335,16 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any)
             page = _page_path(warehouse, said, None)
             page.parent.mkdir(parents=True, exist_ok=True)
             page.write_text(report_page(said), encoding="utf-8")
-            if not as_json:
+            if as_json:
+                days.append(_as_json(said, page))
+            else:
                 click.echo(f"\n{day}:")
-            _print_report(said, page, as_json)
-            if said.unaccounted:
+                _print_report(said, page)
+            if said.is_wrong:
                 result = NEGATIVE
         settle(tables, made)
+    if as_json:
+        render.json_text({"taken": dataclasses.asdict(taken), "days": days})
     _warn_of(taken)
     return result
 
@@ -318,8 +362,9 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
     for row in rows:
         fates = [hop.fate or gone.get((hop.stream, hop.entry), WAITING) for hop in row.hops]
         # Copies and reports stand behind the hops of the message itself.
-        way = [fate for hop, fate in zip(row.hops, fates, strict=True) if hop.parent is None]
-        fate = row.fate or (way[-1] if way else WAITING)
+        way = [hop for hop in row.hops if hop.parent is None]
+        lost = gone.get((way[-1].stream, way[-1].entry)) if way else None
+        fate = lost or row.fate or WAITING
         if as_json:
             said = row.asDict(recursive=True) | {"day": row.day.isoformat()}
             render.json_line(said | {"fate": None if fate == WAITING else fate})
@@ -333,7 +378,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
             ["at", "queue", "came", "went", "how", "to", "waited", "wire", "entry"],
             [
                 [
-                    hop.broker, hop.queue, instant(hop.began_us), instant(hop.ended_us),
+                    broker_name(hop), hop.queue, instant(hop.began_us), instant(hop.ended_us),
                     FATES.get(how, how), hop.peer, _span(hop.queue_us), _span(hop.wire_us),
                     f"{hop.stream}/{hop.entry}",
                 ]
@@ -344,11 +389,13 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
 
 
 def _gone(tables: Warehouse, snapshot: Snapshot, rows: Sequence[Row]) -> dict[tuple[str, int], str]:
-    """Say which of the entries of messages have not ended, and do not wait either."""
-    left = [hop for row in rows for hop in row.hops if hop.fate is None]
+    """Say which of the entries of messages have not ended, and do not wait either; and which the
+    next broker has not got."""
+    left = [hop for row in rows for hop in row.hops if hop.fate in (None, Kind.RELAYED)]
     if not left:
         return {}
-    days = [datetime.fromtimestamp(hop.began_us / 1e6, UTC).date() for hop in left]
+    times = [hop.ended_us if hop.began_us is None else hop.began_us for hop in left]
+    days = [datetime.fromtimestamp(time / 1e6, UTC).date() for time in times]
     away = gone_of(tables, snapshot, min(days), max(days))
     those = F.col("entry").isin([hop.entry for hop in left])
     return {(each.stream, each.entry): each.gone for each in away.where(those).collect()}

@@ -17,9 +17,9 @@ import click
 
 from amqproute.cli.commands.options import Day, json_option
 from amqproute.cli.refusal import USAGE, Refusal
-from amqproute.pipeline.defaults import GRACE_SECONDS, LATENESS, STEP_SEGMENTS
+from amqproute.pipeline.defaults import GRACE_SECONDS, LATENESS, MOST_PIECES, STEP_SEGMENTS
 
-__all__ = ["ingest", "reconcile", "report", "run", "stream", "trace"]
+__all__ = ["compact", "ingest", "reconcile", "report", "run", "stream", "trace"]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -113,6 +113,26 @@ def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: A
 
 
 @click.command()
+@warehouse_option
+@click.option(
+    "--most",
+    type=click.IntRange(min=1),
+    default=MOST_PIECES,
+    show_default=True,
+    help="Pieces that a day of a domain may stay in.",
+)
+@spark_options
+@json_option
+def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
+    """Put together days that have come in many pieces.
+
+    Each `ingest` and `run` leaves a piece for each day and domain that it found something of. Who
+    reads meanwhile, reads on in the old pieces: they are removed a day later.
+    """
+    return _carry_out(ANALYSIS, "compact", warehouse, most, as_json, **spark)
+
+
+@click.command()
 @journal_option
 @click.option(
     "--output",
@@ -178,7 +198,7 @@ def report(
     what was put off, what failed, what waits, and whether everything is accounted for. Refuses days
     of which records have come that `run` has made nothing of yet.
 
-    Exits with 1 if messages are not accounted for.
+    Exits with 1 if messages are not accounted for, or two brokers contradict each other.
     """
     return _carry_out(ANALYSIS, "report", warehouse, day, first, last, output, as_json, **spark)
 
@@ -195,7 +215,8 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any)
     of which something has arrived, or whose messages have come to an end. May be killed at any time
     and started again.
 
-    Exits with 1 if messages are not accounted for: as long as they are of the last week.
+    Exits with 1 if messages are not accounted for, or two brokers whose journals are here
+    contradict each other about what they handed over: as long as that is of the last week.
     """
     return _carry_out(ANALYSIS, "run", journals, warehouse, as_json, **spark)
 

@@ -9,9 +9,9 @@ to another.
 The way of a record: `ingest` takes closed segments into bronze tables, a row for each line, of
 which `lines` makes rows of records and `duplicates` lets each record stand once;
 `traces` makes silver of them, a row for each entry (`traces.hops`) and one for each message over
-all brokers (`traces.messages`); `figures` and `conservation` make gold of that. `schema` says what
-each table holds, ``docs/pipeline.md`` tells it to people, and `tables` lets a change appear as a
-whole.
+all brokers (`traces.messages`); `figures`, `conservation` and, between two brokers, `handovers`
+make gold of that. `schema` says what each table holds, ``docs/pipeline.md`` tells it to people, and
+`tables` lets a change appear as a whole.
 
 `session` gives the `SparkSession` that everything else takes as an argument; `java` finds the Java
 that it runs on, and starts it. `datasource` is a client of brokers: queues as data frames.

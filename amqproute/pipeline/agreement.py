@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -23,7 +24,7 @@ from amqproute.pipeline.reconcile import (
     Reconciliation,
 )
 
-__all__ = ["LISTED_ON_PAGE", "agreement_page", "in_words", "instant", "listed_rows"]
+__all__ = ["LISTED_ON_PAGE", "agreement_page", "broker_name", "in_words", "instant", "listed_rows"]
 
 LISTED_ON_PAGE: Final = 1000
 """Hand-overs that a page names; the table has all of them."""
@@ -42,6 +43,22 @@ def instant(microseconds: int | None) -> str | None:
         return None
     seconds, rest = divmod(microseconds, 1_000_000)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S}.{rest // 1000:03}"
+
+
+def broker_name(row: Row) -> str:
+    """Say which broker a row is about: by its name, or by its domain where it has none.
+
+    A broker whose configuration does not name it has a UUID for a name, which tells nobody
+    anything; its first digits tell brokers of one domain apart.
+    """
+    name: str | None = row["broker"]
+    if name is not None and _UUID.fullmatch(name) is None:
+        return name
+    domain: str = row["domain"]
+    return f"{domain} ({name[:8]})" if name else domain
+
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def in_words(result: Reconciliation) -> tuple[str, str]:
@@ -162,7 +179,7 @@ def _gaps(result: Reconciliation) -> Markup:
         ],
         [
             (
-                row.broker or row.domain,
+                broker_name(row),
                 instant(row.from_us),
                 "the end" if row.until_us >= 1 << 61 else instant(row.until_us),
                 Cell(duration(row.until_us - row.from_us), row.until_us - row.from_us),

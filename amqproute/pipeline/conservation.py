@@ -30,6 +30,7 @@ from amqproute.journal.record import ENDS, Kind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.lines import spread
 from amqproute.pipeline.schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
+from amqproute.pipeline.traces import is_answer
 
 __all__ = [
     "BEGAN_TWICE",
@@ -69,9 +70,11 @@ def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SEC
     Returns:
         Those of `entries` that wait, or with which something is wrong: columns of `HOPS`, then
         ``wrong``, an array of what it is, ``stock_us``, the end of the last stock of their store,
-        and ``is_forgotten``.
+        ``is_forgotten``, and ``is_gone``: waits by its records, and is not in that stock, though
+        it had begun before it.
     """
-    runs, entries = conform(runs, RUNS), conform(entries, HOPS).select(*_OF_ENTRIES)
+    runs = conform(runs, RUNS)
+    entries = conform(entries, HOPS).select(*_OF_ENTRIES, is_answer().alias("is_answer"))
     grace = round(grace_seconds * 1_000_000)
     stock = spread(runs.where(F.col("kind") == Kind.STOCK), ("node", "ranges"))
     seen = _seen(stock).persist()
@@ -101,11 +104,13 @@ def _judged(entries: DataFrame, seen: DataFrame, last: DataFrame, grace: int) ->
     )
     forgotten = is_forgotten()
     missing = F.coalesce(F.col("seen_us") < F.col("stock_from_us"), F.lit(True))
+    begun = F.col("began_us") < F.col("stock_from_us")
     old = F.col("began_us") + grace < F.col("stock_from_us")
     return rows.select(
         *entries.columns,
         "stock_us",
         forgotten.alias("is_forgotten"),
+        F.coalesce(waits & begun & missing & ~forgotten, F.lit(False)).alias("is_gone"),
         _those(
             (waits & old & missing & ~forgotten, LOST),
             (F.col("kind").isNull(), UNEXPLAINED),
@@ -176,10 +181,10 @@ def balance(entries: DataFrame, doubtful: DataFrame) -> DataFrame:
     hour = F.date_trunc("hour", F.timestamp_micros("began_us")).alias("hour")
     key, number = (hour, "day", "domain"), F.lit(1).alias("number")
     fate = F.coalesce("fate", F.lit("queued")).alias("fate")
-    begun = entries.where("kind IS NOT NULL").select(*key, fate, number)
+    begun = entries.where(F.col("kind").isNotNull() & ~is_answer()).select(*key, fate, number)
     # What is gone does not wait.
     gone = F.when(F.array_contains("wrong", LOST), "lost").when(F.col("is_forgotten"), "forgotten")
-    moved = doubtful.where(F.col("kind").isNotNull() & gone.isNotNull())
+    moved = doubtful.where(F.col("kind").isNotNull() & gone.isNotNull() & ~F.col("is_answer"))
     rows = (
         begun.unionByName(moved.select(*key, gone.alias("fate"), number))
         .unionByName(moved.select(*key, F.lit("queued").alias("fate"), (-number).alias("number")))

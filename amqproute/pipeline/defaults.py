@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GRACE_SECONDS", "LATENESS", "STEP_SEGMENTS"]
+__all__ = ["GRACE_SECONDS", "LATENESS", "MOST_PIECES", "STEP_SEGMENTS"]
 
 LATENESS: Final = "1 hour"
 """How late a segment may come to a stream."""
@@ -13,3 +13,5 @@ STEP_SEGMENTS: Final = 200
 """Segments of one step of a stream, at most."""
 GRACE_SECONDS: Final = 60.0
 """So close to a gap in a journal, a reconciliation accuses nobody."""
+MOST_PIECES: Final = 4
+"""Directories that a day of a domain may have in a table, each the piece of one change."""

@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from amqproute.journal.record import VERSION
+from amqproute.pipeline.defaults import MOST_PIECES
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
 from amqproute.pipeline.lines import TOO_NEW, parse
 from amqproute.pipeline.schema import NOBODY, RUNS, SEGMENTS
@@ -104,6 +105,8 @@ def _fresh(warehouse: Warehouse, journals: Sequence[str | Path], at_once: int) -
         warehouse.spark.read.format("binaryFile")
         .option("recursiveFileLookup", "true")
         .option("pathGlobFilter", "*.jsonl")
+        # A daemon moves and removes segments meanwhile: those come another time, or not at all.
+        .option("ignoreMissingFiles", "true")
         .load([literal(str(journal)) for journal in journals])
     )
     parts = F.split("path", "/")
@@ -307,7 +310,9 @@ def _numbered(
 
 
 def compact(
-    warehouse: Warehouse, tables: Sequence[str] = ("runs", "rejects", "segments"), most: int = 4
+    warehouse: Warehouse,
+    tables: Sequence[str] = ("runs", "rejects", "segments"),
+    most: int = MOST_PIECES,
 ) -> int:
     """Write days anew that have come in many pieces, and return how many there were.
 

@@ -20,10 +20,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import Kind
-from amqproute.pipeline.conservation import LOST, balance, judged, violations
+from amqproute.pipeline.conservation import balance, judged, violations
 from amqproute.pipeline.days import between
-from amqproute.pipeline.facts import Facts, Tables, facts, last_hop, vanished
+from amqproute.pipeline.facts import GONE, Facts, Tables, facts, last_hop, vanished
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
+from amqproute.pipeline.handovers import contradictions
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
@@ -62,10 +63,10 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     runs = warehouse.read("runs", made, base)
     later = [day for day in base.days("runs") if day >= first]
     stocked = warehouse.read("runs", later, base)
+    near = [day for day in base.days("runs") if day >= min(read)]
     doubtful = judged(stocked, fresh)
     frames = {
         "messages": messages(known),
-        "violations": violations(stocked, doubtful),
         "balance": balance(fresh, doubtful),
         "latencies": latencies(fresh),
         "volumes": volumes(fresh),
@@ -74,9 +75,11 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     }
     added = [*entries]
     gone = base.of("hops", made)
-    for table, rows in frames.items():
-        added += warehouse.stage(table, rows.where(of_these))
-        gone += base.of(table, made)
+    with contradictions(known, warehouse.read("runs", near, base), doubtful) as between_brokers:
+        frames["violations"] = violations(stocked, doubtful).unionByName(between_brokers)
+        for table, rows in frames.items():
+            added += warehouse.stage(table, rows.where(of_these))
+            gone += base.of(table, made)
     return warehouse.publish(base, added, gone)
 
 
@@ -97,9 +100,10 @@ def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
     ended = F.timestamp_micros("ended_us").cast("date").isin(sorted(made.pending))
     wrong = warehouse.read("violations", days, made).where(~F.col("hidden"))
     found = wrong.select("day")
-    waiting = warehouse.read("messages", days, made).where("fate IS NULL")
-    last = waiting.select("day", last_hop().alias("hop")).select("day", "hop.stream", "hop.entry")
-    lost = wrong.where(F.col("what") == LOST).select("stream", "entry")
+    left = F.col("fate").isNull() | (F.col("fate") == Kind.RELAYED)
+    last = warehouse.read("messages", days, made).where(left)
+    last = last.select("day", last_hop().alias("hop")).select("day", "hop.stream", "hop.entry")
+    lost = wrong.where(F.col("what").isin(*GONE)).select("stream", "entry")
     found = found.unionByName(last.join(lost, ["stream", "entry"]).select("day"))
     for table in ("hops", "messages"):
         found = found.unionByName(warehouse.read(table, days, made).where(ended).select("day"))

@@ -8,15 +8,16 @@ failed, what still waits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Row
 
 from amqproute.journal.record import Kind
-from amqproute.pipeline.agreement import instant
+from amqproute.pipeline.agreement import broker_name, instant
 from amqproute.pipeline.charts import bars, columns, duration, lines, octets
 from amqproute.pipeline.coverage import DOWN
-from amqproute.pipeline.days import spans
+from amqproute.pipeline.days import between, spans
 from amqproute.pipeline.facts import (
     FAILURES,
     FATES,
@@ -28,6 +29,7 @@ from amqproute.pipeline.facts import (
     Facts,
 )
 from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tag, tiles
+from amqproute.pipeline.reconcile import DISCREPANCIES
 
 __all__ = ["BEHIND", "headline", "report_page"]
 
@@ -44,12 +46,19 @@ _STAGES_IN_WORDS: Final = (
 def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
     """Return what is to be seen first: state, sentence and details."""
     heads: list[tuple[str, str, list[str]]] = []
+    certain = [each for each in said.violations if not each.hidden]
     if said.unaccounted:
         words = f"{said.unaccounted:,} messages are not accounted for"
-        first = [each for each in said.violations if not each.hidden][:5]
-        details = [f"{each.what}: {_named(each)} at {each.broker}, {each.node}" for each in first]
-        heads.append(("bad", words, details))
-    else:
+        heads.append(("bad", words, _details(certain, is_between=False)))
+    if said.disagreed:
+        words = f"Brokers contradict each other about {said.disagreed:,} hand-overs"
+        heads.append(("bad", words, _details(certain, is_between=True)))
+    messages = said.overall.messages if said.overall else 0
+    if not said.is_wrong and not messages:
+        what = " of messages" if said.records else ""
+        days = spans(between(said.first, said.last))
+        heads.append(("doubtful", f"There are no records{what} of {days}: nothing is known", []))
+    elif not said.is_wrong:
         heads.append(
             (
                 "good",
@@ -60,7 +69,7 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
         )
     if any(gap.reason != DOWN for gap in said.gaps):  # a broker that was stopped has seen nothing
         heads.append(("doubtful", "Journals have gaps: what happened there is not known", []))
-    if said.missing:
+    if said.missing and (messages or said.records):
         heads.append(("doubtful", f"There are no records of {spans(said.missing)}", []))
     if forgotten := said.number(FORGOTTEN):
         words = (
@@ -86,6 +95,14 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
             ("doubtful", f"{failed:,} messages could not be delivered: the page says why", [])
         )
     return heads
+
+
+def _details(violations: Sequence[Row], *, is_between: bool) -> list[str]:
+    """Name the first of those within one broker, or between two."""
+    chosen = [each for each in violations if (each.what in DISCREPANCIES) == is_between]
+    return [
+        f"{each.what}: {_named(each)} at {broker_name(each)}, {each.node}" for each in chosen[:5]
+    ]
 
 
 def _named(violation: Row) -> str:
@@ -257,7 +274,7 @@ def _trouble(said: Facts) -> Markup:
         "What did not go smoothly",
         "Why were messages put off, what failed, and what still waits?",
         table(
-            "Put off",
+            "Put off, and attempts that failed",
             [
                 Column("Organization"), Column("Towards"), Column("What"), Column("Why", code=True),
                 Column("Times", right=True), Column("In words"), Column("Last"),
@@ -285,7 +302,7 @@ def _trouble(said: Facts) -> Markup:
             "Waiting the longest",
             [
                 Column("Organization"), Column("Queue"), Column("Message-id", code=True),
-                Column("For"), Column("Since"), Column("Put off", right=True),
+                Column("For"), Column("Since"), Column("Given back", right=True),
             ],
             [
                 (row.domain, row.queue, row.message_id, row.to, instant(row.began_us),
@@ -310,7 +327,7 @@ def _proof(said: Facts) -> Markup:
         ],
         [
             (
-                row.what, row.broker, row.node, row.message_id, f"{row.stream}/{row.entry}",
+                row.what, broker_name(row), row.node, row.message_id, f"{row.stream}/{row.entry}",
                 instant(row.at_us), "perhaps" if row.hidden else None,
             )
             for row in said.violations
@@ -323,13 +340,17 @@ def _proof(said: Facts) -> Markup:
             Column("Records", right=True),
         ],
         [
-            (row.broker, instant(row.from_us), instant(row.until_us), row.reason, row["count"])
+            (
+                broker_name(row), instant(row.from_us), instant(row.until_us), row.reason,
+                row["count"],
+            )
             for row in said.gaps
         ],
     )  # fmt: skip
     return section(
         "Accounts",
-        "Did everything that was accepted get somewhere? Whether a partner agrees says: "
+        "Did everything that was accepted get somewhere, and do the brokers whose journals are "
+        "here agree about what they handed over? Whether another partner agrees says: "
         "amqproute pipeline reconcile.",
         accounts,
         gaps,

@@ -119,10 +119,10 @@ HOPS: Final = _struct(
     message_id="string", message_id_type="string", to="string", origin="string", sender="string",
     size="long", bare_size="long", durable="boolean", digest="string", from_stream="string",
     from_entry="long", trail="string", began_us="long", commit_us="long", fate="string",
-    ended_us="long", queue="string", peer="string", attempt="int", condition="string",
-    code="string", words="string", queue_us="long", resolve_us="long", connect_us="long",
-    wire_us="long", settle_us="long", beginnings="int", endings="int", deferrals="int",
-    duplicates="int", day="date", domain="string",
+    ended_us="long", queue="string", peer="string", next_broker="string", attempt="int",
+    condition="string", code="string", words="string", queue_us="long", resolve_us="long",
+    connect_us="long", wire_us="long", settle_us="long", beginnings="int", endings="int",
+    deferrals="int", duplicates="int", day="date", domain="string",
 )  # fmt: skip
 """Silver: one row for each entry, a message on its way through one broker."""
 

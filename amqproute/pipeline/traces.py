@@ -24,7 +24,7 @@ from amqproute.journal.record import BEGINS, ENDS, Kind
 from amqproute.pipeline.lines import spread
 from amqproute.pipeline.schema import HOPS, MESSAGES, RUNS, STAY, conform
 
-__all__ = ["hops", "messages", "roots"]
+__all__ = ["hops", "is_answer", "messages", "roots"]
 
 _ROUNDS: Final = 16
 """Hops between a message and its root that are looked up, at most."""
@@ -52,12 +52,14 @@ def hops(runs: DataFrame) -> DataFrame:
         ended has no ``fate``. A message that was relayed and received has ``duplicates`` where it
         was handed over.
     """
-    fields = ("entry", "settle_us", *_AT_BEGIN, *_AT_END)
+    fields = ("entry", "settle_us", "connection", *_AT_BEGIN, *_AT_END)
     runs = conform(runs, RUNS).where(F.col("kind").isin(_KINDS))
     records = spread(runs, fields).where(
         F.col("entry").isNotNull() | (F.col("kind") == Kind.DUPLICATE)
     )
     kind = F.col("kind")
+    # A relay's connection is called by the container-id of the other end.
+    next_broker = F.when(kind == Kind.RELAYED, F.col("connection")).alias("next_broker")
     # A peer's second try is told of the entry that it was a second try of, at the peer.
     again = kind == Kind.DUPLICATE
     moves = kind.isin(*_MOVES) & (F.col("parent") == F.col("entry"))
@@ -75,7 +77,11 @@ def hops(runs: DataFrame) -> DataFrame:
             ),
         ).alias("begin"),
         F.when(
-            ends, F.struct("time", "seq", "kind", "domain", "broker", "settle_us", "node", *_AT_END)
+            ends,
+            F.struct(
+                "time", "seq", "kind", "domain", "broker", "settle_us", "node", *_AT_END,
+                next_broker,
+            ),
         ).alias("end"),
         F.when(moves, F.struct("time", "seq", "node")).alias("move"),
         (begins & ~recovered).cast("int").alias("is_begin"),
@@ -113,6 +119,7 @@ def hops(runs: DataFrame) -> DataFrame:
         F.col("end.time").alias("ended_us"),
         F.coalesce("end.node", "move.node", "begin.node").alias("queue"),
         *(F.col(f"end.{name}").alias(name) for name in _AT_END),
+        F.col("end.next_broker").alias("next_broker"),
         F.col("end.settle_us").alias("settle_us"),
         "beginnings",
         "endings",
@@ -121,6 +128,21 @@ def hops(runs: DataFrame) -> DataFrame:
         F.timestamp_micros(at).cast("date").alias("day"),
     )
     return conform(rows, HOPS)
+
+
+def is_answer() -> Column:
+    """Tell of an entry whether the broker made it to answer a client's request to a service.
+
+    Nobody has sent it, so it is no message: only `HOPS` and what conservation says have it. An
+    answer for another organization's client is one, since both sides count it.
+    """
+    own_node = (F.col("to") == F.col("node")) | F.col("to").startswith(F.concat("node", F.lit("@")))
+    made = (F.col("kind") == Kind.ROUTED) & F.col("parent").isNull() & F.col("from_entry").isNull()
+    return F.coalesce(made & own_node & (F.col("sender") == _OWN), F.lit(False))
+
+
+_OWN: Final = "anonymous"
+"""The sender of what a broker makes itself."""
 
 
 # -- whose hop it is ---------------------------------------------------------------------------
@@ -290,6 +312,7 @@ def _gathered(entries: DataFrame) -> DataFrame:
         ),
         own.alias("own_digest"),
         F.when(is_child, 1).alias("child"),
+        is_answer().alias("is_answer"),
         "duplicates",
         "deferrals",
     )
@@ -305,7 +328,9 @@ def _gathered(entries: DataFrame) -> DataFrame:
             F.count("child").cast("int").alias("copies"),
             F.sum("duplicates").cast("int").alias("duplicates"),
             F.sum("deferrals").cast("int").alias("deferrals"),
+            F.max("is_answer").alias("is_answer"),
         )
+        .where("NOT is_answer")
     )
     main = F.filter("hops", lambda hop: ~hop["child"])
     ended = F.when(F.col("last.fate").isNotNull(), F.col("last.ended_us"))

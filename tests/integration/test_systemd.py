@@ -89,6 +89,7 @@ class UnitTests(SynchronousTestCase):
         for wanted in (
             "Type=oneshot",
             f"ExecStart={PROGRAM} pipeline run --local-dir /var/cache/amqproute-pipeline",
+            f"ExecStartPre=-{PROGRAM} pipeline compact --local-dir /var/cache/amqproute-pipeline",
             "User=amqproute",
             "StateDirectory=amqproute-pipeline",
             "IPAddressDeny=any",

@@ -39,6 +39,7 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline.conservation import balance, judged, violations
     from amqproute.pipeline.figures import latencies, queues, reasons, volumes
+    from amqproute.pipeline.handovers import contradictions
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.lines import parse
     from amqproute.pipeline.nightly import refresh, settle
@@ -174,10 +175,12 @@ class OrderTests(ArrivalCase):
         """Make the same of tables that are not in files."""
         entries = hops(runs).persist()
         doubtful = judged(runs, entries)
+        with contradictions(entries, runs, doubtful) as between_brokers:
+            wrong = violations(runs, doubtful).unionByName(between_brokers).localCheckpoint()
         tables = {
             "hops": entries,
             "messages": messages(entries),
-            "violations": violations(runs, doubtful),
+            "violations": wrong,
             "balance": balance(entries, doubtful),
             "latencies": latencies(entries),
             "volumes": volumes(entries),

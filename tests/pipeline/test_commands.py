@@ -23,7 +23,9 @@ from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
     from amqproute.cli import analysis
+    from amqproute.pipeline import ingest as bronze
     from amqproute.pipeline import nightly
+    from amqproute.pipeline.ingest import Ingested
     from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
     from amqproute.pipeline.tables import Snapshot, Warehouse
 
@@ -195,6 +197,7 @@ class CommandTests(SparkCase):
         [vanished] = planted.of("vanished")
         self.assertIn("1 messages are not accounted for; lost: ", result.stderr)
         self.assertIn(str(vanished.message_id), result.stderr)
+        self.assertIn("contradict each other about 1 hand-overs; lost on the", result.stderr)
         self.assertIn(str(page), result.stdout)
         self.assertIn(str(vanished.message_id), page.read_text())
         again = invoked("run", "--warehouse", self.warehouse, *journals)
@@ -207,7 +210,9 @@ class CommandTests(SparkCase):
         self.assertEqual(said["messages"], 300)
         self.assertEqual(said["fates"]["delivered"], arrived)
         self.assertEqual(said["fates"]["expired"], planted.fates["expired"])
-        self.assertEqual((said["fates"]["lost"], said["fates"]["waiting"]), (1, 0))
+        # One that is in no queue any more, and one that the next broker has not got.
+        self.assertEqual((said["fates"]["lost"], said["fates"]["waiting"]), (2, 0))
+        self.assertEqual(said["contradicted"], 1)
         self.check_bills(said["partners"], page.read_text(), planted)
         traced = invoked("trace", vanished.message_id, "--warehouse", self.warehouse, "--json")
         told = json.loads(traced.stdout)
@@ -216,6 +221,7 @@ class CommandTests(SparkCase):
         [lost] = planted.of("lost")
         traced = invoked("trace", lost.message_id, "--warehouse", self.warehouse)
         self.assertEqual(traced.exit_code, 0, traced.output)
+        self.assertIn(": lost after ", traced.stdout)
         self.assertIn("handed over", traced.stdout)
         self.assertIn(f"{lost.stream}/{lost.entry}", traced.stdout)
 
@@ -276,6 +282,61 @@ class CommandTests(SparkCase):
         self.assertNotIn("contradict", taken[0].stderr)
         self.assertIn("1 lines contradict records of the same number", taken[1].stderr)
         self.assertNotIn("cannot be read", taken[1].stderr)
+        self.check_compact()
+
+    def check_compact(self) -> None:
+        """Days in several pieces are put together; who reads meanwhile has what there was."""
+        tables = Warehouse(self.spark, self.warehouse)
+        self.assertEqual(len(tables.snapshot().of("segments")), 2)
+        rows = tables.read("segments")
+        for written in (1, 0):
+            done = invoked("compact", "--warehouse", self.warehouse, "--most", 1, "--json")
+            self.assertEqual(done.exit_code, 0, done.output)
+            self.assertEqual(json.loads(done.stdout), {"written": written})
+        self.assertEqual(len(tables.snapshot().of("segments")), 1)
+        self.assertEqual(sorted(rows.collect()), sorted(tables.read("segments").collect()))
+
+    def test_contradicted(self) -> None:
+        """What was lost, changed, doubled or made up between two brokers is in the headline, among
+        the violations and in the exit code; what is in flight, or in a gap, is not. And `--json`
+        gives one document of all days."""
+        planted = generate(
+            Plan(200, organizations=PAIR, segment_seconds=43_200, offsets={PAIR[1]: 90.0},
+                 rates=Rates(suppressed=0.02, deferred=0.02), faults=Faults(
+                     lost=1, duplicated=1, changed=1, unknown=1, in_flight=4, gap=1)),
+            self.folder,
+        )  # fmt: skip
+        (planted.journals[PAIR[0]] / "open").mkdir()
+        given: list[Path] = []
+
+        def take_in(tables: Warehouse, journals: Sequence[Path]) -> Ingested:
+            given.extend(journals)
+            return bronze.ingest(tables, journals)
+
+        self.patch(analysis, "take_in", take_in)
+        journals = [f"--journal={journal}" for journal in planted.journals.values()]
+        result = invoked("run", "--warehouse", self.warehouse, *journals, "--json")
+        self.assertEqual(result.exit_code, 1, result.output)
+        # What is open the daemon may move at any moment.
+        self.assertEqual({path.name for path in given}, {"2026-11-22"})
+        said = json.loads(result.stdout)
+        self.assertEqual(said["taken"]["segments"], len(list(self.folder.glob("*/*/*.jsonl"))))
+        [day] = [day for day in said["days"] if day["first"] == "2026-11-22"]
+        self.assertEqual((day["not-accounted-for"], day["contradicted"]), (0, 4))
+        self.assertEqual((day["fates"]["lost"], day["fates"]["not known"]), (1, 1))
+        page = Path(day["page"]).read_text()
+        self.assertIn("Brokers contradict each other about 4 hand-overs", page)
+        wrong = Warehouse(self.spark, self.warehouse).read("violations").collect()
+        words = {"lost": "lost on the wire", "duplicated": "delivered twice",
+                 "changed": "digest differs", "unknown": "accepted but unknown"}  # fmt: skip
+        self.assertEqual(
+            {(row.what, row.message_id, row.hidden) for row in wrong},
+            {
+                (words.get(fault.kind, words["lost"]), fault.message_id, fault.kind == "gap")
+                for fault in planted.faults
+                if fault.kind != "in_flight"
+            },
+        )
 
     def test_refusals(self) -> None:
         """What cannot be done is said in words, with what to do instead."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +17,19 @@ if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    from amqproute.pipeline.figures import latencies, percentiles, queues, reasons, volumes
+    from amqproute.pipeline import facts
+    from amqproute.pipeline.conservation import balance, judged
+    from amqproute.pipeline.figures import (
+        latencies,
+        percentile,
+        percentiles,
+        queues,
+        reasons,
+        volumes,
+    )
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.tables import Warehouse
-    from amqproute.pipeline.traces import hops
+    from amqproute.pipeline.traces import hops, messages
 
 
 class FigureTests(TraceCase):
@@ -38,6 +48,13 @@ class FigureTests(TraceCase):
             "node": "amqp$out/beta.example", "peer": "peer:beta.example", "count": 5,
             "condition": "amqp:resource-limit-exceeded",
         })  # fmt: skip
+        self.alpha.write(Kind.DEFERRED, {
+            "node": "amqp$out/gamma.example", "peer": "peer:gamma.example", "count": 7,
+            "code": "net.refused",
+        })  # fmt: skip
+        answer = {"entry": 99, "node": "dynamic-1", "to": "dynamic-1", "sender": "anonymous"}
+        self.alpha.write(Kind.ROUTED, {**answer, "durable": False, "size": 5})
+        self.alpha.end(Kind.DELIVERED, 99, "dynamic-1", peer="anonymous", queue_us=5)
         runs = self.runs()
         entries = hops(runs).persist()
         rows = {
@@ -51,6 +68,7 @@ class FigureTests(TraceCase):
             ("beta.example", "alpha.example", "in"): (1, 2, 270, 0),
         })  # fmt: skip
         lines = {row.queue: row for row in queues(entries).collect()}
+        self.assertNotIn("dynamic-1", lines)
         row = lines["amqp$out/beta.example"]
         self.assertEqual((row.came, row.octets, row.left, row.waiting), (3, 600, 2, 1))
         self.assertEqual(row.oldest_us, self.alpha_midnight())
@@ -60,7 +78,32 @@ class FigureTests(TraceCase):
         self.assertEqual(told, {
             ("duplicate", "alpha.example"): (2, None),
             ("deferred", "beta.example"): (5, "amqp:resource-limit-exceeded"),
+            ("deferred", "gamma.example"): (7, None),
         })  # fmt: skip
+
+        self.check_put_off(entries, runs)
+        self.check_answers(entries, runs)
+
+    def check_put_off(self, entries: DataFrame, runs: DataFrame) -> None:
+        """The partners' table and that of the reasons say the same."""
+        rows = {(row.domain, row.partner, row.direction): row
+                for row in facts._partners(entries, runs)}  # fmt: skip
+        row = rows["alpha.example", "beta.example", "to"]
+        self.assertEqual((row.messages, row.deferrals), (2, 5))
+        row = rows["alpha.example", "gamma.example", "to"]
+        self.assertEqual((row.messages, row.octets, row.unmeasured, row.deferrals), (0, 0, 0, 7))
+        times = {row.towards: row.times for row in facts._reasons(runs)}
+        self.assertEqual(times, {"peer:beta.example": 5, "peer:gamma.example": 7})
+
+    def check_answers(self, entries: DataFrame, runs: DataFrame) -> None:
+        """What the broker answers to its clients is an entry, and no message."""
+        self.assertEqual(entries.where("entry = 99").count(), 1)
+        self.assertEqual(messages(entries).where("trace_entry = 99").count(), 0)
+        self.assertEqual(messages(entries).count(), 3)
+        hours = balance(entries, judged(runs, entries)).collect()
+        self.assertEqual(sum(row.accepted for row in hours), 5)
+        self.assertEqual(latencies(entries).where("queue LIKE 'dynamic%'").count(), 0)
+        self.assertEqual({row.to_whom for row in facts._routes(entries)}, {"beta.example"})
 
     def test_unmeasured_volumes(self) -> None:
         """Where the size of the bare message is not told, what was stored is taken, and that is
@@ -97,6 +140,23 @@ class FigureTests(TraceCase):
         for name, place in (("p50_us", 0.5), ("p99_us", 0.99), ("p999_us", 0.999)):
             true = spans[-(-round(place * 1000) * len(spans) // 1000) - 1]
             self.assertLessEqual(abs(row[name] - true), 0.01 * true + 0.5)
+
+    def test_percentiles_of_many(self) -> None:
+        """However many rows there are and however far apart the last ones: 0.05 % at most."""
+        number = 47_260
+        spans = [round(3 * (1 - n / number) ** -2.5) for n in range(number)]
+        rows = self.spark.range(number, numPartitions=4).selectExpr(
+            f"CAST(ROUND(3 * POWER(1 - PMOD(id * 7919, {number}) / {number}D, -2.5)) AS LONG) us"
+        )
+        both = rows.unionByName(rows.selectExpr("-us AS us"))
+        places = (0.5, 0.99, 0.999)
+        [found] = rows.agg(*(percentile("us", place) for place in places)).collect()
+        [mirrored] = both.agg(percentile("us", 0.005), percentile("us", 0.25)).collect()
+        for place, value in zip(places, found, strict=True):
+            true = spans[math.ceil(round(place * number, 6)) - 1]
+            self.assertLessEqual(abs(value - true), 0.0005 * true + 1, place)
+        self.assertLess(abs(mirrored[0] + found[1]), 0.001 * found[1])
+        self.assertEqual(mirrored[1], -found[0])
 
 
 class EarlierTests(TraceCase):

@@ -5,18 +5,25 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import socket
 import tempfile
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from amqproute.journal.record import Kind, read_line
+from click.testing import CliRunner
+
+from amqproute.cli.main import amqproute
+from amqproute.journal.reader import verify
+from amqproute.journal.record import Kind, Record, read_line
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
 from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until
 from tests.pipeline.support import MISSING, SparkCase
+from tests.pipeline.tampering import tampered
 
 if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
@@ -26,6 +33,7 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.coverage import holes
     from amqproute.pipeline.exchange import Source, between
     from amqproute.pipeline.figures import volumes
+    from amqproute.pipeline.handovers import contradictions
     from amqproute.pipeline.ingest import ingest
     from amqproute.pipeline.reconcile import AGREED, reconcile
     from amqproute.pipeline.tables import Warehouse
@@ -265,8 +273,57 @@ class RealJournalTests(SparkCase):
             agreed = reconcile(*between(first, second))
             self.assertEqual(agreed.counts[one, AGREED], number, (one, other))
             self.assertEqual(agreed.listed.count(), 0, (one, other))
-        self.assertEqual(violations(runs, judged(runs, entries)).count(), 0)
+        doubtful = judged(runs, entries)
+        self.assertEqual(violations(runs, doubtful).count(), 0)
+        with contradictions(entries, runs, doubtful) as between_brokers:
+            self.assertEqual(between_brokers.collect(), [])
         self.check_bills(entries)
+        self.check_tampered(entries)
+
+    def check_tampered(self, entries: DataFrame) -> None:
+        """What was removed, changed, doubled or made up between two brokers is told by `run`."""
+        rows = entries.where("message_id LIKE 'down-%'").collect()
+        there = {row.entry: row.message_id for row in rows if row.domain == "beta.example"}
+        here = {row.entry: row.message_id for row in rows if row.domain == "alpha.example"}
+        self.assertEqual((len(there), len(here)), (10, 10))
+
+        def at_beta(each: Record) -> list[Record]:
+            name = there.get(each.entry or 0)
+            if name == "down-0":
+                return []
+            if name == "down-1" and each.kind == Kind.RECEIVED:
+                return [replace(each, digest="e" * 64)]
+            if name == "down-2":
+                return [each, replace(each, entry=9000)]
+            return [each]
+
+        def at_alpha(each: Record) -> list[Record]:
+            name = here.get(each.entry or 0)
+            return [] if name == "down-3" and each.kind == Kind.RELAYED else [each]
+
+        changes = {"alpha.example": at_alpha, "beta.example": at_beta}
+        arguments = ["run", "--warehouse", str(self.folder / "changed"), "--json"]
+        for daemon in self.daemons:
+            journal = daemon.directory / "state" / "journal"
+            if change := changes.get(daemon.name):
+                journal = tampered(journal, self.folder / daemon.name, change)
+            self.assertIsNone(verify(journal)[0].flaw)
+            arguments += ["--journal", str(journal)]
+        result = CliRunner().invoke(amqproute, ["pipeline", *arguments])
+        self.assertEqual(result.exit_code, 1, result.output)
+        days = json.loads(result.stdout)["days"]
+        self.assertEqual(sum(day["contradicted"] for day in days), 4)
+        self.assertEqual(sum(day["fates"]["lost"] for day in days), 1)
+        wrong = Warehouse(self.spark, self.folder / "changed").read("violations").collect()
+        self.assertEqual(
+            {(row.what, row.message_id, row.domain, row.hidden) for row in wrong},
+            {
+                ("lost on the wire", "down-0", "alpha.example", False),
+                ("digest differs", "down-1", "beta.example", False),
+                ("delivered twice", "down-2", "beta.example", False),
+                ("accepted but unknown", "down-3", "beta.example", False),
+            },
+        )
 
     def check_bills(self, entries: DataFrame) -> None:
         """Two partners count the same octets, those that the clients sent, whatever each stores."""

@@ -18,11 +18,12 @@ if not MISSING:
     from pyspark.sql import Row
     from pyspark.sql import functions as F
 
-    from amqproute.cli.analysis import _print_report
+    from amqproute.cli.analysis import _as_json, _print_report
     from amqproute.pipeline import coverage, facts
     from amqproute.pipeline.facts import Facts
     from amqproute.pipeline.report import headline, report_page
-    from amqproute.pipeline.schema import HOPS
+    from amqproute.pipeline.schema import HOPS, RUNS
+    from amqproute.pipeline.tables import few
 
 DAY = date(2026, 11, 22)
 
@@ -62,6 +63,51 @@ class HeadlineTests(SynchronousTestCase):
         said.gaps = [*said.gaps, Row(reason=coverage.MISSING, **gap)]
         self.assertIn("Journals have gaps", headline(said)[1][1])
 
+    def test_names_of_brokers(self) -> None:
+        """A broker without a name of its own is called by its domain."""
+        said = self.facts(0, 1, 2)
+        gap = {"from_us": 0, "until_us": 5_000_000, "count": None, "reason": coverage.MISSING}
+        name = "34b20cd2-8e51-4b9b-a120-c23d1f15a71e"
+        said.gaps = [
+            Row(broker=name, domain="alpha.example", **gap),
+            Row(broker="mx1.beta.example", domain="beta.example", **gap),
+        ]
+        wrong = {"what": "lost", "message_id": "m", "node": "q", "hidden": False, "at_us": 0}
+        said.violations = [Row(broker=name, domain="gamma.example", stream="s", entry=1, **wrong)]
+        said.unaccounted = 1
+        text = report_page(said)
+        self.assertNotIn(name, text)
+        for shown in ("alpha.example (34b20cd2)", "mx1.beta.example"):
+            self.assertIn(f"<td>{shown}</td>", text)
+        self.assertEqual(headline(said)[0][2], ["lost: m at gamma.example (34b20cd2), q"])
+
+    def test_nothing(self) -> None:
+        """Where there are no records, nothing is said to be well."""
+        said = Facts(DAY, DAY, missing=[DAY])
+        self.assertEqual(
+            headline(said),
+            [("doubtful", "There are no records of 2026-11-22: nothing is known", [])],
+        )
+        said = Facts(DAY, DAY, records=7)
+        self.assertEqual(
+            headline(said),
+            [("doubtful", "There are no records of messages of 2026-11-22: nothing is known", [])],
+        )
+
+    def test_contradictions(self) -> None:
+        """What two brokers say of each other stands beside what one says of itself."""
+        said = self.facts(0, 1, 2)
+        row = {"message_id": "m", "broker": "b", "node": "q", "hidden": False}
+        said.violations = [Row(what="lost on the wire", **row), Row(what="lost", **row)]
+        said.disagreed = 1
+        self.assertTrue(said.is_wrong)
+        words = "Brokers contradict each other about 1 hand-overs"
+        [head] = headline(said)
+        self.assertEqual(head, ("bad", words, ["lost on the wire: m at b, q"]))
+        said.unaccounted = 1
+        self.assertEqual([state for state, _, _ in headline(said)], ["bad", "bad"])
+        self.assertEqual(headline(said)[0][2], ["lost: m at b, q"])
+
     def test_what_does_not_wait(self) -> None:
         """What vanished is no number among what waits; memory that was lost, and days without
         records, are told."""
@@ -96,11 +142,12 @@ class PartnerTests(SparkCase):
             for each in HOPS
             if each.name not in entries.columns
         ]
-        said = Facts(DAY, DAY, partners=facts._partners(entries.select("*", *others)))
+        rows = facts._partners(entries.select("*", *others), few(self.spark, RUNS))
+        said = Facts(DAY, DAY, partners=rows)
         self.assertEqual([f"peer:{row.partner}" for row in said.partners], names)
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
-            _print_report(said, Path("page.html"), False)
+            _print_report(said, Path("page.html"))
         self.assertIn("009.example\t1\t7 B\n91 more are on the page.\n", out.getvalue())
 
 
@@ -109,24 +156,24 @@ class StageTests(SynchronousTestCase):
 
     skip = MISSING
 
-    def printed(self, as_json: bool) -> str:
+    def facts(self) -> Facts:
         hop = Row(
             domain="alpha.example", to_whom="beta.example", messages=5, p50=2_000, p99=90_000,
             queue_us=1_000, resolve_us=None, connect_us=80_000, wire_us=9_000, settle_us=99_000,
         )  # fmt: skip
         overall = Row(messages=5, octets=0, p50=1, p99=2, least=0, most=2)
-        out = io.StringIO()
-        with contextlib.redirect_stdout(out):
-            _print_report(Facts(DAY, DAY, routes=[hop], overall=overall), Path("page"), as_json)
-        return out.getvalue()
+        return Facts(DAY, DAY, routes=[hop], overall=overall)
 
     def test_words(self) -> None:
         """What comes behind the end of a hop delays nobody, and is not named."""
-        self.assertIn("beta.example\t5\t2 ms\t90 ms\tconnect, 80 ms\n", self.printed(False))
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            _print_report(self.facts(), Path("page"))
+        self.assertIn("beta.example\t5\t2 ms\t90 ms\tconnect, 80 ms\n", out.getvalue())
 
     def test_json(self) -> None:
         """All stages, and those that no hop had are None."""
-        [hop] = json.loads(self.printed(True))["hops"]
+        [hop] = json.loads(json.dumps(_as_json(self.facts(), Path("page"))))["hops"]
         self.assertEqual(hop["latency-us"], {"p50": 2_000, "p99": 90_000})
         stages = {"queue": 1_000, "resolve": None, "connect": 80_000, "wire": 9_000}
         self.assertEqual(hop["stages-p99-us"], {**stages, "settle": 99_000})

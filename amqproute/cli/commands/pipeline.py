@@ -16,6 +16,7 @@ import click
 __all__ = ["pipeline"]
 
 SUMMARIES: Final[Mapping[str, str]] = {
+    "compact": "Put together days that have come in many pieces.",
     "ingest": "Take closed segments of journals into the tables.",
     "reconcile": "Compare our journal with a partner's: does the partner agree?",
     "report": "Write a page about a day, or a range of days, of the tables.",
