@@ -43,7 +43,7 @@ VARYING = re.compile(
     r"|seq|last|began|started|reported|retry|wait|when|due|pid|free|bound|from|to|serial|rate|used|reusable)$"
 )
 """Keys in the output of commands whose numbers vary; where one is an id or a count see `KEPT`."""
-DRAWN = frozenset({"probe", "digest", "journal", "event_id", "hash", "previous"})
+DRAWN = frozenset({"probe", "serial", "digest", "journal", "event_id", "hash", "previous"})
 """Keys whose texts are drawn, or depend on times."""
 LARGE = 10_000_000
 """Numbers from here on are times or octets of a file system."""
@@ -93,6 +93,7 @@ class Normalizer:
             case str() if key in DRAWN:
                 return key.upper()
             case str():
+                value = re.sub(r"\b[0-9A-Fa-f]{2}(:?[0-9A-Fa-f]{2}){15,}\b", "HEX", value)
                 return self.text(value)
             case bool() | None:
                 return value
@@ -182,7 +183,8 @@ class Course:
 
     def command(self, daemon: Daemon, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command with ``--json``; keep what it printed."""
-        done = run(*arguments, "--json", "--config", str(daemon.file))
+        config = () if arguments[0] == "certs" else ("--config", str(daemon.file))
+        done = run(*arguments, "--json", *config)
         head = f"$ {' '.join(arguments)}"
         if daemon is self.beta:
             head += "    (at beta)"
@@ -263,6 +265,8 @@ class Course:
         self.told(self.alpha, "dead-lettered", 1)
         self.command(self.alpha, "queue", "messages", "dead")
         self.command(self.alpha, "requeue", "dead", "--dry-run")
+        self.command(self.alpha, "requeue", "dead")
+        self.command(self.alpha, "queue", "purge", "orders")
 
     def relayed(self) -> None:
         """To beta and taken there, with reports; one that beta does not want."""
@@ -298,6 +302,8 @@ class Course:
         self.command(alpha, "release", "h1")
         self.command(alpha, "reroute", "--to", "gone.example", "--dry-run")
         self.command(alpha, "retry", "--to", "gone.example", "--dry-run")
+        self.command(alpha, "retry", "--to", "gone.example")
+        self.told(alpha, "deferred", 2)
         self.command(alpha, "expire", *by_id, "--reason", "too old")
         self.told(alpha, "expired", 1)
         self.command(alpha, "delete", "--where", "amqp.message_id = 'm-8'", "--reason", "a mistake")
@@ -357,6 +363,11 @@ class Course:
             ):  # fmt: skip
                 self.command(alpha, *arguments)
             wire.close()
+        self.command(self.beta, "peer", "probes")
+        self.command(alpha, "clock", "accept")
+        self.command(alpha, "drain", "--end")
+        self.command(alpha, "certs", "show", alpha.settings["tls"]["certificate"])
+        self.command(alpha, "store", "backup", str(alpha.directory / "backup"))
 
     def offline(self) -> None:
         """What needs no daemon."""
@@ -366,6 +377,13 @@ class Course:
         self.command(self.alpha, "journal", "export", str(exported), "--peer", "beta.example")
         self.command(self.alpha, "store", "salvage", "--into", str(self.alpha.directory / "saved"))
         self.command(self.alpha, "status")
+        self.command(self.alpha, "store", "accept-loss", "nothing")
+        self.command(self.alpha, "store", "quarantine", "drop", "7")
+        (self.alpha.directory / "restored").mkdir()
+        restored = ("--state", str(self.alpha.directory / "restored"))
+        self.command(
+            self.alpha, "store", "restore", str(self.alpha.directory / "backup"), *restored
+        )
 
     # -- what is left ----------------------------------------------------------------------------
 
