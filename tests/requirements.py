@@ -399,8 +399,9 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.integration.test_signals.ReloadTests.test_alias_goes",
     ),
     "A-06": Proof(
-        "of 1000 invented names none repeats, and no digit stands still or follows the last",
+        "of 1000 names of a daemon none repeats, and no digit stands still or follows the last",
         "tests.conformance.test_link.DynamicTests.test_names",
+        "tests.integration.test_lifetimes.DynamicTests.test_names",
     ),
     "A-07": Proof(
         "reserved names are refused as sources, and to whoever would make a node of them",
@@ -490,6 +491,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "A-21": Proof(
         "the last at sign alone divides an address; nothing else has a meaning in it",
         "tests.conformance.test_addresses.ResolutionTests.test_last_at_sign",
+        "tests.conformance.test_addresses.ResolutionTests.test_nothing_else_divides",
     ),
     "A-22": Proof(
         "`/queues/NAME` and `/topics/NAME`, percent-encoded, are the plain node, echoed as given",
@@ -1150,6 +1152,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "O-20": Proof(
         "a rejected message with x-opt-return-to goes there, once, and not to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
+        "tests.services.test_report.KindTests.test_rejected_by_a_consumer",
     ),
     "O-21": Proof(
         "default-outcome accepted: the message is gone when its link goes",
@@ -1179,6 +1182,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "a message goes to its x-opt-return-to, and where that leads nowhere to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
+        "tests.services.test_report.KindTests.test_rejected_by_a_consumer",
     ),
     "O-26": Proof(
         "each default-outcome is acted on when its link goes; a node's policy overrides it",
@@ -2293,6 +2297,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "rejected goes back to a return address that leads somewhere, else to the dead letters",
         "tests.broker.test_queue.OutcomeTests.test_return_to",
         "tests.broker.test_queue.OutcomeTests.test_return_to_nowhere",
+        "tests.services.test_report.KindTests.test_rejected_by_a_consumer",
     ),
     "K-29": Proof(
         "an unflagged request outside a transaction is taken, in one only with the flag",
@@ -2681,7 +2686,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.DynamicTests.test_exclusive",
     ),
     "N-24": Proof(
-        "180 names that a daemon gave are version 4 UUIDs, all different, every digit varying",
+        "1000 names that a daemon gave are version 4 UUIDs, all different, every digit varying",
         "tests.integration.test_lifetimes.DynamicTests.test_names",
     ),
     "N-25": Proof(

@@ -165,6 +165,7 @@ class OpenTests(SynchronousTestCase):
         for name in ("", "ä ö", "x" * 1000, "a.test"):
             self.client = self.house.client().opened(name)
             self.assertFalse(self.client.is_cut)
+            self.assertEqual(self.house.frontends[-1].connection.remote_container_id, name)
 
     def test_hostname(self) -> None:
         """A-16: an unknown hostname is the default one, unless the broker is strict."""

@@ -548,7 +548,7 @@ class DynamicTests(QueueCase):
         link, address = self.make(
             "sender",
             capacity=UInt(2),
-            visibility=Symbol("both"),
+            visibility=Symbol("inbound"),
             maximum_destructive_links=1,
             excess_destructive_link_policy="wait",
             dead_letter="dead",
@@ -566,7 +566,11 @@ class DynamicTests(QueueCase):
             (2, 3, 2),
         )
         self.assertEqual(queue.dead_letter_name, "dead")
-        self.assertEqual(queue.options.excess, Excess.WAIT)
+        options = queue.options
+        self.assertEqual((options.excess, options.destructive_links), (Excess.WAIT, 1))
+        self.assertEqual(options.default_outcomes, ("accepted",))
+        refused = self.receive(1, address=address)
+        self.assertDetached(self.client, refused, conditions.NOT_ALLOWED)  # by its visibility
 
     def test_memory_only(self) -> None:
         """Q-18, K-15: durable messages are taken and are not stored."""

@@ -134,6 +134,29 @@ class KindTests(ReportCase):
         for each in returned:
             self.assertFalse({RETURN_TO, REPORT} & set(each.annotations))
 
+    def test_rejected_by_a_consumer(self) -> None:
+        """Back, once, to who asked for the message; else, or if that leads nowhere, dead letters.
+
+        Not exclusive of each other (O-20, O-25, K-28): a message goes one way of the two.
+        """
+        self.alpha.broker.nodes["q"].dead_letter_name = "dead"
+        self.send(
+            asking(b"usual"),
+            asking(b"return", "return"),
+            asking(b"report", "failure"),
+            asking(b"nowhere", "return", return_to="nowhere"),
+            asking(b"no address", return_to=None),
+            address="q",
+        )
+        self.consume(self.alpha, "q", spec.Rejected())
+        kept: dict[str, list[bytes]] = {"back": [], "dead": []}
+        for name, found in kept.items():
+            messages = [Message(row.encoded) for row in self.alpha.store.rows(name)]
+            found += [each.body_values()[0] for each in messages if each.offsets.body_code == 0x75]
+        self.assertEqual(kept["back"], [b"usual", b"return"])
+        self.assertEqual(kept["dead"], [b"report", b"nowhere", b"no address"])
+        self.assertEqual(self.alpha.depth("q"), 0)
+
     def test_delivered(self) -> None:
         """A consumer over there has accepted it: beta tells alpha's sender."""
         beta = self.house(B, "orders")
