@@ -7,42 +7,16 @@ D durability and lifetime, E errors, N nodes, G management, S subscribing and co
 W the worked examples, X transactions, C distributed transactions, K conflicts between sources. A
 row has a clause that says what its tests show, and their dotted names; or the reason why there is
 nothing to prove.
+The rows for 0-9 and 0-9-1 stand in `tests.requirements_amqp09`.
 `tests.test_requirements` holds this file to the tests that exist.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
-
-@dataclass(frozen=True, init=False)
-class Proof:
-    """The tests that fail if a row breaks.
-
-    Attributes:
-        shows: one clause: what the tests show, as somebody read it who did not write them.
-        tests: dotted names.
-    """
-
-    shows: str
-    tests: tuple[str, ...]
-
-    def __init__(self, shows: str, *tests: str) -> None:
-        object.__setattr__(self, "shows", shows)
-        object.__setattr__(self, "tests", tests)
-
-
-@dataclass(frozen=True)
-class Unproved:
-    """A row that no test can prove.
-
-    Attributes:
-        reason: one clause.
-    """
-
-    reason: str
-
+from tests.proofs import Proof, Unproved
+from tests.requirements_amqp09 import PROVED_09
 
 PROVED: Final[dict[str, Proof | Unproved]] = {
     "T-01": Proof(
@@ -3088,6 +3062,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.ExampleTests.test_w11_consuming",
     ),
 }
+
+PROVED.update(PROVED_09)
 
 
 def table() -> str:

@@ -11,13 +11,21 @@ from unittest import TestCase as AnyTestCase
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.requirements import PROVED, Proof, Unproved, table
+from tests.proofs import Proof, Unproved
+from tests.requirements import PROVED, table
 
 COMPLETE: Final = {
     "T": 39, "A": 22, "L": 52, "M": 30, "O": 33, "F": 13, "P": 21, "S": 23, "D": 17, "E": 17,
     "N": 28, "Q": 38, "G": 27, "X": 31, "C": 10, "W": 24, "K": 34,
+    "09-CONN": 35, "09-CHAN": 24,
 }  # fmt: skip
 """Topics of which every row has to stand in the list, and how many rows they have."""
+
+GROWING: Final = (
+    "09-DOM", "09-ERR", "09-W", "09-X", "09-ACC", "09-EXCH", "09-QUEUE", "09-BASIC", "09-FILE",
+    "09-STRM", "09-TX", "09-DTX", "09-TUN", "09-MSG",
+)  # fmt: skip
+"""Topics of which rows are entered as what they are about is built."""
 
 LEAST_WORDS: Final = 6
 """A clause with fewer words names its subject and says nothing about it."""
@@ -85,13 +93,14 @@ class RequirementTests(SynchronousTestCase):
     """`tests.requirements`."""
 
     def test_complete(self) -> None:
-        """Every row of these topics is in the list, and no other."""
+        """Every row of these topics is in the list, and no other but of topics that grow."""
         wanted = {
             f"{topic}-{number:02d}"
             for topic, count in COMPLETE.items()
             for number in range(1, count + 1)
         }
-        self.assertEqual(set(PROVED), wanted)
+        there = {row for row in PROVED if row.rpartition("-")[0] not in GROWING}
+        self.assertEqual(there, wanted)
 
     def test_rows(self) -> None:
         """A row has tests that exist and a clause about them, or a reason why it has none."""

@@ -11,11 +11,10 @@ a peer of 0-9-1 and ignored when it comes from one (09: part 4.3).
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
 from typing import Final, TypeAlias
 
 from amqproute.errors import LocalProtocolError
-from amqproute.wire.amqp09.methods import METHODS, PROPERTIES, BasicProperties, BasicPublish
+from amqproute.wire.amqp09.methods import METHODS, PROPERTIES, BasicPublish
 from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties, FieldKind, InlineBody
 from amqproute.wire.amqp09.tables import (
     FieldTable,
@@ -31,6 +30,11 @@ Argument: TypeAlias = bool | int | str | bytes | FieldTable | InlineBody
 
 MOST_PLANS: Final = 256
 """Combinations of properties for which the way to read them is remembered."""
+
+MOST_REMEMBERED: Final = 128
+"""Methods of publishes, properties and tables, each, that a connection remembers decoded."""
+LONGEST_REMEMBERED: Final = 192
+"""Octets of the longest of them: what is remembered stays below a megabyte, whatever is sent."""
 
 _SHORT = struct.Struct(">H")
 _LONG = struct.Struct(">I")
@@ -257,12 +261,15 @@ def _plan(kind: type[ContentProperties], flags: int) -> _Plan:
     return plan
 
 
-def decode_properties(class_id: int, octets: bytes) -> ContentProperties:
+def decode_properties(
+    class_id: int, octets: bytes, tables: dict[bytes, FieldTable] | None = None
+) -> ContentProperties:
     """Decode the property flags and values of a content header (09-W-20, 09-W-21).
 
     Args:
         class_id: of the content.
         octets: flags and values, as they stand behind the body size.
+        tables: those seen before, by their octets; short ones are added.
 
     Raises:
         ViolationError: they are broken, or the class has no contents.
@@ -297,7 +304,15 @@ def decode_properties(class_id: int, octets: bytes) -> ContentProperties:
                 setattr(properties, name, _LONGLONG.unpack_from(octets, pos)[0])
                 pos += 8
             else:
-                table, pos = read_table(octets, pos, end)
+                start = pos
+                pos += 4 + int(_LONG.unpack_from(octets, pos)[0])
+                table = tables.get(octets[start:pos]) if tables else None
+                if table is None:
+                    table, pos = read_table(octets, start, end)
+                    if tables is not None and pos - start <= LONGEST_REMEMBERED:
+                        if len(tables) >= MOST_REMEMBERED:
+                            tables.clear()
+                        tables[octets[start:pos]] = table
                 setattr(properties, name, table)
     except (IndexError, struct.error):
         raise _short("a content header") from None
@@ -333,32 +348,15 @@ NO_PROPERTIES: Final = b"\0\0"
 """Flags that say that no property is present."""
 
 
-def basic_octets(
-    *,
-    delivery_mode: int | None = None,
-    content_type: str | None = None,
-    headers: FieldTable | None = None,
-) -> bytes:
-    """Encode basic's properties of which only the usual ones are present."""
-    return encode_properties(
-        BasicProperties(delivery_mode=delivery_mode, content_type=content_type, headers=headers)
-    )
-
-
-def method_names(codes: Iterable[int]) -> str:
-    """Return methods' names for an error in words."""
-    return " or ".join(sorted(METHODS[code].traits.name for code in codes if code in METHODS))
-
-
 __all__ = [
+    "LONGEST_REMEMBERED",
+    "MOST_REMEMBERED",
     "NO_PROPERTIES",
     "Argument",
-    "basic_octets",
     "decode_method",
     "decode_properties",
     "encode_method",
     "encode_properties",
-    "method_names",
     "read_ack",
     "read_publish",
     "shortstr",

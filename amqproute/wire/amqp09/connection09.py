@@ -14,6 +14,8 @@ from typing import Final
 from amqproute.errors import LocalProtocolError
 from amqproute.wire import work
 from amqproute.wire.amqp09.arguments import (
+    LONGEST_REMEMBERED,
+    MOST_REMEMBERED,
     decode_method,
     decode_properties,
     encode_method,
@@ -39,6 +41,7 @@ from amqproute.wire.amqp09.methods import (
     BasicConsume,
     BasicGet,
     BasicNack,
+    BasicProperties,
     BasicPublish,
     BasicQpidRecoverSync,
     BasicRecover,
@@ -89,6 +92,7 @@ from amqproute.wire.amqp09.protocol_events import (
 )
 from amqproute.wire.amqp09.replies import ReplyScope
 from amqproute.wire.amqp09.shapes import AmqpMethod, ContentProperties
+from amqproute.wire.amqp09.tables import FieldTable
 from amqproute.wire.amqp09.tags import ConfirmNumbers
 from amqproute.wire.amqp09.versions import ProtocolVersion
 from amqproute.wire.amqp09.violations import Violation, ViolationError
@@ -97,10 +101,6 @@ METHOD_WORK: Final = 50
 """Units of work of a method that the user acts on (see `amqproute.wire.work`)."""
 CHANNEL_WORK: Final = 100
 """Units of work of opening or closing a channel."""
-MOST_REMEMBERED: Final = 128
-"""Methods of publishes, and properties, that a connection remembers decoded."""
-LONGEST_REMEMBERED: Final = 192
-"""Octets of the longest of them: what is remembered stays below a megabyte, whatever is sent."""
 SMALL_PART: Final = 512
 """Parts of a body smaller than this are joined: a list of single octets would take fifty times
 their memory."""
@@ -115,6 +115,9 @@ _NACK: Final = BasicNack.traits.code
 _REJECT: Final = BasicReject.traits.code
 _SETTLING: Final = frozenset((_ACK, _NACK, _REJECT))
 _PUBLISH: Final = BasicPublish.traits.code
+_BASIC: Final = BasicPublish.traits.class_id
+_ACK_OCTETS: Final = BasicAck.traits.code.to_bytes(4, "big")
+_TAG = struct.Struct(">Q")
 _OPEN: Final = ChannelOpen.traits.code
 _CLOSE: Final = ChannelClose.traits.code
 _CLOSE_OK: Final = ChannelCloseOk.traits.code
@@ -160,7 +163,8 @@ class Connection09(Handshake):
         self._fruitless = 0
         self._fruitless_since = 0.0
         self._publish_methods: dict[bytes, BasicPublish] = {}
-        self._properties: dict[tuple[int, bytes], ContentProperties] = {}
+        self._basic_properties: dict[bytes, BasicProperties] = {}
+        self._tables: dict[bytes, FieldTable] = {}
 
     def __repr__(self) -> str:
         return f"<Connection09 {self.role} {self.version.value} {self._stage.name}>"
@@ -312,7 +316,8 @@ class Connection09(Handshake):
         self._more = False
         self.partial_octets = 0
         self._publish_methods = {}
-        self._properties = {}
+        self._basic_properties = {}
+        self._tables = {}
 
     def _take_header(self) -> bool:
         """Take the first octets; False while more are needed, or when it is over."""
@@ -333,13 +338,15 @@ class Connection09(Handshake):
         self._more = False
         if self._partial:
             return
+        stage = self._stage
+        limit = self._work_limit
         unpack = _HEAD.unpack_from
         channels = self._channels
         methods = self._publish_methods
         try:
             while pos < end:
-                if self.work >= self._work_limit or self._stage not in _TAKING:
-                    self._more = self._stage is not Stage.OVER
+                if self.work >= limit:
+                    self._more = True
                     return
                 if end - pos < 7:
                     self._wait(7)
@@ -372,6 +379,11 @@ class Connection09(Handshake):
                                 if pos:
                                     self._pos = pos
                                     continue
+                        elif size == 13 and payload[:4] == _ACK_OCTETS and not payload[12]:
+                            channel = channels.get(number)
+                            if channel is not None and self._one_ack(channel, payload):
+                                pos = after
+                                continue
                         self._on_method(number, payload)
                     elif self._stage is Stage.CLOSING:
                         self._on_answer(payload)
@@ -387,6 +399,11 @@ class Connection09(Handshake):
                     else:
                         self._on_content_frame(kind, number, data, pos + 7, after - 1)
                 pos = after
+                if self._stage is not stage:
+                    stage = self._stage
+                    if stage not in _TAKING:
+                        self._more = pos < end
+                        return
         except ViolationError as fault:
             self._deaf = fault.violation in _BROKEN
             self._violated(fault, None)
@@ -414,7 +431,7 @@ class Connection09(Handshake):
         if (
             kind != HEADER
             or number != channel.number
-            or class_id != 60
+            or class_id != _BASIC
             or weight
             or not 14 <= size <= self._largest_in
             or body_at > end
@@ -446,10 +463,10 @@ class Connection09(Handshake):
             self.frames_in += 1
             self.work += work.FRAME + work.DELIVERY
         octets = data[pos + 19 : body_at - 1]
-        properties = self._properties.get((60, octets))
+        properties = self._basic_properties.get(octets)
         if properties is None:
             try:
-                properties = self._decoded(60, octets)
+                properties = self._decode_basic(octets)
             except ViolationError:
                 return 0
         confirms = channel.confirms
@@ -467,13 +484,43 @@ class Connection09(Handshake):
             self._join(channel, PublishesReceived(channel, [publish]))
         return after
 
-    def _decoded(self, class_id: int, octets: bytes) -> ContentProperties:
-        properties = decode_properties(class_id, octets)
+    def _one_ack(self, channel: Channel, payload: bytes) -> bool:
+        """Server: take an ack of one delivery; False for what has to take the ordinary way."""
+        if (
+            channel._method is not None
+            or channel._content is not None
+            or channel.state is not ChannelState.OPEN
+            or self.role != "server"
+        ):
+            return False
+        tag = _TAG.unpack_from(payload, 4)[0]
+        try:
+            context = channel.unacknowledged.settle(tag)
+        except KeyError:
+            return False
+        self.work += work.SETTLED
+        run = channel._run
+        if (
+            channel._run_epoch == self._epoch
+            and type(run) is DeliveriesSettled
+            and run.settlement is Settlement.ACKNOWLEDGED
+        ):
+            run.tags.append(tag)
+            run.contexts.append(context)
+        else:
+            self._join(
+                channel, DeliveriesSettled(channel, Settlement.ACKNOWLEDGED, [tag], [context])
+            )
+        return True
+
+    def _decode_basic(self, octets: bytes) -> BasicProperties:
+        properties = decode_properties(_BASIC, octets, self._tables)
+        assert isinstance(properties, BasicProperties)
         self.work += len(octets) // work.DECODED_PER_UNIT
         if len(octets) <= LONGEST_REMEMBERED:
-            if len(self._properties) >= MOST_REMEMBERED:
-                self._properties.clear()
-            self._properties[class_id, octets] = properties
+            if len(self._basic_properties) >= MOST_REMEMBERED:
+                self._basic_properties.clear()
+            self._basic_properties[octets] = properties
         return properties
 
     def _join(self, channel: Channel, event: ProtocolEvent) -> None:
@@ -529,7 +576,12 @@ class Connection09(Handshake):
         if weight:
             raise ViolationError(Violation.CONTENT_WEIGHT, f"a content of weight {weight}")
         octets = data[at + 12 : end]
-        properties = self._properties.get((class_id, octets)) or self._decoded(class_id, octets)
+        properties: ContentProperties
+        if class_id == _BASIC:
+            properties = self._basic_properties.get(octets) or self._decode_basic(octets)
+        else:
+            properties = decode_properties(class_id, octets)
+            self.work += len(octets) // work.DECODED_PER_UNIT
         most = self.settings.max_content
         if most and size > most:
             raise ViolationError(

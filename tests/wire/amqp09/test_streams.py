@@ -143,7 +143,8 @@ class SplitTests(SynchronousTestCase):
         one_by_one: list[Any] = []
         for kind, channel, payload in frames(stream):
             long.engine._publish_methods.clear()
-            long.engine._properties.clear()
+            long.engine._basic_properties.clear()
+            long.engine._tables.clear()
             one_by_one += long.send(frame_octets(kind, channel, payload))
         self.assertEqual(events, told(one_by_one))
         self.assertEqual(short.engine.frames_in, long.engine.frames_in)
@@ -242,10 +243,14 @@ class HostileTests(SynchronousTestCase):
         peer = Peer09().opened(1)
         for number in range(1000):
             peer.send(publish(1, b"", f"key-{number}", properties={"message-id": str(number)}))
+            peer.send(publish(1, properties={"headers": [(f"k{number}", "V", None)]}))
         self.assertLessEqual(len(peer.engine._publish_methods), 128)
-        self.assertLessEqual(len(peer.engine._properties), 128)
+        engine = peer.engine
+        self.assertLessEqual(len(engine._basic_properties), 128)
+        self.assertTrue(0 < len(engine._tables) <= 128)
         peer.send(publish(1, properties={"headers": [("a", "S", bytes(300))]}))
-        self.assertFalse([key for key in peer.engine._properties if len(key[1]) > 192])
+        for remembered in (engine._basic_properties, engine._tables):
+            self.assertFalse([octets for octets in remembered if len(octets) > 192])
 
 
 class _Opened:
