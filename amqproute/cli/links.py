@@ -224,7 +224,8 @@ class Sender:
                 NEGATIVE,
                 "client.no-credit",
                 f"the broker takes no messages for {self.name!r}: no credit for {limit:g} s",
-                "is the queue at its capacity? see: amqproute queue ls",
+                "amqproute status says what holds publishers back; amqproute queue ls whether the "
+                "queue is at its capacity; amqproute contract ls whether the sender is at a bound",
             )
         return ClientError(
             NEGATIVE,

@@ -973,7 +973,11 @@ class House:
         rows = self.contracts.rows()
         here = {row["name"] for row in rows}
         declared = declared_contracts(self.config)
-        absent = [terms.row(key) for key, terms in sorted(declared.items()) if key not in here]
+        absent = [
+            terms.row(key, self.broker.accounts.find(key))
+            for key, terms in sorted(declared.items())
+            if key not in here
+        ]
         return [*rows, *absent]
 
     def _close_link(self, name: str) -> None:

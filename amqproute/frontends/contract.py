@@ -34,7 +34,8 @@ error is ``amqp:resource-limit-exceeded`` with ``limiter``, ``limit`` and ``retr
 
 The log hears when a holder begins to be held back, by what, and when that has been over for
 `QUIET_SECONDS`; never of single messages. One that is held back by several limits in turn is told
-with another one once in that time at most.
+with another one once in that time at most. What an operator asks for is the limit of now: a share
+of the store that is used up is one for as long as it is, although nothing happens meanwhile.
 
 A holder finds its terms in our open, in the property `amqproute.values.CONTRACT`.
 
@@ -124,15 +125,22 @@ class Terms:
             for each in fields(self)
         }
 
-    def row(self, key: str) -> dict[str, Any]:
-        """Return what `Contract.row` returns, for a holder that has not been here."""
-        numbers = "connections links credit under-way messages octets spool spool-messages"
+    def row(self, key: str, account: Account | None) -> dict[str, Any]:
+        """Return what `Contract.row` returns, for a holder that has not been here.
+
+        Args:
+            key: the holder.
+            account: of its messages that are here; None if there are none.
+        """
+        numbers = "connections links credit under-way messages octets"
         return {
             "name": key,
             "type": "contract",
             "state": "unused",
             "limiter": "",
             **dict.fromkeys(numbers.split(), 0),
+            "spool": 0 if account is None else account.octets,
+            "spool-messages": 0 if account is None else account.messages,
             "refused": {},
             "at-bound-seconds": {},
         } | self.limits()
@@ -240,6 +248,8 @@ class Contract:
         self._turn_seconds = TURN_SECONDS
         self._wake: IDelayedCall | None = None
         self._limiter = ""
+        self._limiter_since = 0.0
+        self._told = ""
         self._held_back_at = 0.0
         self._held_back_since = 0.0
         self._told_at = 0.0
@@ -445,8 +455,7 @@ class Contract:
                 self._wake_later(self._octets.wait(now))
         if terms.spool is not None and self.account is not None:
             used = self.account.octets
-            waiting = sum([each.inbound.waiting_octets for each in self.parts.values()])
-            free = terms.spool - used - waiting - self.posted
+            free = self._free_octets(self.account, terms.spool)
             fitting = self._fitting(free)
             if free <= 0:
                 allowed = 0
@@ -463,6 +472,11 @@ class Contract:
         if limiter or self._limiter:
             self._note(limiter, now)
         return allowed
+
+    def _free_octets(self, account: Account, spool: int) -> int:
+        """Return how much of its share of the store is left to the holder."""
+        waiting = sum([each.inbound.waiting_octets for each in self.parts.values()])
+        return spool - account.octets - waiting - self.posted
 
     def _divided(self, total: int, part: Part) -> int:
         """Return a link's part of what all together may have; at least one."""
@@ -504,10 +518,11 @@ class Contract:
             self._held_back_at = now
             if not self._limiter:
                 self._held_back_since = now
-            if not self._limiter or (
-                limiter != self._limiter and now - self._told_at >= QUIET_SECONDS
-            ):
+            if limiter != self._limiter:
                 self._limiter = limiter
+                self._limiter_since = now
+            if not self._told or (limiter != self._told and now - self._told_at >= QUIET_SECONDS):
+                self._told = limiter
                 self._told_at = now
                 self.log.warn(
                     "{holder} has reached {limiter} of its contract, {limit}: it gets less credit",
@@ -522,7 +537,7 @@ class Contract:
                 limiter=self._limiter,
                 seconds=round(self._held_back_at - self._held_back_since),
             )
-            self._limiter = ""
+            self._limiter = self._told = ""
 
     def _limit(self, limiter: str) -> float | None:
         limit: float | None = getattr(self.terms, limiter.replace("-", "_"))
@@ -531,7 +546,14 @@ class Contract:
     @property
     def limiter(self) -> str:
         """The limit that holds its holder back now; empty if none does."""
-        if self._limiter:
+        is_full = (
+            self.terms.spool is not None
+            and self.account is not None
+            and self._free_octets(self.account, self.terms.spool) <= 0
+        )
+        if is_full:  # nothing has to happen meanwhile
+            self._note("spool", self._clock.seconds())
+        elif self._limiter:
             self._note("", self._clock.seconds())
         return self._limiter
 
@@ -571,7 +593,7 @@ class Contract:
                 # A reload may have made the bound narrower than what is used already.
                 found[name] = int(now - self._reached_at.setdefault(name, now))
         if limiter:
-            found[limiter] = int(now - self._held_back_since)
+            found[limiter] = int(now - self._limiter_since)
         return found
 
 
