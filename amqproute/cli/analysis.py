@@ -81,8 +81,13 @@ def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: A
 
 
 def _warn_of(taken: Ingested) -> None:
-    if unread := taken.rejected - taken.contradicting:
-        render.warn(f"{unread:,} lines cannot be read: see the table `rejects`")
+    if taken.unread:
+        render.warn(f"{taken.unread:,} lines cannot be read: see the table `rejects`")
+    if taken.tampered:
+        render.warn(
+            f"{taken.tampered:,} lines do not follow from the lines before them: a journal was "
+            "changed after it was written; see the table `rejects`, and amqproute journal verify"
+        )
     if taken.contradicting:
         render.warn(
             f"{taken.contradicting:,} lines contradict records of the same number that are there: "
@@ -260,6 +265,7 @@ def _as_json(said: Facts, page: Path) -> dict[str, Any]:
         ],
         "not-accounted-for": said.unaccounted,
         "contradicted": said.disagreed,
+        "altered-lines": said.altered_lines,
         "page": str(page),
     }
 

@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from amqproute.pipeline.charts import duration
-from amqproute.pipeline.coverage import DOWN, GAP, MISSING, RESTORED
+from amqproute.pipeline.coverage import DAMAGED, DOWN, GAP, MISSING, RESTORED
 from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tiles
 from amqproute.pipeline.reconcile import (
     AGREED,
@@ -33,6 +33,7 @@ _REASONS: Final = {
     MISSING: "segments are missing",
     GAP: "records could not be written",
     RESTORED: "the journal was put back from a backup, or ended without a stop and began anew",
+    DAMAGED: "lines cannot be read, or are not what was written",
     DOWN: "the broker was stopped",
 }
 

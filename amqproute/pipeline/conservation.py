@@ -26,7 +26,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import ENDS, Kind
+from amqproute.journal.record import END_OF_SEQ, ENDS, Kind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.lines import spread
 from amqproute.pipeline.schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
@@ -53,6 +53,11 @@ CAME_BACK: Final = "came back"
 GRACE_SECONDS: Final = 60.0
 """Between what happens to an entry and the stock that shows it, at most."""
 
+LONGEST_RANGE: Final = 1 << 26
+"""Entries that a stock names by their first and their last, at most."""
+
+_PART: Final = 1 << 16
+"""Of these so many are made at a time."""
 _FOREVER: Final = coverage.FOREVER
 
 
@@ -131,12 +136,13 @@ def is_forgotten() -> Column:
     return F.coalesce(went, F.lit(False))
 
 
-def violations(runs: DataFrame, doubtful: DataFrame) -> DataFrame:
+def violations(runs: DataFrame, doubtful: DataFrame, rejects: DataFrame | None = None) -> DataFrame:
     """List the entries that conservation does not allow.
 
     Args:
         runs: as for `judged`.
         doubtful: from `judged`.
+        rejects: `amqproute.pipeline.schema.REJECTS` of the same days, if there are any.
 
     Returns:
         `VIOLATIONS`; those with ``hidden`` may be explained by records that are missing.
@@ -145,7 +151,7 @@ def violations(runs: DataFrame, doubtful: DataFrame) -> DataFrame:
     since = F.when(what == UNEXPLAINED, 0).otherwise(F.col("began_us"))
     until = F.when(what == LOST, F.col("stock_us")).otherwise(F.col("ended_us"))
     rows = doubtful.withColumn("what", F.explode("wrong")).join(
-        F.broadcast(_holes(runs)), "broker", "left"
+        F.broadcast(_holes(runs, rejects)), "broker", "left"
     )
     hides = F.exists("holes", lambda hole: (hole.from_us <= until) & (hole.until_us >= since))
     hidden = what.isin(LOST, UNEXPLAINED) & F.coalesce(hides, F.lit(False))
@@ -250,12 +256,26 @@ def _seen(stock: DataFrame) -> DataFrame:
     ranges = named.select("stream", "time", F.explode(F.split("ranges", " ")).alias("range"))
     latest = ranges.groupBy("stream", "range").agg(F.max("time").alias("time"))
     ends = F.split("range", "-")
-    first, last = F.get(ends, F.lit(0)).cast("long"), F.element_at(ends, -1).cast("long")
-    entries = latest.select("stream", "time", F.explode(F.sequence(first, last)).alias("entry"))
+    spans = latest.select(
+        "stream",
+        "time",
+        F.get(ends, F.lit(0)).try_cast("long").alias("first"),
+        F.element_at(ends, -1).try_cast("long").alias("last"),
+    )
+    # What is no range, or longer than a queue can be, would be memory that anybody can ask for.
+    is_one = F.col("first").between(0, END_OF_SEQ) & F.col("last").between(
+        F.col("first"), F.least(F.col("first"), F.lit(END_OF_SEQ)) + (LONGEST_RANGE - 1)
+    )
+    in_parts = spans.where(is_one).select(
+        "stream", "time", "last",
+        F.explode(F.sequence("first", "last", F.lit(_PART))).alias("first"),
+    )  # fmt: skip
+    end = F.least(F.col("last"), F.col("first") + (_PART - 1))
+    entries = in_parts.select("stream", "time", F.explode(F.sequence("first", end)).alias("entry"))
     return entries.groupBy("stream", "entry").agg(F.max("time").alias("seen_us"))
 
 
-def _holes(runs: DataFrame) -> DataFrame:
+def _holes(runs: DataFrame, rejects: DataFrame | None) -> DataFrame:
     """Return for each broker the times that may hide the record of a beginning or of an end."""
     # A journal that is there from its first record on tells what was in the store before it.
     is_whole = (F.col("reason") == coverage.BEGINS) & (F.col("count") == 0)
@@ -263,4 +283,4 @@ def _holes(runs: DataFrame) -> DataFrame:
         is_whole, F.lit(False)
     )
     times = F.collect_list(F.struct("from_us", "until_us")).alias("holes")
-    return coverage.holes(runs).where(hides).groupBy("broker").agg(times)
+    return coverage.holes(runs, rejects).where(hides).groupBy("broker").agg(times)

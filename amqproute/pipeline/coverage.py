@@ -7,7 +7,8 @@ journal ended without a word and another began. Holes are found by minutes, from
 alone, so that they cost one pass with next to no exchange; they are as wide as it is safe to say,
 never narrower.
 
-In an export for a partner sequences have gaps by design; its segments say whom they are for.
+In an export for a partner sequences have gaps by design; its segments say whom they are for. Where
+lines of one were refused, what they said shows nowhere else, so the whole segment is a hole.
 
 A hole at the end is no fault: the last segments are not closed, or not fetched yet.
 """
@@ -20,8 +21,20 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from amqproute.journal.record import PUT_BACK, Kind
+from amqproute.pipeline.duplicates import CONTRADICTS
 
-__all__ = ["BEGINS", "DOWN", "ENDS", "FOREVER", "GAP", "HOLES", "MISSING", "RESTORED", "holes"]
+__all__ = [
+    "BEGINS",
+    "DAMAGED",
+    "DOWN",
+    "ENDS",
+    "FOREVER",
+    "GAP",
+    "HOLES",
+    "MISSING",
+    "RESTORED",
+    "holes",
+]
 
 HOLES: Final = (
     "domain string, broker string, from_us long, until_us long, reason string, count long"
@@ -40,6 +53,8 @@ RESTORED: Final = "restored"
 """A journal ended without a stop, and another one of the same broker begins; or a journal was put
 back from a backup, and what it said since then is not there, or is in copies that were made in
 time."""
+DAMAGED: Final = "damaged"
+"""Lines of an export were refused: they cannot be read, or are not what was written."""
 DOWN: Final = "down"
 """The broker was stopped in good order, and started again later."""
 
@@ -47,22 +62,24 @@ FOREVER: Final = 1 << 62
 _MINUTE: Final = 60_000_000
 
 
-def holes(runs: DataFrame) -> DataFrame:
+def holes(runs: DataFrame, rejects: DataFrame | None = None) -> DataFrame:
     """Find the holes of all journals.
 
     Args:
         runs: bronze, `amqproute.pipeline.schema.RUNS`.
+        rejects: `amqproute.pipeline.schema.REJECTS` of the same days, if there are any.
 
     Returns:
         `HOLES`: from the last time before it to the first time behind it of which something is
         known, microseconds; `count` is how many records are missing, if that is known.
     """
-    return _silences(runs).unionByName(_stops(runs))
+    found = _silences(runs).unionByName(_stops(runs))
+    return found if rejects is None else found.unionByName(_damages(runs, rejects))
 
 
 def _silences(runs: DataFrame) -> DataFrame:
     leaps = (F.col("kind") == Kind.SEGMENT) & (F.col("all.code") == PUT_BACK)
-    is_export = (F.col("kind") == Kind.SEGMENT) & F.col("all.peer").isNotNull()
+    is_export = _is_export()
     whole = Window.partitionBy("broker", "journal")
     buckets = (
         runs.groupBy("domain", "broker", "journal", (F.col("time") / _MINUTE).cast("long"))
@@ -130,11 +147,64 @@ def _hole(
     return F.when(
         condition,
         F.struct(
-            since.cast("long").alias("from_us"),
-            until.cast("long").alias("until_us"),
+            # A clock may have been set back.
+            F.least(since, until).cast("long").alias("from_us"),
+            F.greatest(since, until).cast("long").alias("until_us"),
             (F.lit(reason) if isinstance(reason, str) else reason).alias("reason"),
             (F.lit(None) if count is None else count).cast("long").alias("count"),
         ),
+    )
+
+
+def _is_export() -> Column:
+    return (F.col("kind") == Kind.SEGMENT) & F.col("all.peer").isNotNull()
+
+
+_SEGMENT: Final = r"([0-9a-f]{16})-([0-9]{19,20})\.jsonl$"
+
+
+def _damages(runs: DataFrame, rejects: DataFrame) -> DataFrame:
+    # Of what contradicts the tables something is there.
+    damaged = rejects.where(~F.col("reason").startswith(CONTRADICTS)).select("segment").distinct()
+    named = F.regexp_extract("segment", _SEGMENT, 2)
+    bad = damaged.select(
+        F.col("segment"),
+        F.regexp_extract("segment", _SEGMENT, 1).alias("named"),
+        named.try_cast("long").alias("number"),
+    )
+    segments = runs.groupBy("journal", "segment").agg(
+        F.min("domain").alias("domain"),
+        F.min("broker").alias("broker"),
+        F.min("time").alias("first_us"),
+        F.max("time").alias("last_us"),
+        F.min("seq").alias("first_seq"),
+        F.bool_or(_is_export()).alias("is_part"),
+    )
+    rows = segments.join(bad, "segment", "full_outer").select(
+        F.coalesce("journal", "named").alias("journal"),
+        "domain", "broker", "first_us", "last_us", "is_part",
+        F.col("named").isNotNull().alias("is_bad"),
+        F.coalesce("first_seq", "number").alias("first_seq"),
+    )  # fmt: skip
+    whole = Window.partitionBy("journal")
+    order = whole.orderBy("first_seq", F.col("first_us").asc_nulls_first())
+    before = order.rowsBetween(Window.unboundedPreceding, -1)
+    behind = order.rowsBetween(1, Window.unboundedFollowing)
+    found = rows.select(
+        "is_bad",
+        F.max("domain").over(whole).alias("domain"),
+        F.max("broker").over(whole).alias("broker"),
+        F.bool_or("is_part").over(whole).alias("is_export"),
+        F.coalesce(F.max("last_us").over(before), F.lit(0)).alias("from_us"),
+        F.coalesce(F.min("first_us").over(behind), F.lit(FOREVER)).alias("until_us"),
+    )
+    return found.where("is_bad AND is_export").select(
+        "domain",
+        "broker",
+        "from_us",
+        "until_us",
+        F.lit(DAMAGED).alias("reason"),
+        F.lit(None).cast("long").alias("count"),
     )
 
 

@@ -147,7 +147,8 @@ def open_source(
     found: dict[str, list[date]] = {}
     for row in runs.select("domain", "day").distinct().orderBy("domain", "day").collect():
         found.setdefault(row.domain, []).append(row.day)
-    unread = _unread(warehouse.read("rejects", _days(day)))
+    rejects = warehouse.read("rejects", _days(day))
+    unread = _unread(rejects)
     known = sorted({*_folders(directory), *warehouse.snapshot().days("runs")})
     if not found:
         what = f"nothing of {day}; there is {spans(known)}" if known else "no tables there"
@@ -162,7 +163,7 @@ def open_source(
     entries = spark.read.schema(HOPS).parquet(made)
     told = own.where(F.col("kind") == Kind.SEGMENT).select("all.peer").distinct().collect()
     shown_to = sorted(row.peer for row in told if row.peer is not None)
-    holes = coverage.holes(own)
+    holes = coverage.holes(own, rejects if unread else None)
     return Source(directory, chosen, entries, holes, found[chosen], known, shown_to, unread)
 
 

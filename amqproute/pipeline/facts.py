@@ -25,6 +25,7 @@ from amqproute.pipeline import conservation, coverage, reconcile
 from amqproute.pipeline.days import between
 from amqproute.pipeline.figures import FOREIGN, OWN, billed, partner, percentile
 from amqproute.pipeline.lines import spread
+from amqproute.pipeline.refusals import REFUSALS
 from amqproute.pipeline.traces import is_answer
 
 __all__ = [
@@ -125,6 +126,7 @@ class Facts:
         oldest: what waits the longest.
         gaps: of the journals.
         rejected_lines: lines of journals that could not be read.
+        altered_lines: lines of journals that are not what was written, or contradict others.
         violations: what conservation does not allow, the first of them.
         unaccounted: how many there are within one broker that no gap of a journal explains,
         disagreed: and how many between two.
@@ -147,14 +149,16 @@ class Facts:
     oldest: Sequence[Row] = ()
     gaps: Sequence[Row] = ()
     rejected_lines: int = 0
+    altered_lines: int = 0
     violations: Sequence[Row] = ()
     unaccounted: int = 0
     disagreed: int = 0
 
     @property
     def is_wrong(self) -> bool:
-        """Something is not accounted for, or two brokers contradict each other."""
-        return self.unaccounted > 0 or self.disagreed > 0
+        """Something is not accounted for, two brokers contradict each other, or a journal is not
+        what was written."""
+        return self.unaccounted > 0 or self.disagreed > 0 or self.altered_lines > 0
 
     def number(self, *fates: str) -> int:
         """Return how many messages came to one of these fates."""
@@ -197,12 +201,15 @@ def facts(tables: Tables, first: date, last: date) -> Facts:
     said.failures = _failures(tables.hops)
     said.duplicates = _duplicates(tables.runs)
     said.oldest = _oldest(tables.hops, tables.vanished)
-    said.gaps = _gaps(tables.runs)
-    said.rejected_lines = tables.rejects.count()
-    is_between = F.col("what").isin(*reconcile.DISCREPANCIES)
-    wrong = tables.violations.where(~F.col("hidden")).groupBy(is_between.alias("between")).count()
-    numbers = {row["between"]: row["count"] for row in wrong.collect()}
-    said.unaccounted, said.disagreed = numbers.get(False, 0), numbers.get(True, 0)
+    said.gaps = _gaps(tables.runs, tables.rejects)
+    kind = F.when(F.col("what").isin(*reconcile.DISCREPANCIES), "between").when(
+        F.col("what").isin(*REFUSALS), "line"
+    )
+    wrong = tables.violations.where(~F.col("hidden")).groupBy(kind.alias("kind")).count()
+    numbers = {row["kind"]: row["count"] for row in wrong.collect()}
+    said.unaccounted, said.disagreed = numbers.get(None, 0), numbers.get("between", 0)
+    said.altered_lines = numbers.get("line", 0)
+    said.rejected_lines = tables.rejects.count() - said.altered_lines
     order = ("hidden", "at_us", "broker", "entry")
     said.violations = tables.violations.orderBy(*order).limit(MOST_ROWS).collect()
     return said
@@ -391,7 +398,7 @@ def _oldest(hops: DataFrame, gone: DataFrame) -> Sequence[Row]:
     )
 
 
-def _gaps(runs: DataFrame) -> Sequence[Row]:
-    holes = coverage.holes(runs)
+def _gaps(runs: DataFrame, rejects: DataFrame) -> Sequence[Row]:
+    holes = coverage.holes(runs, rejects)
     inner = holes.where(~F.col("reason").isin(coverage.BEGINS, coverage.ENDS))
     return inner.orderBy("from_us").limit(MOST_ROWS).collect()

@@ -65,6 +65,7 @@ def contradictions(
     entries: DataFrame,
     runs: DataFrame,
     doubtful: DataFrame,
+    rejects: DataFrame | None = None,
     grace_seconds: float = GRACE_SECONDS,
 ) -> Iterator[DataFrame]:
     """Give the hand-overs about which two brokers contradict each other.
@@ -73,6 +74,7 @@ def contradictions(
         entries: `HOPS`, of the days in question and of those around them.
         runs: `RUNS`, of these days and of all later ones.
         doubtful: from `amqproute.pipeline.conservation.judged`, of the days in question.
+        rejects: `amqproute.pipeline.schema.REJECTS` of the same days as `runs`, if there are any.
         grace_seconds: so close to a hole in a journal nobody is sure either.
 
     Yields:
@@ -97,7 +99,7 @@ def contradictions(
             return
         brokers = few(entries.sparkSession, _BROKERS, here)
         offsets = _offsets(entries, max(1, agreed.get["number"] // _SAMPLE))
-        holes = _holes(runs, grace)
+        holes = _holes(runs, rejects, grace)
         lost = _lost(wrong, brokers, holes, offsets, entries)
         unknown = _unknown(wrong, brokers, holes, offsets, entries, doubtful, number <= _SMALL)
         yield conform(lost.unionByName(unknown).unionByName(_certain(wrong)), VIOLATIONS)
@@ -276,12 +278,12 @@ _CRASH: Final = "crash"
 _FIRST: Final = "first record"
 
 
-def _holes(runs: DataFrame, grace: int) -> DataFrame:
+def _holes(runs: DataFrame, rejects: DataFrame | None, grace: int) -> DataFrame:
     """Return for each broker what its journal cannot show, and when it crashed.
 
     What stands before the first record that a journal ever had is as certain as that record.
     """
-    shown = coverage.holes(runs).where(F.col("reason") != coverage.DOWN)
+    shown = coverage.holes(runs, rejects).where(F.col("reason") != coverage.DOWN)
     is_first = (F.col("reason") == coverage.BEGINS) & (F.col("count") == 0)
     reason = F.when(is_first, _FIRST).otherwise(F.col("reason")).alias("reason")
     found = shown.select(F.col("broker").alias("silent"), "from_us", "until_us", reason)

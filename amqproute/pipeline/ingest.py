@@ -10,8 +10,11 @@ records in common with another the rest is kept.
 A record that arrives again *and says something else* is another matter: somebody has changed a
 journal, or it goes on in two places, as when a machine was copied. What the tables have stays; of
 what comes together a rule chooses that looks at nothing but the lines (`duplicates`). The other
-line goes to ``rejects`` and is counted apart. So do lines that are none of a journal. Both have
-their path, number and reason there.
+line goes to ``rejects`` and is counted apart. So do lines that are none of a journal, and those
+that are not what was written (`chain`). All have their path, number and reason there.
+
+A segment with lines that were refused for what they are is not known by its name: other copies of
+it are taken too, and it is taken again when its file has been replaced.
 
 Everything of one call becomes visible at once (`Warehouse`).
 """
@@ -19,10 +22,11 @@ Everything of one call becomes visible at once (`Warehouse`).
 from __future__ import annotations
 
 import re
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -32,13 +36,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
 from amqproute.journal.record import VERSION
+from amqproute.pipeline.chain import TAMPERED, with_previous
 from amqproute.pipeline.defaults import MOST_PIECES
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
-from amqproute.pipeline.lines import TOO_NEW, parse
+from amqproute.pipeline.lines import AHEAD_US, TOO_NEW, parse
 from amqproute.pipeline.schema import NOBODY, RUNS, SEGMENTS
 from amqproute.pipeline.tables import PARQUET, TIME_ZONE, Part, Warehouse, few
 
-__all__ = ["Ingested", "compact", "ingest", "literal"]
+__all__ = ["Ingested", "clock_us", "compact", "ingest", "literal"]
 
 DAYS: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]"
 """Folders of closed segments in the directory of a journal."""
@@ -58,6 +63,7 @@ class Ingested:
         duplicates: lines that were there already.
         rejected: lines that are in ``rejects``.
         contradicting: those of them that contradict records which are in the tables.
+        tampered: those of them that are not what was written.
     """
 
     segments: int = 0
@@ -66,6 +72,12 @@ class Ingested:
     duplicates: int = 0
     rejected: int = 0
     contradicting: int = 0
+    tampered: int = 0
+
+    @property
+    def unread(self) -> int:
+        """Lines in ``rejects`` that cannot be read."""
+        return self.rejected - self.contradicting - self.tampered
 
     def __add__(self, other: Ingested) -> Ingested:
         return Ingested(
@@ -77,7 +89,10 @@ class Ingested:
 
 
 def ingest(
-    warehouse: Warehouse, journals: Sequence[str | Path], at_once: int = AT_ONCE
+    warehouse: Warehouse,
+    journals: Sequence[str | Path],
+    at_once: int = AT_ONCE,
+    now_us: int | None = None,
 ) -> Ingested:
     """Take in the closed segments that the tables do not have yet.
 
@@ -86,20 +101,33 @@ def ingest(
         journals: directories of journals, one for each broker or copies of those of partners;
             each has a folder for each day.
         at_once: segments of one change, at most.
+        now_us: the time, microseconds since the epoch; by default by the clock of this machine.
+            What says that it is later by more than `AHEAD_US` is not taken.
 
     Raises:
         Conflict: somebody else has changed the tables meanwhile; what was published stays.
     """
     total = Ingested()
+    until_us = (clock_us() if now_us is None else now_us) + AHEAD_US
     while True:
-        fresh = _fresh(warehouse, journals, at_once)
-        if fresh:
-            total += _take(warehouse, fresh)
-        if len(fresh) < at_once:
+        fresh = _fresh(warehouse, journals, at_once, until_us)
+        if not fresh:
+            return total
+        taken = _take(warehouse, fresh, until_us)
+        total += taken
+        # Of a segment with lines that were refused there may be another copy.
+        if len(fresh) < at_once and taken.rejected == taken.contradicting:
             return total
 
 
-def _fresh(warehouse: Warehouse, journals: Sequence[str | Path], at_once: int) -> list[Row]:
+def clock_us() -> int:
+    """Return the time, microseconds since the epoch."""
+    return time.time_ns() // 1000
+
+
+def _fresh(
+    warehouse: Warehouse, journals: Sequence[str | Path], at_once: int, until_us: int
+) -> list[Row]:
     """List some segments that are not in the tables, of the oldest days first."""
     listing = (
         warehouse.spark.read.format("binaryFile")
@@ -114,22 +142,39 @@ def _fresh(warehouse: Warehouse, journals: Sequence[str | Path], at_once: int) -
         F.element_at(parts, -1).alias("segment"),
         F.try_to_date(F.element_at(parts, -2), "yyyy-MM-dd").alias("day"),
         "length",
-        F.struct("path", F.col("_metadata.file_path").alias("place")).alias("file"),
+        F.struct(
+            "path",
+            F.col("_metadata.file_path").alias("place"),
+            F.unix_micros("modificationTime").alias("modified_us"),
+        ).alias("file"),
     )
-    # What is open lies in a folder that is no day. Copies that are as long are one segment.
-    key = ["segment", "day", "length"]
-    closed = found.where("day IS NOT NULL").groupBy(*key).agg(F.min("file").alias("file"))
+    # What is open lies in a folder that is no day. What is of a day to come waits for it.
+    last = datetime.fromtimestamp(until_us / 1e6, UTC).date()
+    closed = found.where(F.col("day") <= F.lit(last))
     known = warehouse.read("segments").where(
         ~((F.col("too_new") > 0) & (F.col("reader") < VERSION))
     )
-    fresh = closed.select(*key, "file.*").join(known, key, "left_anti")
-    return fresh.orderBy("day", "segment", "length").limit(at_once).collect()
+    here, there = closed.alias("here"), known.alias("there")
+    key = ["segment", "day", "length"]
+    same = F.lit(True)
+    for name in key:
+        same &= F.col(f"here.{name}") == F.col(f"there.{name}")
+    is_good = F.col("there.rejected") == F.col("there.contradicting")
+    is_file = F.col("here.file.path") == F.col("there.path")
+    # An earlier release has not said when a file was changed.
+    is_older = F.col("here.file.modified_us") <= F.col("there.modified_us")
+    is_taken = is_good | (is_file & F.coalesce(is_older, F.lit(True)))
+    fresh = here.join(there, same & F.coalesce(is_taken, F.lit(True)), "left_anti")
+    # Copies that are as long are one segment.
+    chosen = fresh.groupBy(*key).agg(F.min("file").alias("file")).select(*key, "file.*")
+    return chosen.orderBy(*key).limit(at_once).collect()
 
 
-def _take(warehouse: Warehouse, fresh: Sequence[Row]) -> Ingested:
+def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int) -> Ingested:
     """Take in some segments, in one change."""
     base = warehouse.snapshot()
-    staged = _written(warehouse, parse(_lines(warehouse.spark, [row.path for row in fresh])))
+    lines = with_previous(_lines(warehouse.spark, [row.path for row in fresh]))
+    staged = _written(warehouse, parse(lines, is_chained=True, until=F.lit(until_us)))
     runs, rejects = _of("runs", staged), _of("rejects", staged)
     known = warehouse.read("segments", snapshot=base) if base.of("segments") else None
     read = _counted(_with_path(warehouse, runs), known)
@@ -140,10 +185,13 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row]) -> Ingested:
         runs = _written(warehouse, left.withColumn("reason", F.lit(None).cast("string")))
         kept = _counted(_with_path(warehouse, runs))
     if rejects or refused is not None:
-        rejects = _numbered(warehouse, fresh, rejects, refused)
+        rejects = _numbered(warehouse, fresh, rejects, refused, until_us)
     rows = _described(fresh, read, kept, _rejected(warehouse, rejects))
     files = warehouse.stage("segments", few(warehouse.spark, SEGMENTS, rows).coalesce(1))
     arrived = {date.fromisoformat(part.day) for part in runs}
+    # What was refused so is told of its day, also where nothing else of it has come.
+    if any(row["tampered"] or row["contradicting"] for row in rows):
+        arrived |= {date.fromisoformat(part.day) for part in rejects}
     added = [*runs, *rejects, *files]
     warehouse.publish(base, added, pending=base.pending | arrived)
     return sum(map(_taken, rows), Ingested())
@@ -151,7 +199,9 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row]) -> Ingested:
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     text = spark.read.text([literal(path) for path in paths], lineSep="\n")
-    return text.select("value", F.col("_metadata.file_path").alias("path"))
+    # Rows of a partition have growing numbers, in the order of the file.
+    at = F.struct("_metadata.file_block_start", F.monotonically_increasing_id().alias("id"))
+    return text.select("value", F.col("_metadata.file_path").alias("path"), at.alias("at"))
 
 
 def literal(path: str) -> str:
@@ -233,6 +283,7 @@ def _rejected(warehouse: Warehouse, rejects: Sequence[Part]) -> list[Row]:
         F.count("*").alias("rejected"),
         F.count_if(reason.startswith(TOO_NEW)).alias("too_new"),
         F.count_if(reason.startswith(CONTRADICTS)).alias("contradicting"),
+        F.count_if(reason.startswith(TAMPERED)).alias("tampered"),
     ).collect()
 
 
@@ -255,13 +306,13 @@ def _described(
 
 
 def _taken(row: Mapping[str, Any]) -> Ingested:
-    counted = ("lines", "records", "duplicates", "rejected", "contradicting")
+    counted = ("lines", "records", "duplicates", "rejected", "contradicting", "tampered")
     return Ingested(1, *(row[name] for name in counted))
 
 
 _NOTHING: Final[dict[str, Any]] = {
     "lines": 0, "records": 0, "rejected": 0, "too_new": 0, "contradicting": 0,
-    "first_seq": None, "end_seq": None, "journals": [], "domain": NOBODY,
+    "tampered": 0, "first_seq": None, "end_seq": None, "journals": [], "domain": NOBODY,
 }  # fmt: skip
 
 
@@ -269,7 +320,11 @@ _NOTHING: Final[dict[str, Any]] = {
 
 
 def _numbered(
-    warehouse: Warehouse, fresh: Sequence[Row], rejects: Sequence[Part], refused: DataFrame | None
+    warehouse: Warehouse,
+    fresh: Sequence[Row],
+    rejects: Sequence[Part],
+    refused: DataFrame | None,
+    until_us: int,
 ) -> list[Part]:
     """Return directories with the rejected lines and their numbers, which a reader of parts of
     files does not know: the few files that have any are read again, each in one piece.
@@ -279,6 +334,7 @@ def _numbered(
         fresh: the files.
         rejects: lines that are none of a journal.
         refused: those that contradict others, see `settled`.
+        until_us: see `parse`.
     """
     places = warehouse.read_parts("rejects", rejects).select("path")
     if refused is not None:
@@ -289,16 +345,14 @@ def _numbered(
     spark = warehouse.spark.newSession()
     spark.conf.set("spark.sql.files.maxPartitionBytes", str(1 << 50))
     spark.conf.set(TIME_ZONE, "UTC")  # as in the other one
-    # Rows of a partition have consecutive numbers, in the order of the file.
-    lines = _lines(spark, [row.path for row in fresh if row.place in wanted])
-    lines = lines.withColumn("id", F.monotonically_increasing_id())
-    first = lines.groupBy("path").agg(F.min("id").alias("first"))
-    parsed = parse(lines, "id", "value")
+    lines = with_previous(_lines(spark, [row.path for row in fresh if row.place in wanted]))
+    first = lines.groupBy("path").agg(F.min("at.id").alias("first"))
+    parsed = parse(lines, "at", "value", is_chained=True, until=F.lit(until_us))
     if refused is not None:
         told = refused.withColumnRenamed("reason", "other")
         parsed = with_content(parsed).join(told, ["path", *LINE], "left")
         parsed = parsed.withColumn("reason", F.coalesce("reason", "other"))
-    number = (F.col("id") - F.col("first") + 1).cast("int")
+    number = (F.col("at.id") - F.col("first") + 1).cast("int")
     bad = parsed.where("reason IS NOT NULL").join(first, "path")
     # A URI says "%20" for a blank, and means a plus by a plus.
     plain = F.url_decode(F.replace("path", F.lit("+"), F.lit("%2B")))

@@ -14,10 +14,18 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from amqproute.journal.record import END_OF_SEQ, LINE_FIELDS, LONGEST_RUN, RUN_FIELDS, VERSION
+from amqproute.journal.record import (
+    END_OF_SEQ,
+    LINE_FIELDS,
+    LONGEST_RUN,
+    RUN_FIELDS,
+    VERSION,
+    Kind,
+)
+from amqproute.pipeline.chain import HASH, HEAD, broken
 from amqproute.pipeline.schema import LINE, NOBODY, RECORDS, RUNS, conform
 
-__all__ = ["TOO_NEW", "parse", "records", "spread"]
+__all__ = ["AHEAD_US", "TOO_NEW", "parse", "records", "spread"]
 
 TOO_NEW: Final = "schema version "
 """How the reason begins of a line that a later release takes again."""
@@ -26,28 +34,47 @@ _NAMES: Final = "[A-Za-z0-9._-]{0,248}"
 """Domains: they become names of folders, with ``domain=`` before them. Other letters would be
 written as three."""
 
+_DAY_US: Final = 86_400_000_000
+_BEGINNING_OF_TIME: Final = 1_577_836_800_000_000
 _END_OF_TIME: Final = 7_258_118_400_000_000
-"""The year 2200, in microseconds. A day behind it would have the tables reach so far."""
+"""The years 2020 and 2200, in microseconds. A day beyond would have the tables reach so far."""
+AHEAD_US: Final = _DAY_US
+"""The clock of a broker may be so far ahead of the one of the machine that reads its journal."""
+LONGEST_SEGMENT_DAYS: Final = 31
+"""Between a record and the day of its segment, at most, before or behind it. Records that waited in
+the store while the broker was down are as old."""
+MOST_OCTETS: Final = 1 << 40
+"""Octets of a message, or messages and records that a record counts: 8 million times as many still
+make a sum of 64 bits."""
+LONGEST_US: Final = 1 << 52
+"""Microseconds that a step may take: 142 years."""
 
-_HEAD: Final = '{"h":"'
 
-
-def parse(lines: DataFrame, *kept: str) -> DataFrame:
+def parse(
+    lines: DataFrame, *kept: str, is_chained: bool = False, until: Column | None = None
+) -> DataFrame:
     """Read lines of segments.
 
     Args:
         lines: ``value`` is the text of a line, ``path`` where it stands.
         kept: further columns of `lines` to pass through.
+        is_chained: whether `lines` come from `amqproute.pipeline.chain.with_previous`, and what
+            does not follow from the line before it is none of the journal.
+        until: times of records are before this, microseconds since the epoch.
 
     Returns:
         The columns of `RUNS`, then ``path``, ``text``, ``reason`` and `kept`. What is no line of a
         journal has a ``reason`` and its ``text``, and the others have neither.
     """
     line = F.from_json("value", LINE, {"columnNameOfCorruptRecord": "corrupt"})
-    read = lines.select("path", "value", *kept, line.alias("line"))
-    read = read.select("*", _reason().alias("reason"))
-    good = F.col("reason").isNull()
+    chain = ("before", "is_proven") if is_chained else ()
+    read = lines.select("path", "value", *kept, *chain, line.alias("line"))
     folder = F.try_to_date(F.element_at(F.split("path", "/"), -2), "yyyy-MM-dd")
+    reasons = [_reason(), _out_of_range(folder, until)]
+    if is_chained:
+        reasons.insert(1, broken(F.col("line")))
+    read = read.select("*", F.coalesce(*reasons).alias("reason"))
+    good = F.col("reason").isNull()
     return read.select(
         *(F.col(f"line.{name}").alias(name) for name in _FROM_LINE),
         F.element_at(F.split("path", "/"), -1).alias("segment"),
@@ -68,15 +95,15 @@ _FROM_LINE: Final = [name for name in RUNS.names if name not in ("segment", "day
 def _reason() -> Column:
     """Say why a line is none of a journal, as `amqproute.journal.record.read_line` would.
 
-    It would take domains and times that cannot be where a row stands.
+    It would take domains that cannot be where a row stands, and what `_out_of_range` refuses.
     """
     line, text = F.col("line"), F.col("value")
     # Where a line feed has got lost, the reader of JSON takes the first line and is content.
     whole = (
-        text.startswith(_HEAD)
-        & (F.substring(text, len(_HEAD) + 65, 2) == '",')
+        text.startswith(HEAD)
+        & (F.substring(text, len(HEAD) + HASH + 1, 2) == '",')
         & text.endswith("}")
-        & ~F.contains(text, F.lit("}" + _HEAD))
+        & ~F.contains(text, F.lit("}" + HEAD))
     )
     absent = F.lit(False)
     for name in (*LINE_FIELDS, "all", "each"):
@@ -97,8 +124,44 @@ def _reason() -> Column:
         )
         .when(F.coalesce(misfit, F.lit(False)), "a column does not have 'n' values")
         .when(~line["domain"].rlike(f"^{_NAMES}$"), "'domain' is no name of one")
-        .when(~line["time"].between(0, _END_OF_TIME - 1), "'time' is no time of this age")
+        .when(
+            ~line["time"].between(_BEGINNING_OF_TIME, _END_OF_TIME - 1),
+            "'time' is no time of this age",
+        )
     )
+
+
+def _out_of_range(folder: Column, until: Column | None) -> Column:
+    """Say which number of a line cannot be, in the journal of whoever it is: one such line would
+    make a day of its own, or a sum that nothing can hold."""
+    line = F.col("line")
+    day_us = F.unix_date(folder) * F.lit(_DAY_US)
+    span = LONGEST_SEGMENT_DAYS * _DAY_US
+    is_near = line["time"].between(day_us - span, day_us + (_DAY_US + span - 1))
+    is_late = F.lit(False) if until is None else line["time"] >= until
+    counted = _exceeds(_values(line, _COUNTED), 0, MOST_OCTETS)
+    # A segment may leave out as many sequences as there are.
+    is_leap = line["kind"] == Kind.SEGMENT
+    return (
+        F.when(is_late, "'time' is in the future")
+        .when(~is_near, f"'time' is more than {LONGEST_SEGMENT_DAYS} days from its segment's")
+        .when(counted & ~is_leap, "a size or a number cannot be")
+        .when(_exceeds(_values(line, _STEPS), -LONGEST_US, LONGEST_US), "a duration cannot be")
+    )
+
+
+_COUNTED: Final = ["size", "bare_size", "count"]
+_STEPS: Final = [name for name in RUN_FIELDS if name.endswith("_us")]
+
+
+def _values(line: Column, names: Sequence[str]) -> tuple[list[Column], list[Column]]:
+    shared = [line["all"][name] for name in names]
+    each = [line["each"][name] for name in names]
+    return [*shared, *map(F.array_min, each)], [*shared, *map(F.array_max, each)]
+
+
+def _exceeds(values: tuple[list[Column], list[Column]], least: int, most: int) -> Column:
+    return (F.least(*values[0]) < least) | (F.greatest(*values[1]) > most)
 
 
 def records(runs: DataFrame) -> DataFrame:

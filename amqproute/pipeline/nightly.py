@@ -25,6 +25,7 @@ from amqproute.pipeline.days import between
 from amqproute.pipeline.facts import GONE, Facts, Tables, facts, last_hop, vanished
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
+from amqproute.pipeline.refusals import refusals
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
@@ -64,7 +65,9 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     later = [day for day in base.days("runs") if day >= first]
     stocked = warehouse.read("runs", later, base)
     near = [day for day in base.days("runs") if day >= min(read)]
+    rejects = warehouse.read("rejects", near, base) if base.of("rejects", near) else None
     doubtful = judged(stocked, fresh)
+    altered = refusals(warehouse.read("rejects", made, base))
     frames = {
         "messages": messages(known),
         "balance": balance(fresh, doubtful),
@@ -75,8 +78,10 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     }
     added = [*entries]
     gone = base.of("hops", made)
-    with contradictions(known, warehouse.read("runs", near, base), doubtful) as between_brokers:
-        frames["violations"] = violations(stocked, doubtful).unionByName(between_brokers)
+    known_near = warehouse.read("runs", near, base)
+    with contradictions(known, known_near, doubtful, rejects) as between_brokers:
+        within = violations(stocked, doubtful, rejects).unionByName(altered)
+        frames["violations"] = within.unionByName(between_brokers)
         for table, rows in frames.items():
             added += warehouse.stage(table, rows.where(of_these))
             gone += base.of(table, made)

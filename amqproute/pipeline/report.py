@@ -30,6 +30,7 @@ from amqproute.pipeline.facts import (
 )
 from amqproute.pipeline.page import Cell, Column, Markup, note, page, section, table, tag, tiles
 from amqproute.pipeline.reconcile import DISCREPANCIES
+from amqproute.pipeline.refusals import REFUSALS
 
 __all__ = ["BEHIND", "headline", "report_page"]
 
@@ -53,6 +54,10 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
     if said.disagreed:
         words = f"Brokers contradict each other about {said.disagreed:,} hand-overs"
         heads.append(("bad", words, _details(certain, is_between=True)))
+    if said.altered_lines:
+        words = f"{said.altered_lines:,} lines of journals are not what was written"
+        lines = [each for each in certain if each.what in REFUSALS][:5]
+        heads.append(("bad", words, [f"{each.what}: {each.node}" for each in lines]))
     messages = said.overall.messages if said.overall else 0
     if not said.is_wrong and not messages:
         what = " of messages" if said.records else ""
@@ -99,7 +104,8 @@ def headline(said: Facts) -> list[tuple[str, str, list[str]]]:
 
 def _details(violations: Sequence[Row], *, is_between: bool) -> list[str]:
     """Name the first of those within one broker, or between two."""
-    chosen = [each for each in violations if (each.what in DISCREPANCIES) == is_between]
+    entries = [each for each in violations if each.what not in REFUSALS]
+    chosen = [each for each in entries if (each.what in DISCREPANCIES) == is_between]
     return [
         f"{each.what}: {_named(each)} at {broker_name(each)}, {each.node}" for each in chosen[:5]
     ]

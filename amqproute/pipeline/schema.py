@@ -109,8 +109,9 @@ REJECTS: Final = _struct(
 
 SEGMENTS: Final = _struct(
     segment="string", path="string", length="long", reader="int", lines="long", records="long",
-    duplicates="long", rejected="long", too_new="long", contradicting="long",
-    journals=ArrayType(StringType()), first_seq="long", end_seq="long", day="date", domain="string",
+    duplicates="long", rejected="long", too_new="long", contradicting="long", tampered="long",
+    modified_us="long", journals=ArrayType(StringType()), first_seq="long", end_seq="long",
+    day="date", domain="string",
 )  # fmt: skip
 """Files that were taken in: what makes a second run take nothing twice."""
 

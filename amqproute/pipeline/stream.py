@@ -11,7 +11,8 @@ What has to be kept between two steps is bounded by time. Segments may arrive in
 hour. By records, and not by lines: in an export that was made again, or a segment that came in
 parts, lines may have some of their records in common, and each counts once. What comes later than
 that is counted as dropped (`Progress.dropped`), and only the nightly run, which remembers
-everything, has it.
+everything, has it. Whether lines are what was written it does not ask either: the nightly run does.
+A time that cannot be would end all hours before it, so such lines are refused here too.
 
 Exactly once: the checkpoint says which files each step read, and the table's own log which steps
 have been written; a step that was interrupted, by ``kill -9`` too, is done again and its files
@@ -33,7 +34,7 @@ from amqproute.journal.record import ENDS, Kind
 from amqproute.pipeline.defaults import LATENESS, STEP_SEGMENTS
 from amqproute.pipeline.figures import OWN, partner
 from amqproute.pipeline.ingest import DAYS, literal
-from amqproute.pipeline.lines import parse, spread
+from amqproute.pipeline.lines import AHEAD_US, parse, spread
 
 __all__ = ["LIVE", "Progress", "follow", "live", "progress", "read_live", "timed"]
 
@@ -148,7 +149,8 @@ def follow(
     """
     lines = _lines(spark, journals, at_once)
     rejected = F.count_if(F.col("reason").isNotNull()).alias("rejected")
-    parsed = parse(lines).observe(_LINES, rejected).where(F.col("reason").isNull())
+    until = F.unix_micros(now()) + AHEAD_US
+    parsed = parse(lines, until=until).observe(_LINES, rejected).where(F.col("reason").isNull())
     # All records tell what time it is, also those that do not count: a broker with nothing to do
     # says what it holds. Before the watermark Spark would leave them out.
     told = spread(timed(parsed), _FIELDS, "at").withWatermark("at", lateness)
@@ -164,6 +166,11 @@ def follow(
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=every).start()
+
+
+def now() -> Column:
+    """Return the time of the step, by the clock of this machine."""
+    return F.current_timestamp()
 
 
 def _lines(spark: SparkSession, journals: Sequence[str | Path], at_once: int) -> DataFrame:

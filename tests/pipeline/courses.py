@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from amqproute.journal import record
 from amqproute.journal.record import ENDS, GENESIS, PUT_BACK, Kind
-from tests.pipeline.journals import SECOND, Journal
+from tests.pipeline.journals import SECOND, Journal, linked
 
 __all__ = ["NIGHTS", "Arrival", "Course", "arrivals", "courses", "lines_of", "number_in"]
 
@@ -366,7 +366,7 @@ def arrivals(course: Course, number: int) -> list[Arrival]:
         return 0 if course.is_earlier and _path(lines).startswith(first) else night
 
     found = [
-        Arrival(night_of(lines, night), "whole", f"whole/{_path(lines)}", b"".join(lines))
+        Arrival(night_of(lines, night), "whole", f"whole/{_path(lines)}", b"".join(linked(lines)))
         for lines, night in zip(segments, nights, strict=False)
     ]
     for i, (place, how, night, digit) in enumerate(course.extras):
@@ -394,13 +394,13 @@ def _text(lines: Sequence[bytes], how: str, digit: int) -> bytes:
     if how == "part":
         place = digit % len(lines)
         # Also a line of which nothing but its end is missing.
-        torn = lines[place][: -1 if digit >= 4 else 90]
-        return b"".join([*lines[:place], torn])
+        torn = linked(lines)[place][: -1 if digit >= 4 else 90]
+        return b"".join([*linked(lines[:place]), torn])
     if how == "twice":
-        return b"".join(lines) + b"".join(lines)
+        return b"".join(linked(lines)) * 2
     if how == "recut":
-        return b"".join(piece for line in lines for piece in _recut(line, digit))
-    return b"".join(lines)
+        return b"".join(linked([piece for line in lines for piece in _recut(line, digit)]))
+    return b"".join(linked(lines))
 
 
 def _recut(line: bytes, digit: int) -> Iterator[bytes]:

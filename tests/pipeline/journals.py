@@ -9,10 +9,34 @@ from typing import Any
 
 from amqproute.journal import record
 from amqproute.journal.record import GENESIS, Kind
+from amqproute.journal.segments import day_of
 
 SECOND = 1_000_000
 MIDNIGHT = 1_795_305_600 * SECOND
 """2026-11-22T00:00:00Z."""
+
+
+HEAD = len('{"h":"","') - 1 + 64
+"""Octets of a line before what its hash is of."""
+
+
+def linked(lines: Sequence[bytes]) -> list[bytes]:
+    """Give lines the hashes that they have in a file of these lines; what is none stays."""
+    found = []
+    last = GENESIS
+    for line in lines:
+        tail = line[HEAD:]
+        if not line.startswith(b'{"h":"') or not tail:
+            found.append(line)
+            continue
+        try:
+            body = record.read_line(line).body
+            last = body["all"]["previous"] if body["kind"] == Kind.SEGMENT else last
+        except record.InvalidLine:
+            pass
+        last, whole = record.chained(last, tail.rstrip(b"\n"))
+        found.append(whole if tail.endswith(b"\n") else whole[:-1])
+    return found
 
 
 class Journal:
@@ -40,11 +64,21 @@ class Journal:
         self.lines.append(line)
         self.seq += count
 
-    def segment(self, directory: Path, lines: Sequence[bytes] | None = None) -> Path:
-        """Close a segment with some lines, or with all since the one before."""
+    def segment(
+        self, directory: Path, lines: Sequence[bytes] | None = None, *, as_is: bool = False
+    ) -> Path:
+        """Close a segment with some lines, or with all since the one before.
+
+        Args:
+            directory: of the journals.
+            lines: those.
+            as_is: they keep their hashes.
+        """
         chosen = self.lines if lines is None else list(lines)
-        seq = record.read_line(chosen[0]).seq
-        folder = directory / self.domain / "2026-11-22"
+        chosen = chosen if as_is else linked(chosen)
+        first = record.read_line(chosen[0])
+        seq = first.seq
+        folder = directory / self.domain / day_of(first.time)
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.broker}-{self.name}-{seq:020}.jsonl"
         path.write_bytes(b"".join(chosen))

@@ -41,8 +41,13 @@ MISSING = (
 if TYPE_CHECKING or not MISSING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+    from pyspark.sql import functions as F
 
+    from amqproute.pipeline import ingest, stream
     from amqproute.pipeline.session import session
+
+END_OF_TESTS_US = 1_830_297_600_000_000
+"""The year 2028: all that happens in journals of tests is before it."""
 
 ROOT = Path(amqproute.__file__).parents[1]
 
@@ -134,6 +139,10 @@ class SparkCase(SynchronousTestCase):
         self.enterContext(deadline(self.seconds, forget_spark))
         self.spark = spark()
         self.addCleanup(self._clear)
+        # Journals of tests are of their own time, whatever the clock of this machine shows.
+        now_us = max(ingest.clock_us(), END_OF_TESTS_US)
+        self.patch(ingest, "clock_us", lambda: now_us)
+        self.patch(stream, "now", lambda: F.timestamp_micros(F.lit(now_us)))
 
     def _clear(self) -> None:
         if SparkContext._active_spark_context is not None:

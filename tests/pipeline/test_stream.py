@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.integration.support import until
+from tests.pipeline.journals import linked
 from tests.pipeline.support import MISSING, SUBMITTED, SparkCase
 from tests.support.patience import PATIENCE
 
@@ -146,6 +147,6 @@ def recut(segment: Path, name: str, part: Callable[[int], tuple[int, int]]) -> N
             continue
         each = {field: values[first:behind] for field, values in line["each"].items()}
         line |= {"seq": line["seq"] + first, "n": behind - first, "each": each}
-        lines.append(json.dumps(line, separators=(",", ":")) + "\n")
+        lines.append(json.dumps(line, separators=(",", ":")).encode() + b"\n")
     assert lines, "runs of more than one record"
-    segment.with_name(f"{name}-{segment.name}").write_text("".join(lines))
+    segment.with_name(f"{name}-{segment.name}").write_bytes(b"".join(linked(lines)))

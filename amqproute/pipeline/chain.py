@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The chain of hashes within a segment: is each line the one that was written behind the line
+before it?
+
+A segment is a chain of its own. Its first line, of the kind ``segment``, says which hash it follows
+(`amqproute.journal.record`); in an export that is the beginning of a chain, so the two are checked
+alike. A line counts only where its hash follows from its text and from the hash of the line before
+it. One that does not was changed, or lines before it were removed, moved or inserted: it is
+`TAMPERED`. Where the hash before it cannot be read, as when a disk has damaged the line before, the
+line is `UNPROVEN`, and does not count either: else a damaged line would let any line pass.
+
+Whoever can write a whole segment can chain it anew. Against that stand the hashes that the next
+segment and the journal's head repeat, which ``amqproute journal verify`` compares.
+
+Why a window: a hash needs the line before, and the line itself is needed whole. A file goes to one
+task as it stands, which costs less than to hand it to another process, and works wherever Spark's
+executors read files.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from amqproute.journal.record import GENESIS, Kind
+
+__all__ = ["HASH", "HEAD", "TAMPERED", "UNPROVEN", "broken", "with_previous"]
+
+TAMPERED: Final = "tampered with: "
+"""How the reason of a line begins whose hash does not follow from the line before it."""
+UNPROVEN: Final = "unproven: "
+"""How the reason of a line begins whose hash follows from a line that cannot be read."""
+
+HEAD: Final = '{"h":"'
+HASH: Final = 64
+"""Characters of a hash."""
+_BEHIND: Final = len(HEAD) + HASH + len('",')
+
+
+def with_previous(lines: DataFrame) -> DataFrame:
+    """Add what a line follows: `before` is the hash of the line before it in its file, None for
+    the first line; `is_proven` is false where the line right before it has none that can be read.
+
+    Args:
+        lines: ``value``, ``path``, and ``at``, which grows with the lines of a path.
+    """
+    text = F.col("value")
+    is_headed = text.startswith(HEAD) & (F.substring(text, _BEHIND - 1, 2) == '",')
+    marked = lines.withColumn("own", F.when(is_headed, F.substring(text, len(HEAD) + 1, HASH)))
+    order = Window.partitionBy("path").orderBy("at")
+    earlier = order.rowsBetween(Window.unboundedPreceding, -1)
+    return marked.select(
+        *lines.columns,
+        F.last("own", ignorenulls=True).over(earlier).alias("before"),
+        F.coalesce(F.lag(F.col("own").isNotNull()).over(order), F.lit(True)).alias("is_proven"),
+    )
+
+
+def broken(line: Column) -> Column:
+    """Say why a line does not follow from the one before it; None if it does.
+
+    Args:
+        line: what the text says, as `amqproute.pipeline.schema.LINE`; beside it stand ``value``
+            and what `with_previous` has added.
+    """
+    begins = F.when(line["kind"] == Kind.SEGMENT, line["all"]["previous"])
+    own = F.substring("value", len(HEAD) + 1, HASH)
+    tail = F.substring(F.col("value").cast("binary"), _BEHIND + 1, _LONGEST)
+
+    def follows(previous: Column) -> Column:
+        return F.sha2(F.concat(previous.cast("binary"), tail), 256) == own
+
+    first = F.coalesce("before", begins, F.lit(GENESIS))
+    # Files may have been put together: each of them begins by itself.
+    holds = follows(first) | F.coalesce(follows(begins), F.lit(False))
+    return F.when(
+        ~holds,
+        F.when(
+            F.col("is_proven"),
+            TAMPERED + "its hash does not follow from its text and the line before it",
+        ).otherwise(UNPROVEN + "its hash does not follow from a line that can be read"),
+    )
+
+
+_LONGEST: Final = (1 << 31) - 1
