@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The yardstick: RabbitMQ with a shovel between two brokers, next to ``amqproute bench relay``.
 
-Run ``python -m benchmarks.rabbitmq_shovel`` where RabbitMQ is installed (Debian: ``apt-get install
---no-install-recommends rabbitmq-server``; its service need not run). Both systems are measured in
-one invocation, one after the other in each round, in the same three situations:
+Run ``python -m benchmarks.rabbitmq_shovel --report`` where RabbitMQ is installed (Debian: ``apt-get
+install --no-install-recommends rabbitmq-server strace``; its service need not run) for the tables
+of ``benchmarks/README.md``: bodies of three sizes, three rounds, with the revision, the promises of
+each system and how far the rounds differ. Options measure a part. The systems are measured in one
+invocation, one after the other in each round, in the same three situations:
 
 backlog
     Durable messages wait in the first broker; then the link starts. From the first look that
@@ -38,6 +40,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import json
 import os
 import re
@@ -53,17 +56,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from amqproute.cli.pair import child_environment, dies_with, ended_by_signals, free_ports
 from amqproute.net.authority import issue, make_authority
+from benchmarks.campaign import revision
+from tests.network.campaign import machine
 
 HOME: Final = Path("/usr/lib/rabbitmq/bin")
 QUEUE: Final = "orders"
 PREFETCH: Final = 1000
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 240.0
 STUCK_SECONDS: Final = 60.0
 UNCONFIRMED: Final = 2000
 BATCH: Final = 200
@@ -568,16 +574,17 @@ OURS: Final = "amqproute"
 
 def compare(
     phase: str, kinds: Sequence[str], messages: int, size: int, rounds: int
-) -> Mapping[str, Figures]:
-    """Measure all systems in turn, round by round; return the medians by system."""
+) -> Mapping[str, Sequence[Figures]]:
+    """Measure all systems in turn, round by round; return the figures of each round by system."""
     systems: dict[str, Measure] = {kind: partial(SHOVEL[phase], kind) for kind in kinds}
     systems[OURS] = relay(phase)
     found: dict[str, list[Figures]] = {name: [] for name in systems}
     for number in range(rounds):
         for name, measure in systems.items():
-            print(f"{phase}, {name}, round {number + 1} of {rounds} ...", file=sys.stderr)
+            words = f"{size} octets, {phase}, {name}, round {number + 1} of {rounds} ..."
+            print(words, file=sys.stderr, flush=True)
             found[name].append(measure(messages, size))
-    return {name: medians(each) for name, each in found.items()}
+    return found
 
 
 def medians(rounds: Sequence[Figures]) -> Figures:
@@ -592,10 +599,11 @@ def rows(phase: str, found: Mapping[str, Figures]) -> Iterator[dict[str, Any]]:
         ("rate", "messages/s"),
         ("alpha", "CPU s per 100,000, alpha"),
         ("beta", "CPU s per 100,000, beta"),
+        ("both", "CPU s per 100,000, both sides"),
         ("p50", "p50, ms"),
         ("p99", "p99, ms"),
     ):
-        if name not in ours:
+        if name not in ours or (name in ("alpha", "beta") and "both" in ours):
             continue
         ratios = {
             system: (ours[name] / each[name] if name == "rate" else each[name] / ours[name])
@@ -606,7 +614,97 @@ def rows(phase: str, found: Mapping[str, Figures]) -> Iterator[dict[str, Any]]:
         yield {"phase": phase, "figure": label, "values": values, "ratios": ratios}
 
 
+# -- the report --------------------------------------------------------------------------------
+
+SIZES: Final = (100, 1024, 65536)
+FEWER: Final = 20_000
+"""Messages in a round of the report, of bodies of more than `LARGE` octets."""
+LARGE: Final = 16_384
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All rounds of one phase with bodies of one size.
+
+    Attributes:
+        phase: a key of `SHOVEL`.
+        size: octets of a body.
+        messages: of a round.
+        rounds: the figures of each round, by system.
+    """
+
+    phase: str
+    size: int
+    messages: int
+    rounds: Mapping[str, Sequence[Figures]]
+
+    @property
+    def middle(self) -> Mapping[str, Figures]:
+        """The medians of the rounds, by system; of one round, its figures."""
+        return {name: medians(each) for name, each in self.rounds.items()}
+
+    @property
+    def spread(self) -> float:
+        """By how much the rates of the rounds differ, in parts of the median; the worst system."""
+        return max(
+            (max(rates) - min(rates)) / statistics.median(rates)
+            for rates in ([each["rate"] for each in found] for found in self.rounds.values())
+        )
+
+
+def report(found: Sequence[Measured], syncs: Mapping[str, int], about: Mapping[str, str]) -> str:
+    """Return the section of ``benchmarks/README.md``, in Markdown.
+
+    Args:
+        found: in the order of the table.
+        syncs: by the kind of queue, for `SYNC_MESSAGES` confirms; empty if not counted.
+        about: `revision`, `rabbitmq` (a version), `machine` and `when`.
+    """
+    rounds = len(next(iter(found[0].rounds.values())))
+    kinds = [name for name in found[0].rounds if name != OURS]
+    how = f"medians of {rounds} rounds" if rounds > 1 else "one round, not repeated"
+    spread = f", in which rates differ by up to {max(e.spread for e in found):.0%}"
+    lines = [
+        f"Revision {about['revision']}, {about['when']}: {how}{spread * (rounds > 1)}.",
+        f"RabbitMQ {about['rabbitmq']}; {about['machine']}. Messages of a round: "
+        + ", ".join(dict.fromkeys(f"{e.messages:,} of {octets(e.size)}" for e in found))
+        + f"; latency: {LATENCY_MESSAGES:,} at {RATE:,}/s.",
+        "",
+    ]
+    if syncs:
+        lines += [f"| queue | syncs for {SYNC_MESSAGES:,} confirms | promise |", "|---|---:|---|"]
+        for kind, count in syncs.items():
+            words = (
+                "on the disk, as ours" if count >= SYNC_MESSAGES else "in memory: less than ours"
+            )
+            lines.append(f"| {kind} | {count:,} | {words} |")
+        lines.append("")
+    heads = ["size, phase", "figure", OURS, *(part for kind in kinds for part in (kind, "ratio"))]
+    lines += [f"| {' | '.join(heads)} |", "|---|---|" + "---:|" * (len(heads) - 2)]
+    for each in found:
+        for row in rows(each.phase, {name: _both_sides(f) for name, f in each.middle.items()}):
+            digits = 0 if row["figure"] == "messages/s" else 2
+            cells = [f"{row['values'][OURS]:,.{digits}f}"]
+            for kind in kinds:
+                cells += [f"{row['values'][kind]:,.{digits}f}", f"{row['ratios'][kind]:.2f}"]
+            where = f"{octets(each.size)}, {each.phase}"
+            lines.append(f"| {where} | {row['figure']} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _both_sides(figures: Figures) -> Figures:
+    """Add up what both sides have used."""
+    return {**figures, "both": figures["alpha"] + figures["beta"]}
+
+
+def octets(size: int) -> str:
+    """Return a size in words."""
+    return f"{size // 1024} KiB" if size >= 1024 and not size % 1024 else f"{size} B"
+
+
 # -- promises ----------------------------------------------------------------------------------
+
+SYNC_MESSAGES: Final = 1000
 
 
 def count_syncs(kind: str, messages: int, size: int) -> int:
@@ -639,51 +737,84 @@ def version() -> str:
 
 
 def main() -> int:
-    """Measure, and print one table."""
+    """Measure, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--size", type=int, action="append", help="octets; default 1024")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--phase", choices=tuple(SHOVEL), action="append")
     parser.add_argument("--queue", choices=tuple(KINDS), action="append", help="default: each")
     parser.add_argument("--syncs", action="store_true", help="count syncs of 1,000 confirms only")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--report",
+        action="store_true",
+        help="count syncs, measure bodies of three sizes, and print tables to paste",
+    )
     given = parser.parse_args()
     if not (HOME / "rabbitmq-server").exists() or shutil.which("epmd") is None:
         print(f"RabbitMQ is not installed ({HOME}); see the top of this file", file=sys.stderr)
         return 2
     kinds = given.queue or list(KINDS)
-    table: list[dict[str, Any]] = []
+    sizes = given.size or (SIZES if given.report else (1024,))
+    syncs: dict[str, int] = {}
+    found: list[Measured] = []
     try:
         with ended_by_signals():
-            if given.syncs:
+            if given.syncs or given.report:
                 for kind in kinds:
-                    print(f"{kind}: {count_syncs(kind, 1000, given.size)} syncs, 1000 confirms")
+                    print(f"syncs, {kind} ...", file=sys.stderr, flush=True)
+                    syncs[kind] = count_syncs(kind, SYNC_MESSAGES, 1024)
+            if given.syncs:
+                for kind, count in syncs.items():
+                    print(f"{kind}: {count} syncs, {SYNC_MESSAGES} confirms")
                 return 0
-            for phase in given.phase or SHOVEL:
-                found = compare(phase, kinds, given.messages, given.size, given.rounds)
-                table += rows(phase, found)
+            for size in sizes:
+                # The latency of large bodies is that of a thousand of them a second: the disk's.
+                usual = [each for each in SHOVEL if size <= LARGE or each != "latency"]
+                messages = given.messages
+                if given.report and size > LARGE:
+                    messages = min(FEWER, messages)
+                for phase in given.phase or usual:
+                    rounds = compare(phase, kinds, messages, size, given.rounds)
+                    found.append(Measured(phase, size, messages, rounds))
     except BenchmarkError as error:
         print(error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 1
-    if given.json:
-        print(json.dumps({"rabbitmq": version(), "size": given.size, "table": table}, indent=2))
-        return 0
-    print(f"RabbitMQ {version()}, {given.messages} persistent messages of {given.size} octets,")
-    print(
-        f"mutual TLS on loopback, {os.cpu_count()} cores, median of {given.rounds}; ratios behind\n"
-    )
-    heads = "".join(f"{kind:>18}" for kind in kinds)
-    print(f"{'phase':9}{'':26}{OURS:>11}{heads}")
-    for row in table:
-        digits = 0 if row["figure"] == "messages/s" else 2
-        line = f"{row['phase']:9}{row['figure']:26}{row['values'][OURS]:11.{digits}f}"
-        for kind in kinds:
-            line += f"{row['values'][kind]:11.{digits}f} {row['ratios'][kind]:6.2f}"
-        print(line)
+    if given.report:
+        about = {
+            "revision": revision(),
+            "rabbitmq": version(),
+            "machine": machine(),
+            "when": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+        }
+        print(report(found, syncs, about))
+    elif given.json:
+        table = [{"size": e.size, **row} for e in found for row in rows(e.phase, e.middle)]
+        print(json.dumps({"rabbitmq": version(), "table": table}, indent=2))
+    else:
+        _print_plain(found, kinds, given.rounds)
     return 0
+
+
+def _print_plain(found: Sequence[Measured], kinds: Sequence[str], rounds: int) -> None:
+    how = f"median of {rounds}" if rounds > 1 else "one round"
+    print(
+        f"RabbitMQ {version()}, persistent messages, mutual TLS on loopback, {os.cpu_count()} CPUs"
+    )
+    print(f"{how}, with ratios behind\n")
+    heads = "".join(f"{kind:>18}" for kind in kinds)
+    print(f"{'octets':>7} {'phase':9}{'':26}{OURS:>11}{heads}")
+    for each in found:
+        for row in rows(each.phase, each.middle):
+            digits = 0 if row["figure"] == "messages/s" else 2
+            line = f"{each.size:7} {row['phase']:9}{row['figure']:26}"
+            line += f"{row['values'][OURS]:11.{digits}f}"
+            for kind in kinds:
+                line += f"{row['values'][kind]:11.{digits}f} {row['ratios'][kind]:6.2f}"
+            print(line)
 
 
 if __name__ == "__main__":
