@@ -156,6 +156,10 @@ class StoreUnavailable(StoreError):
     """The disk takes nothing for now, being full or failing; the same may be asked again."""
 
 
+class StoreIntakeClosed(StoreUnavailable):
+    """The database has proved damaged while it was open: nothing is taken before a restart."""
+
+
 class StoreDamaged(StoreError):
     """The store is damaged: an operator has to decide, and starting again does not help."""
 

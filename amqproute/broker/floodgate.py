@@ -17,15 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-__all__ = ["DISK", "JOURNAL", "MAX_BYTES", "MEMORY", "STORE", "Floodgate", "HeldMemory"]
+__all__ = ["DAMAGE", "DISK", "JOURNAL", "MAX_BYTES", "MEMORY", "STORE", "Floodgate", "HeldMemory"]
 
 DISK: Final = "disk"
 MAX_BYTES: Final = "max-bytes"
 MEMORY: Final = "memory"
 STORE: Final = "store"
 JOURNAL: Final = "journal"
+DAMAGE: Final = "damage"
 """The reasons: too little room on the disk, too much in the store, too much in memory, a store that
-could not write, and a journal that cannot be written."""
+could not write, a journal that cannot be written, and a database that has proved damaged, which
+stands until a restart."""
 
 
 LEAST_PART: Final = 256 * 1024

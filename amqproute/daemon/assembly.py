@@ -31,7 +31,7 @@ from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.branch_record import holds_of
 from amqproute.broker.branches import Branches
 from amqproute.broker.broker import Broker
-from amqproute.broker.floodgate import STORE
+from amqproute.broker.floodgate import DAMAGE, STORE
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.receipts import Receipts
@@ -186,6 +186,7 @@ class House:
             ballast_bytes=sizes.ballast,
             on_death=self._store_died,
             on_full=lambda error: self.broker.gate.close(STORE, str(error)),
+            on_corrupt=lambda error: self.broker.gate.close(DAMAGE, str(error)),
             outbox=self.journaling.outbox,
             witness=partial(testimony, state / DIRECTORY) if config.journal.enabled else None,
             on_damage=self._damaged,

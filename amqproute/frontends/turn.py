@@ -17,9 +17,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from amqproute.broker.anew import settle_anew
-from amqproute.broker.floodgate import STORE
+from amqproute.broker.floodgate import DAMAGE, STORE
 from amqproute.broker.transaction import Transaction
-from amqproute.errors import StoreUnavailable
+from amqproute.errors import StoreIntakeClosed, StoreUnavailable
 from amqproute.frontends.inbound import Inbound
 from amqproute.frontends.outbound import Outbound
 from amqproute.wire.amqp10.link import Delivery
@@ -178,16 +178,21 @@ class Turn:
         taken: list[_Run],
         answers: list[_Answer],
     ) -> None:
-        """The disk takes nothing for now: what came waits for it, and nothing more comes."""
+        """The disk takes nothing for now: what came waits for it, and nothing more comes.
+
+        If the database has proved damaged, nothing waits: the links end, so that their senders
+        know that what has no outcome was not taken.
+        """
         broker = self._frontend.shared.broker
         gate = broker.gate
         in_doubt = _links_in_doubt(batch, taken)
+        is_for_good = isinstance(failure.value, StoreIntakeClosed)
         for inbound, deliveries, _ in taken:
-            if inbound in in_doubt:
-                inbound.failed(deliveries, failure, in_doubt=True)
+            if is_for_good or inbound in in_doubt:
+                inbound.failed(deliveries, failure, in_doubt=inbound in in_doubt)
             else:
                 inbound.wait_for(gate, deliveries)
-        gate.close(STORE, str(failure.value))
+        gate.close(DAMAGE if is_for_good else STORE, str(failure.value))
         if answers or batch.redo or batch.transaction.ended():
             settled = settle_anew(failure, batch, broker.begin)
             assert isinstance(settled, Deferred)

@@ -19,6 +19,7 @@ from heapq import heappush, heapreplace
 from shlex import quote
 from typing import Final
 
+from amqproute.broker.floodgate import DAMAGE
 from amqproute.plurals import counted
 
 __all__ = [
@@ -80,6 +81,14 @@ _TABLE: Final = (
         "a mark is closed: publishers get no credit (disk, max-bytes, memory, store, journal), "
         "receivers get less (outgoing), or a sender has its share of destinations",
         "amqproute queue ls",
+    ),
+    VerdictRule(
+        "store.damaged",
+        Severity.CRITICAL,
+        "the database has proved damaged: nothing more is taken, what can be read is delivered; "
+        "the command says what is damaged, and after a stop `amqproute store salvage` gets back "
+        "what can be read",
+        "amqproute store check",
     ),
     VerdictRule(
         "daemon.draining",
@@ -403,7 +412,7 @@ def judge_destination(facts: DestinationFacts, limits: HealthLimits) -> Iterator
 def judge_broker(facts: BrokerFacts, limits: HealthLimits) -> Iterator[HealthVerdict]:
     """Judge what is neither a node nor a next hop."""
     for name, reason in facts.marks:
-        yield HealthVerdict("mark.closed", name, reason)
+        yield HealthVerdict("store.damaged" if name == DAMAGE else "mark.closed", name, reason)
     if facts.draining:
         yield HealthVerdict("daemon.draining", "daemon", facts.draining)
     if facts.clock:

@@ -16,6 +16,8 @@ closed or opened:
   second, later after up to `LONGEST_SECONDS`, and when it has been written the gate opens: a quota
   is not seen in the figures of a file system, nor is a disk that fails. Where there is twice the
   room of the last failure (`is_worth_a_try`), the next try is not waited for.
+* **damage**: the database has proved damaged while it was open. Nothing here opens it again: only a
+  restart does, which checks it (`amqproute.store.schema.MEANINGS`).
 * **memory**: see `broker.floodgate.HeldMemory`. What receivers hold is none of the gate's
   business: `broker.outgoing`.
 
@@ -36,6 +38,7 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import (
+    DAMAGE,
     DISK,
     JOURNAL,
     MAX_BYTES,
@@ -348,6 +351,7 @@ class Watermarks:
             (MEMORY, memory.used_bytes, memory.limit_bytes, memory.low_bytes),
             (STORE, None, 0, 0),
             (JOURNAL, None, 0, 0),
+            (DAMAGE, None, 0, 0),
         ]
         for name, level, limit, reopens_at in facts:
             row: dict[str, Any] = {

@@ -24,7 +24,7 @@ from zlib import crc32
 from twisted.logger import Logger
 
 from amqproute.entry import ACCOUNT_SHIFT
-from amqproute.errors import MessageDamaged, StoreError
+from amqproute.errors import MessageDamaged, StoreDamaged
 from amqproute.store import schema
 from amqproute.store.checksums import check_row, shifted
 from amqproute.store.files import Files
@@ -102,19 +102,6 @@ class Page:
     damages: list[Damage] = field(default_factory=list)
 
 
-def _require_damage(error: Exception) -> None:
-    """Raise an error of SQLite again unless it is about what stands in the database.
-
-    A disk that fails, or memory that is short, says nothing about a row: it is asked for again.
-    """
-    name = str(getattr(error, "sqlite_errorname", ""))
-    # SQLITE_ERROR: a column has a type that JSON does not hold, or text that is not UTF-8.
-    if isinstance(error, sqlite3.Error) and not (
-        name.startswith("SQLITE_CORRUPT") or name == "SQLITE_ERROR" or "decode" in str(error)
-    ):
-        raise error
-
-
 class Reader:
     """Reads pages on the writer's thread, and takes what is damaged out of its queue.
 
@@ -122,14 +109,20 @@ class Reader:
         connection: the writer's, once there is one.
         files: the segments.
         path: the database, for words.
+        on_corrupt: told what SQLite says of pages of the database that contradict themselves.
 
     Attributes:
         stuck: damaged entries whose rows cannot be written; they stay where they are.
     """
 
     def __init__(
-        self, connection: Callable[[], sqlite3.Connection], files: Files, path: str
+        self,
+        connection: Callable[[], sqlite3.Connection],
+        files: Files,
+        path: str,
+        on_corrupt: Callable[[Exception], object],
     ) -> None:
+        self._on_corrupt = on_corrupt
         self.stuck: set[int] = set()
         self._connection = connection
         self._files = files
@@ -159,7 +152,7 @@ class Reader:
                 page.entries += self._whole(_PAGES[chosen], parameters, queue)
                 return page.entries[-1].id if page.entries else None
             except (_Unfit, sqlite3.DatabaseError, ValueError) as error:
-                _require_damage(error)
+                self._require_damage(error)
                 ids = [one for (one,) in self._connection().execute(chosen, parameters)]
                 return self._one_by_one(page, queue, ids)
         except _WrongIndex as wrong:
@@ -246,6 +239,19 @@ class Reader:
             raise _Unfit
         return payloads
 
+    def _require_damage(self, error: Exception) -> None:
+        """Raise an error of SQLite again unless it is about what stands in the database.
+
+        A disk that fails, or memory that is short, says nothing about a row: it is asked for again.
+        """
+        if schema.meaning_of(error) is StoreDamaged:
+            self._on_corrupt(error)
+            return
+        # SQLITE_ERROR: a column has a type that JSON does not hold, or text that is not UTF-8.
+        is_of_a_row = getattr(error, "sqlite_errorname", "") == "SQLITE_ERROR"
+        if isinstance(error, sqlite3.Error) and not (is_of_a_row or "decode" in str(error)):
+            raise error
+
     # -- what is damaged -----------------------------------------------------------------------
 
     def _one_by_one(self, page: Page, queue: int, ids: Sequence[int]) -> int | None:
@@ -265,7 +271,7 @@ class Reader:
         try:
             page.entries += self._whole(_ONE, (entry_id,), queue)
         except (_Unfit, sqlite3.DatabaseError, ValueError) as error:
-            _require_damage(error)
+            self._require_damage(error)
             entry, why = self._what_is_left(queue, entry_id)
             if not why:
                 why = str(error) or "its octets do not match their checksum"
@@ -332,7 +338,9 @@ class Reader:
 
     def _reindex(self, wrong: _WrongIndex) -> None:
         if self._is_reindexed:
-            raise StoreError(schema.damaged(self._path, f"an index contradicts its table: {wrong}"))
+            raise StoreDamaged(
+                schema.damaged(self._path, f"an index contradicts its table: {wrong}")
+            )
         self._is_reindexed = True
         log.error(
             "{path}: an index contradicts its table ({words}): all of them are made anew",

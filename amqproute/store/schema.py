@@ -233,29 +233,53 @@ def octets_needed(path: str) -> str:
     return f"{-(-(log + NEEDED_BYTES) // NEEDED_BYTES)} MiB"
 
 
+MEANINGS: Final[tuple[tuple[tuple[str, ...], type[StoreError]], ...]] = (
+    (("SQLITE_CORRUPT", "SQLITE_NOTADB"), StoreDamaged),
+    (("SQLITE_FULL", "SQLITE_IOERR"), StoreUnavailable),
+    (("",), StoreError),
+)
+"""What each failure means, by the beginning of SQLite's name for it; the first row that fits.
+
+====================  ==============================================================================
+`StoreUnavailable`    the disk takes nothing for now: publishers have no credit until a commit gets
+                      through; what was sent before waits for it
+`StoreDamaged`        at a start it is refused (exit code 2); at run time publishers have no credit
+                      until a restart, which checks the whole database, and what ends goes on
+`StoreError`          what was asked for is refused, and nothing else
+====================  ==============================================================================
+"""
+
+
+def meaning_of(error: Exception) -> type[StoreError]:
+    """Return what a failure means: the row of `MEANINGS`, or the class of what is in words already.
+
+    What the system says (`OSError`) is put into words by `amqproute.store.files`.
+    """
+    if isinstance(error, StoreError):
+        return type(error)
+    name = str(getattr(error, "sqlite_errorname", ""))
+    return next(kind for names, kind in MEANINGS if name.startswith(names))
+
+
 def in_words(error: Exception, path: str) -> StoreError:
     """Translate an error of SQLite or of the system into one for the operator."""
     if isinstance(error, StoreError):
         return error
     name = str(getattr(error, "sqlite_errorname", ""))
-    kind = StoreError
-    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-        kind = StoreDamaged
+    kind = meaning_of(error)
+    if kind is StoreDamaged:
         words = damaged(path, str(error))
     elif name.startswith("SQLITE_FULL"):
-        kind = StoreUnavailable
         words = (
             f"no room for {path} (file system, quota, or the configured limit): nothing of this "
             "was stored; free space, consumers and peers may go on emptying queues"
         )
     elif name.startswith("SQLITE_IOERR") and is_full(path):
-        kind = StoreUnavailable
         words = (
             f"the disk is full under {path} ({name}): nothing of this was stored; free "
             f"{octets_needed(path)} there, by what else stands on that file system"
         )
     elif name.startswith("SQLITE_IOERR"):
-        kind = StoreUnavailable
         words = f"the disk failed under {path} ({name}: {error}): nothing of this was stored"
     elif name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM")):
         words = (

@@ -53,6 +53,7 @@ from amqproute.store.records import (
 )
 from amqproute.store.seal import Seal, Sealed
 from amqproute.store.statements import purge_transient, read_receipt
+from amqproute.store.suspicion import Suspicion
 from amqproute.store.transaction import Transaction
 from amqproute.store.writer import GROUP_BYTES, Call, ReactorThreads, Stop, Writer
 
@@ -75,6 +76,7 @@ FILED: Final = (
 LOCK_TRIES: Final = 4
 LOCK_SECONDS: Final = 0.1
 """How often a lock is tried that somebody has, and with which pauses."""
+EVERYTHING: Final = 1 << 62
 PURGE: Final = 10_000
 """Transient entries deleted in one transaction at the start."""
 
@@ -129,6 +131,7 @@ class SqliteStore:
         connect: schema.Connect = schema.connect,
         on_death: Callable[[StoreError], None] | None = None,
         on_full: Callable[[StoreError], object] | None = None,
+        on_corrupt: Callable[[StoreError], object] | None = None,
         on_damage: Callable[[str, Sequence[Damage]], None] | None = None,
         outbox: Any = None,
         witness: Witness | None = None,
@@ -146,6 +149,7 @@ class SqliteStore:
         self._ballast = Ballast(f"{self.path}.ballast", ballast_bytes)
         self._mark = Mark(f"{self.path}.mark")
         self._seal = Seal(f"{self.path}.seal")
+        self._suspicion = Suspicion(self.path)
         self._acceptance = Acceptance(self.path)
         self._evidence = Evidence()
         self._witness = witness
@@ -173,12 +177,16 @@ class SqliteStore:
             on_round=self._begin_round,
             on_death=on_death,
             on_full=on_full,
+            suspicion=self._suspicion,
+            on_corrupt=on_corrupt,
             outbox=outbox,
         )
         self._is_sealing = True
         self.quarantined = 0
         self._on_damage = on_damage
-        self._reader = Reader(self._connection, self._files, self.path)
+        self._reader = Reader(
+            self._connection, self._files, self.path, self._writer.has_proved_damaged
+        )
         self._started = False
         self._closed: Deferred[None] | None = None
         self._next = 0
@@ -414,8 +422,9 @@ class SqliteStore:
             self.path,
             page_size=self._page_size,
             max_bytes=self._max_bytes,
-            check_bytes=self._check_bytes,
+            check_bytes=EVERYTHING if self._suspicion.stands() else self._check_bytes,
         )
+        self._suspicion.dispel()
         put_aside = None
         if not self._evidence.is_sealed:
             put_aside = partial(self._quarantine.take, why="no row of the database names it")

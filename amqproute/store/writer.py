@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from amqproute.errors import StoreError, StoreUnavailable
+from amqproute.errors import StoreDamaged, StoreError, StoreIntakeClosed, StoreUnavailable
 from amqproute.store import bell, schema
 from amqproute.store.ballast import Ballast
 from amqproute.store.checkpoint import Settled, Wal
@@ -33,6 +33,7 @@ from amqproute.store.statements import (
     write_outbox,
     write_stages,
 )
+from amqproute.store.suspicion import Suspicion
 from amqproute.store.transaction import WIDTH, Stage, Transaction, merge
 
 log = Logger()
@@ -123,6 +124,8 @@ class Writer:
         on_round: Callable[[], object],
         on_death: Callable[[StoreError], None] | None,
         on_full: Callable[[StoreError], object] | None = None,
+        suspicion: Suspicion,
+        on_corrupt: Callable[[StoreError], object] | None = None,
         outbox: Any = None,
     ) -> None:
         self.path = path
@@ -141,6 +144,9 @@ class Writer:
         self._clock_ms = clock_ms
         self._on_death = on_death
         self._on_full = on_full
+        self._suspicion = suspicion
+        self._on_corrupt = on_corrupt
+        self._is_damaged = False
         self._outbox = outbox
         self._is_carrying = False
         self.is_frozen = False
@@ -371,13 +377,16 @@ class Writer:
                     self._settled(job)
                 elif isinstance(job, Resume):
                     self._answered += 1
-                    self._refusal = None
+                    if not self._is_damaged:
+                        self._refusal = None
             self._write(group)
             # The next job may be long in coming: messages are not kept until then.
             self._answered, self._batch = 0, []
             del group, job
 
     def _settled(self, job: Settled) -> None:
+        if job.error is not None:
+            self.has_proved_damaged(job.error)
         restarts = self._wal.restarts
         self._wal.settled(job)
         if self._wal.restarts > restarts and self._wal.is_copied():
@@ -386,6 +395,7 @@ class Writer:
             except Exception as error:
                 # The log goes on in the round it was in, which is as safe.
                 self._roll_back()
+                self.has_proved_damaged(error)
                 words = schema.in_words(error, self.path)
                 log.warn("{path} cannot be sealed: {words}", path=self.path, words=str(words))
 
@@ -400,6 +410,7 @@ class Writer:
             if job.vital:
                 self._answer((job,), result)
                 raise Stop from error
+            self.has_proved_damaged(error)
         self._answer((job,), result)
         self._report()
 
@@ -416,7 +427,9 @@ class Writer:
             self._commit(group)
         except Exception as error:
             self._roll_back()
-            if (
+            if self.has_proved_damaged(error):
+                self._isolate(list(group), self._refusal)
+            elif (
                 len(group) == 1
                 and not self._is_carrying
                 and not self._may_give_way(group[0], error)
@@ -428,7 +441,8 @@ class Writer:
             self._answer(group, None)
             if self._failing:
                 self._failing = False
-                log.info("{path} takes transactions again", path=self.path)
+                if not self._is_damaged:
+                    log.info("{path} takes transactions again", path=self.path)
         self.note_seal()
         self._report()
         took = time.perf_counter() - started
@@ -568,6 +582,43 @@ class Writer:
                 log.warn("{path}: {error}", path=self.path, error=str(error))
         return was_there
 
+    def has_proved_damaged(self, error: Exception) -> bool:
+        """Take nothing any more, for good, if this error is one of a damaged database.
+
+        What ends goes on, as far as the database takes it: each commit that gets through is safe.
+
+        Returns:
+            True if it is.
+        """
+        words = schema.in_words(error, self.path)
+        if not isinstance(words, StoreDamaged):
+            return False
+        if self._is_damaged:
+            return True
+        self._is_damaged = True
+        reason = (
+            f"{words}. Nothing more is taken until a restart, which checks all of it; what can be "
+            "read is still delivered. What is damaged says: amqproute store check; stop the daemon "
+            "before amqproute store salvage"
+        )
+        self._refusal = StoreIntakeClosed(reason)
+        log.error("{reason}", reason=reason)
+        told: Deferred[Any] = Deferred()
+        self._fired.append((told.addCallback(self._tell_corrupt), reason))
+        try:
+            self._suspicion.raise_for(str(words))
+        except OSError as fault:
+            log.error(
+                "{path} cannot be written, a restart may not check all of it: {error}",
+                path=self._suspicion.path,
+                error=str(fault),
+            )
+        return True
+
+    def _tell_corrupt(self, reason: str) -> None:
+        if self._on_corrupt is not None:
+            self._on_corrupt(StoreIntakeClosed(reason))
+
     def _tell_full(self, words: str) -> None:
         if self._on_full is not None:
             self._on_full(StoreUnavailable(words))
@@ -628,8 +679,13 @@ class Writer:
                 for fact in facts:
                     write_facts(connection, fact, self._clock_ms())
             except Exception as error:
+                if not self._is_damaged and self.has_proved_damaged(error):
+                    # What began before it, in this transaction, is not safe either.
+                    self._roll_back()
+                    began = (place for place, other in enumerate(group) if other.begins())
+                    bad |= {place: self._refusal for place in began if self._refusal}
                 if not connection.in_transaction:
-                    return index, error
+                    return index, bad.get(index, error)
                 connection.execute("ROLLBACK TO one")
                 self._files.rolled_back_to(changes)
                 bad[index] = error
@@ -652,6 +708,7 @@ class Writer:
             tidy(self.connection, self._files)
         except Exception as error:
             self._roll_back()
+            self.has_proved_damaged(error)
             words = schema.in_words(error, self.path)
             log.warn("{path} cannot be tidied: {words}", path=self.path, words=str(words))
         self.note_seal()
@@ -666,7 +723,10 @@ class Writer:
     def _failed(self, group: Sequence[Transaction], error: Exception) -> None:
         self.figures.failed += len(group)
         words = schema.in_words(error, self.path)
-        if not self._failing:
+        if self.has_proved_damaged(error) and any(one.begins() for one in group):
+            assert self._refusal is not None
+            words = self._refusal
+        if not (self._failing or self._is_damaged):
             self._failing = True
             log.warn("{path} cannot take transactions: {words}", path=self.path, words=str(words))
         self._answer(group, words)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from amqproute import conditions
-from amqproute.broker.floodgate import DISK, MEMORY, STORE
+from amqproute.broker.floodgate import DAMAGE, DISK, MEMORY, STORE
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import PartsReceived
@@ -122,6 +122,38 @@ class FullTests(InboundCase):
         self.assertEqual(self.house.bodies("q"), [b"1", b"2", b"3"])
         self.assertGreater(self.link.credit, 5)
         self.assertEqual(self.house.shared.memory.used_bytes, 0)
+
+    def test_damaged(self) -> None:
+        """A database that has proved damaged: the links end, so that what has no outcome was not
+        taken; nobody gets credit any more, and what is there is delivered."""
+        self.client.send(self.link, message(b"1"), message(b"2"))
+        self.run_now()
+        self.assertOutcomes(self.client, "Accepted", "Accepted")
+        self.house.store.is_damaged = True
+        self.client.send(self.link, message(b"3"))
+        self.run_now()
+        self.assertEqual(list(self.gate.reasons), [DAMAGE])
+        error = self.assertDetached(self.client, self.link, conditions.INTERNAL_ERROR)
+        self.assertIn("not taken", error.description)
+        self.assertOutcomes(self.client, "Accepted", "Accepted")
+        peer = self.house.client(BETA)
+        self.run_now()
+        links = [peer.sender("amqp$transfer"), self.client.sender("q", name="again")]
+        self.run_now()
+        self.assertEqual([each.credit for each in links], [0, 0])
+        receiver = self.client.receiver("q", 5)
+        self.run_now()
+        self.assertEqual(self.client.bodies(), [b"1", b"2"])
+        self.client.settle(self.client.deliveries, spec.Accepted(), settled=True)
+        self.run_now()
+        self.assertEqual(self.house.bodies("q"), [])
+        self.assertTrue(receiver.is_active)
+        # A commit that gets through proves nothing.
+        self.house.store.is_damaged = False
+        self.gate.open(STORE)
+        self.run_now()
+        self.assertFalse(self.gate.is_open)
+        self.assertEqual([each.credit for each in links], [0, 0])
 
     def test_handed_out(self) -> None:
         """What a consumer had before the disk failed is in doubt, and is not put again."""

@@ -71,6 +71,7 @@ TABLE: tuple[tuple[str, Any], ...] = (
     ("dns.waiting", replace(HOP, dns=121.0, oldest=130.0)),
     ("", BrokerFacts()),
     ("mark.closed", BrokerFacts(marks=(("disk", "full"),))),
+    ("store.damaged", BrokerFacts(marks=(("damage", "the database is damaged"),))),
     ("daemon.draining", BrokerFacts(draining="draining: 3 messages to go")),
     ("clock.jumped", BrokerFacts(clock="an hour ahead")),
     ("certificate.invalid", BrokerFacts(certificate="expired", certificates=(("CN=x", -5.0),))),

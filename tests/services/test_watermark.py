@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.floodgate import DISK, JOURNAL, MAX_BYTES, MEMORY, STORE, HeldMemory
+from amqproute.broker.floodgate import DAMAGE, DISK, JOURNAL, MAX_BYTES, MEMORY, STORE, HeldMemory
 from amqproute.errors import StoreError
 from amqproute.services.watermark import OUTGOING, DiskTerms, Watermarks, octets
 from amqproute.store.records import Room
@@ -135,6 +135,14 @@ class WatermarkTests(SynchronousTestCase):
         self.assertGreater(len(waits), 4)
         self.assertLessEqual(max(waits), 33)
 
+    def test_damage(self) -> None:
+        """Of a database that has proved damaged no commit that gets through is a proof."""
+        self.gate.close(STORE, "no room")
+        self.gate.close(DAMAGE, "the database is damaged")
+        self.clock.pump([1.0] * 120)
+        self.assertEqual(list(self.gate.reasons), [DAMAGE])
+        self.assertFalse(self.gate.is_open)
+
     def test_tried_at_once_where_room_was_made(self) -> None:
         """Twice the room that a failure had, and nobody waits for the next try; once for each."""
         opened: list[float] = []
@@ -196,7 +204,7 @@ class WatermarkTests(SynchronousTestCase):
         self.see(GIB - 1)
         rows = {row["name"]: row for row in self.marks.rows()}
         self.assertEqual(rows["store"]["quarantined"], 3)
-        self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE, JOURNAL, OUTGOING])
+        self.assertEqual(list(rows), [DISK, MAX_BYTES, MEMORY, STORE, JOURNAL, DAMAGE, OUTGOING])
         self.assertEqual(rows[DISK]["state"], "closed")
         self.assertEqual((rows[DISK]["level"], rows[DISK]["limit"]), (GIB - 1, GIB))
         self.assertIn("store.min-free", rows[DISK]["reason"])

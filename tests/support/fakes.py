@@ -17,7 +17,7 @@ from amqproute.broker.limits import MemoryBudget, QueueLimits, TopicLimits
 from amqproute.broker.queue import Queue
 from amqproute.broker.subscription import NOTES
 from amqproute.entry import Entry
-from amqproute.errors import StoreError, StoreUnavailable
+from amqproute.errors import StoreError, StoreIntakeClosed, StoreUnavailable
 from amqproute.interfaces import IConsumer
 from amqproute.message import Message
 from amqproute.store.memory import MemoryStore
@@ -56,6 +56,7 @@ class KeptStore(MemoryStore):
     Attributes:
         is_failing: every commit fails while it is True.
         is_full: every commit with which entries begin fails while it is True.
+        is_damaged: the same, and for good.
         notes: kind to key to value.
         received: stream to ids.
         audit: looks at each commit; None without a broker.
@@ -65,6 +66,7 @@ class KeptStore(MemoryStore):
         super().__init__(clock)
         self.is_failing = False
         self.is_full = False
+        self.is_damaged = False
         self.notes: dict[str, dict[str, bytes]] = {}
         self.received: dict[str, set[int]] = {}
         self.audit: Audit | None = None
@@ -75,6 +77,8 @@ class KeptStore(MemoryStore):
             raise StoreError("the disk is full")
         if self.is_full and transaction.begins():
             raise StoreUnavailable("no room")
+        if self.is_damaged and transaction.begins():
+            raise StoreIntakeClosed("the database is damaged")
         if self.audit is not None:
             self.audit.committed(transaction, {value: key for key, value in self._numbers.items()})
         super()._apply(transaction)
