@@ -103,9 +103,9 @@ something small has been written (`amqproute.services.watermark`). An error
 that even ROLLBACK cannot handle ends the writer loudly: everything waiting fails, ``on_death`` is
 called, and the daemon has to be restarted. A damaged database is refused with the next step; up
 to ``check_bytes`` every page is looked at when it is opened, beyond that ``fsck.check`` does it
-offline. One that proves damaged while it is open takes nothing more, whatever later commits come to;
-what ends goes on, and the next start looks at every page (`suspicion`). `schema.MEANINGS` is the
-table of what each failure means.
+offline. One that proves damaged while it is open takes nothing more, whatever later commits come
+to; what ends goes on, and the next start looks at every page (`suspicion`). `schema.MEANINGS` is
+the table of what each failure means.
 
 Why so
 ======
