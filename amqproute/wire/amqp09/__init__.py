@@ -37,7 +37,9 @@ After a close of ours everything is skipped up to the answer (09-CONN-33, 09-CHA
 a channel is free when its close is answered. What the user does wrong raises `LocalProtocolError`.
 
 **Time.** Verbs take no time; the engine uses the last ``now`` it was given. What a verb starts is
-armed, or told, by the next `tick`, which `next_deadline` then asks for at once.
+armed, or told, by the next `tick`, which `next_deadline` then asks for at once. A caller that stops
+reading to slow a publisher down says so (`Handshake.reading_stops`), or it would miss the
+heartbeats that wait unread.
 
 **Work** is counted as in 1.0 (`amqproute.wire.work`): `Connection09.receive_data` takes frames up
 to a budget and keeps the rest.

@@ -48,7 +48,7 @@ _BODY = struct.Struct(">sBHI")
 _DELIVER: Final = BasicDeliver.traits.code
 _BASIC: Final = BasicDeliver.traits.class_id
 
-MOST_ADDRESSES: Final = 256
+MOST_ADDRESSES: Final = 64
 """Pairs of exchange and routing key whose octets a channel remembers between deliveries."""
 
 
@@ -122,8 +122,6 @@ class Channel:
         "_left",
         "_method",
         "_owner",
-        "_run",
-        "_run_epoch",
         "_sending",
         "_streams",
         "_tags",
@@ -164,9 +162,6 @@ class Channel:
         self._content: Content | None = None
         self._left = 0
         self._streams = False
-        # The event that what follows may join.
-        self._run: object = None
-        self._run_epoch = 0
         # Octets that the content being sent still needs, and frames that wait for its end.
         self._sending = 0
         self._held: list[bytes] = []
@@ -252,7 +247,7 @@ class Channel:
         self._owner.release_partial(self)
         self._sending = 0
         self._held.clear()
-        self._method = self._content = self._run = None
+        self._method = self._content = None
         for tag in self.consumers:
             self._owner.consumer_channels.pop(tag, None)
         self.consumers.clear()

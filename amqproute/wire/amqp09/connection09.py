@@ -162,6 +162,8 @@ class Connection09(Handshake):
         self._deaf = False
         self._fruitless = 0
         self._fruitless_since = 0.0
+        # By channel, the event that what follows may join.
+        self._runs: dict[int, ProtocolEvent] = {}
         self._publish_methods: dict[bytes, BasicPublish] = {}
         self._basic_properties: dict[bytes, BasicProperties] = {}
         self._tables: dict[bytes, FieldTable] = {}
@@ -195,43 +197,41 @@ class Connection09(Handshake):
             self._last_received = now
         self._work_limit = _NO_LIMIT if budget is None else self.work + budget
         if self._stage is Stage.OVER or self._stage is Stage.ANSWER_DUE:
-            return self._events
+            return self._hand_over()
         self._feed(data)
         if self._stage in USERS_TURN:
             self._more = True
             if self.held_octets > MOST_WAITING:
                 self._drop(0, "too much was sent ahead")
                 self._forget_input()
-            return self._events
+            return self._hand_over()
         if self._stage is Stage.CLOSING:
             self._unheard += len(data)
             if self._unheard > work.MOST_UNHEARD:
                 self._drop(0, "the peer does not answer our close, and goes on sending")
-                return self._events
+                return self._hand_over()
             if self._deaf:
                 self._forget_input()
                 if data.endswith(_CLOSE_OK_FRAME):
                     self._on_answer(_CLOSE_OK_FRAME[7:11])
-                return self._events
+                return self._hand_over()
         if self._stage is Stage.HEADER and not self._take_header():
-            return self._events
+            return self._hand_over()
         self._take_frames()
-        if self.is_closed:
-            self._forget_input()
-        return self._events
+        return self._hand_over()
 
     def receive_eof(self, now: float) -> list[ProtocolEvent]:
         """See `amqproute.wire.engine.Engine`."""
         self._begin(now)
         self._lost("the connection is gone without a close")
         self._forget_input()
-        return self._events
+        return self._hand_over()
 
     def tick(self, now: float) -> list[ProtocolEvent]:
         """See `amqproute.wire.engine.Engine`."""
         self._begin(now)
         if self._stage is Stage.OVER:
-            return self._events
+            return self._hand_over()
         if self._close_waits:
             self._close_waits = False
             self._close_deadline = now + self.settings.close_timeout
@@ -243,15 +243,13 @@ class Connection09(Handshake):
         elif self._handshake_deadline is not None and now >= self._handshake_deadline:
             self._drop(0, "not open within the handshake time")
         elif self.heartbeat and self._stage in BEATING:
-            if now >= self._last_received + 2 * self.heartbeat:
+            if self._is_heard and now >= self._last_received + 2 * self.heartbeat:
                 self._drop(0, f"silent for two intervals of {self.heartbeat} s")
             elif now >= self._last_sent + self.heartbeat / 2:
                 self.output.write((HEARTBEAT_FRAME,))
                 self.output.frames += 1
                 self._last_sent = now
-        if self.is_closed:
-            self._forget_input()
-        return self._events
+        return self._hand_over()
 
     # -------------------------------------------------------------------------------- verbs
 
@@ -278,10 +276,21 @@ class Connection09(Handshake):
 
     # -------------------------------------------------------------------------------- input
 
+    def _emit(self, event: ProtocolEvent) -> None:
+        """Report an event that nothing may overtake."""
+        self._runs.clear()
+        self._events.append(event)
+
+    def _hand_over(self) -> list[ProtocolEvent]:
+        """Return the events, and keep nothing of them."""
+        if self._stage is Stage.OVER:
+            self._forget_input()
+        events, self._events = self._events, []
+        self._runs.clear()
+        return events
+
     def _begin(self, now: float) -> None:
         self._now = now
-        self._events = []
-        self._epoch += 1
         if self._ends_due:
             self._ends_due = False
             self._end_channels()
@@ -404,12 +413,11 @@ class Connection09(Handshake):
                     if stage not in _TAKING:
                         self._more = pos < end
                         return
+            self._data = b""
+            self._pos = 0
         except ViolationError as fault:
             self._deaf = fault.violation in _BROKEN
             self._violated(fault, None)
-        finally:
-            if self._stage is Stage.OVER:
-                self._forget_input()
 
     def _whole_publish(
         self, channel: Channel, method: BasicPublish, data: bytes, pos: int, end: int
@@ -477,8 +485,8 @@ class Connection09(Handshake):
             publish = Publish(method, properties, octets, length, parts, confirms.last)
         channel.has_worked = True
         self.contents_in += 1
-        run = channel._run
-        if channel._run_epoch == self._epoch and type(run) is PublishesReceived:
+        run = self._runs.get(number)
+        if type(run) is PublishesReceived:
             run.publishes.append(publish)
         else:
             self._join(channel, PublishesReceived(channel, [publish]))
@@ -499,12 +507,8 @@ class Connection09(Handshake):
         except KeyError:
             return False
         self.work += work.SETTLED
-        run = channel._run
-        if (
-            channel._run_epoch == self._epoch
-            and type(run) is DeliveriesSettled
-            and run.settlement is Settlement.ACKNOWLEDGED
-        ):
+        run = self._runs.get(channel.number)
+        if type(run) is DeliveriesSettled and run.settlement is Settlement.ACKNOWLEDGED:
             run.tags.append(tag)
             run.contexts.append(context)
         else:
@@ -525,8 +529,7 @@ class Connection09(Handshake):
 
     def _join(self, channel: Channel, event: ProtocolEvent) -> None:
         """Report an event that what follows on its channel may join."""
-        channel._run = event
-        channel._run_epoch = self._epoch
+        self._runs[channel.number] = event
         self._events.append(event)
 
     def _count_fruitless(self) -> None:
@@ -649,12 +652,8 @@ class Connection09(Handshake):
 
     def _hand_up(self, channel: Channel, content: Content, parts: list[bytes]) -> None:
         is_last = not channel._left
-        run = channel._run
-        if (
-            channel._run_epoch == self._epoch
-            and type(run) is ContentPartReceived
-            and run.content is content
-        ):
+        run = self._runs.get(channel.number)
+        if type(run) is ContentPartReceived and run.content is content:
             run.parts += parts
             run.is_last = is_last
         else:
@@ -665,7 +664,7 @@ class Connection09(Handshake):
 
     def _complete(self, channel: Channel, content: Content) -> None:
         self.contents_in += 1
-        run = channel._run if channel._run_epoch == self._epoch else None
+        run = self._runs.get(channel.number)
         if isinstance(content, Publish):
             if type(run) is PublishesReceived:
                 run.publishes.append(content)
@@ -778,7 +777,7 @@ class Connection09(Handshake):
         if not settled:
             self._count_fruitless()
             return True
-        run = channel._run if channel._run_epoch == self._epoch else None
+        run = self._runs.get(channel.number)
         if not is_server:
             confirmed = code == _ACK
             if type(run) is not PublishesSettled or run.confirmed is not confirmed:

@@ -140,11 +140,10 @@ class Handshake(ABC):
         self.work = 0
         self._stage = Stage.HEADER
         self._events: list[ProtocolEvent] = []
-        # Contents and acks may join an event of the same epoch.
-        self._epoch = 0
         self._now = 0.0
         self._last_received = 0.0
         self._last_sent = 0.0
+        self._is_heard = True
         self._handshake_deadline: float | None = None
         self._close_deadline: float | None = None
         self._close_waits = False
@@ -165,10 +164,9 @@ class Handshake(ABC):
     def _end_channels(self) -> None:
         """Report the end of each channel, once."""
 
+    @abstractmethod
     def _emit(self, event: ProtocolEvent) -> None:
         """Report an event that nothing may overtake."""
-        self._epoch += 1
-        self._events.append(event)
 
     def _write(self, method: AmqpMethod) -> None:
         payload = encode_method(method, self.version)
@@ -224,11 +222,22 @@ class Handshake(ABC):
             return None
         if self._close_waits or self._ends_due:
             return self._now
-        times = [each for each in (self._handshake_deadline, self._close_deadline) if each]
+        deadlines = (self._handshake_deadline, self._close_deadline)
+        times = [each for each in deadlines if each is not None]
         if self.heartbeat and self._stage in BEATING:
             times.append(self._last_sent + self.heartbeat / 2)
-            times.append(self._last_received + 2 * self.heartbeat)
+            if self._is_heard:
+                times.append(self._last_received + 2 * self.heartbeat)
         return min(times, default=None)
+
+    def reading_stops(self) -> None:
+        """The caller has stopped reading, to slow the peer down: its silence counts no more."""
+        self._is_heard = False
+
+    def reading_goes_on(self, now: float) -> None:
+        """The caller reads again: silence counts from now on."""
+        self._is_heard = True
+        self._last_received = now
 
     # ------------------------------------------------------------------------ a server's verbs
 

@@ -389,6 +389,21 @@ class HeartbeatTests(SynchronousTestCase):
         self.assertEqual(peer.raw(), b"")
         self.assertTrue(peer.engine.is_closed)
 
+    def test_unread(self) -> None:
+        """A publisher that is not read, to slow it down, is not silent; we go on beating."""
+        peer = Peer09(heartbeat=60).opened(heartbeat=20)
+        peer.engine.reading_stops()
+        for now in range(10, 200, 10):
+            peer.engine.tick(now)
+        self.assertFalse(peer.engine.is_closed)
+        self.assertEqual(len(peer.frames()), 19)
+        self.assertEqual(peer.engine.next_deadline(), 200)
+        peer.engine.reading_goes_on(190)
+        peer.engine.tick(229)
+        self.assertFalse(peer.engine.is_closed)
+        peer.engine.tick(230)
+        self.assertTrue(peer.engine.is_closed)
+
     def test_off(self) -> None:
         """09-CONN-16, -20, 09-W-40: 0 in tune-ok switches them off in both directions."""
         peer = Peer09(heartbeat=60).opened(heartbeat=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -237,6 +238,18 @@ class HostileTests(SynchronousTestCase):
             of_type([ended], ChannelEnded)[0].channel.close_ok()
             del asked
         self.assertEqual(peer.engine.channels, ())
+
+    def test_nothing_is_kept(self) -> None:
+        """What was handed up, and what was read, is not kept by a connection that falls silent."""
+        for tail in (b"", publish(2, bytes(5000))[:-100], frame_octets(8, 0, b"")):
+            peer = Peer09().opened(1, 2)
+            events = peer.engine.receive_data(publish(1, bytes(60_000)) * 2 + tail, 0)
+            publishes = of_type(events, PublishesReceived)[0].publishes
+            del events
+            self.assertEqual(sys.getrefcount(publishes), 2)  # ours, and the call's
+            engine = peer.engine
+            self.assertLess(engine.held_octets, 6000)
+            self.assertLess(len(engine._data) + len(engine._partial), 6000)
 
     def test_memory_of_names(self) -> None:
         """What is remembered decoded is bounded, whatever a client thinks of."""
