@@ -26,6 +26,7 @@ import json
 import os
 import random
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -34,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,8 @@ from queue import Queue
 from typing import Final
 
 from coverage import CoverageData
+
+from tests.__main__ import compile_sources
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PRODUCT: Final = ROOT / "amqproute"
@@ -59,8 +62,12 @@ SECONDS: Final = 60.0
 """For all test modules of one mutant."""
 MODULE_SECONDS: Final = 300.0
 """For one test module without a mutant, under coverage."""
-START_SECONDS: Final = 60.0
-"""For the start of one run of trial on a machine that has much else to do."""
+START_SECONDS: Final = 1.0
+"""Of a run under coverage, what is no test."""
+BASE_SECONDS: Final = 6.0
+"""CPU that a run of tests may use at least."""
+IDLE_SECONDS: Final = 60.0
+"""A run of tests that uses no CPU for so long hangs."""
 ELSEWHERE: Final = ("integration", "network")
 """Packages of tests that run the product in processes of its own."""
 
@@ -115,7 +122,7 @@ class Mutant:
 
 def changed(node: ast.AST) -> ast.AST | None:
     """Return what takes a node's place in a mutant, if anything does."""
-    new = copy.deepcopy(node)
+    new = copy.copy(node)
     match new:
         case ast.Compare(ops=[op]) if type(op) in COMPARISONS:
             new.ops = [COMPARISONS[type(op)]()]
@@ -194,7 +201,8 @@ def _source(tree: ast.Module, old: ast.AST, new: ast.AST) -> str:
 
 
 def _shown(node: ast.AST) -> str:
-    first = ast.unparse(node).partition("\n")[0]
+    words = f"if {ast.unparse(node.test)}:" if isinstance(node, ast.If) else ast.unparse(node)
+    first = words.partition("\n")[0]
     return first if len(first) <= 100 else first[:97] + "..."
 
 
@@ -293,9 +301,8 @@ def cover(jobs: int) -> None:
     digests = {module: digest_of(_file_of(module).read_text()) for module in modules}
     kept = {module: each for module, each in kept.items() if digests.get(module) == each.digest}
     wanted = [module for module in modules if module not in kept]
-    with copies(jobs) as project, ThreadPoolExecutor(jobs) as pool:
-        start = _started(project)
-        running = {pool.submit(_covered, module, start, project): module for module in wanted}
+    with copies(jobs) as free, ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(_covered, module, free): module for module in wanted}
         for done in as_completed(running):
             module, reach = running[done], done.result()
             if reach is not None:
@@ -309,24 +316,32 @@ def _file_of(module: str, project: Path = ROOT) -> Path:
     return project.joinpath(*module.split(".")).with_suffix(".py")
 
 
-def _started(project: Queue[Path]) -> float:
-    """Return how long a run of trial takes that has nothing to do."""
-    copy_of = project.get()
-    begun = time.monotonic()
-    _trial(copy_of, ["tests.test_plurals"], MODULE_SECONDS)
-    project.put(copy_of)
-    return time.monotonic() - begun
-
-
-def _covered(module: str, start: float, project: Queue[Path]) -> Reach | None:
-    copy_of = project.get()
+def _covered(module: str, copies_: Queue[Trials]) -> Reach | None:
+    trials = copies_.get()
+    project = trials.project
     try:
         with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
             data = Path(directory) / "data"
             sources = ",".join(f"amqproute/{package}" for package in PACKAGES)
-            measure = ["coverage", "run", f"--data-file={data}", f"--source={sources}", "-m"]
+            measure = ["-m", "coverage", "run", f"--data-file={data}", f"--source={sources}"]
+            command = [sys.executable, *measure, "-m", "twisted.trial", *_options(directory)]
+            process = subprocess.Popen(
+                [*command, module],
+                cwd=project,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
             begun = time.monotonic()
-            if _trial(copy_of, [module], MODULE_SECONDS, measure) != (0, ""):
+            ended = os.pidfd_open(process.pid)
+            try:
+                has_ended = _waited_for(process.pid, ended, MODULE_SECONDS)
+            finally:
+                os.close(ended)
+                _end(process.pid)
+                process.wait()
+            if not has_ended or process.returncode:
                 return None
             seconds = time.monotonic() - begun
             found = CoverageData(str(data))
@@ -335,12 +350,12 @@ def _covered(module: str, start: float, project: Queue[Path]) -> Reach | None:
             for name in found.measured_files():
                 file, reached = Path(name), sorted(found.lines(name) or ())
                 if reached:
-                    own = str(file.relative_to(copy_of / "amqproute"))
+                    own = str(file.relative_to(project / "amqproute"))
                     lines[own] = (digest_of(file.read_text()), reached)
-            digest = digest_of(_file_of(module, copy_of).read_text())
-            return Reach(max(0.0, seconds - start), digest, lines)
+            digest = digest_of(_file_of(module, project).read_text())
+            return Reach(max(0.0, seconds - START_SECONDS), digest, lines)
     finally:
-        project.put(copy_of)
+        copies_.put(trials)
 
 
 def load_reach() -> dict[str, Reach]:
@@ -351,53 +366,115 @@ def load_reach() -> dict[str, Reach]:
 # -- running tests -----------------------------------------------------------------------------
 
 
+class Trials:
+    """Runs tests in a copy of the project, each time in a session that ends with them.
+
+    Args:
+        project: the copy.
+    """
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self._forker: subprocess.Popen[bytes] | None = None
+
+    def run(self, tests: Sequence[str], seconds: float) -> tuple[int | None, str]:
+        """Run tests until the first that fails.
+
+        Args:
+            tests: names of modules or tests.
+            seconds: of CPU that they may use.
+
+        Returns:
+            The exit code, None if they took too long; and the name of the test that failed, if any.
+        """
+        if self._forker is None:
+            script = [sys.executable, "-P", str(self.project / "tests" / "forked_trial.py")]
+            pipe = subprocess.PIPE
+            self._forker = subprocess.Popen(
+                script, cwd=self.project, bufsize=0, stdin=pipe, stdout=pipe
+            )
+        stdin, stdout = self._forker.stdin, self._forker.stdout
+        assert stdin is not None
+        assert stdout is not None
+        with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
+            output = Path(directory) / "output"
+            stdin.write(json.dumps([str(output), *_options(directory), *tests]).encode() + b"\n")
+            session = int(stdout.readline())
+            try:
+                has_ended = _waited_for(session, stdout.fileno(), seconds)
+            finally:
+                _end(session)
+            code = int(stdout.readline())
+            if not has_ended:
+                return None, ""
+            words = output.read_text(errors="replace")
+            failed = re.findall(r"^tests\.[\w.]+$", words, re.MULTILINE)
+            return code, failed[0] if code and failed else ""
+
+    def close(self) -> None:
+        """End the process that forks."""
+        if self._forker is not None:
+            assert self._forker.stdin is not None
+            self._forker.stdin.close()
+            self._forker.wait()
+            assert self._forker.stdout is not None
+            self._forker.stdout.close()
+
+
 @contextmanager
-def copies(jobs: int) -> Iterator[Queue[Path]]:
+def copies(jobs: int) -> Iterator[Queue[Trials]]:
     """Copy the project once for each job; whoever takes a copy puts it back."""
-    ignored = shutil.ignore_patterns(".venv", ".git", ".mutants", "__pycache__", "_trial_temp*")
+    ignored = shutil.ignore_patterns(".venv", ".git", ".mutants", "_trial_temp*")
+    compile_sources(ROOT)  # once for all copies
     with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        found: Queue[Path] = Queue()
+        found: Queue[Trials] = Queue()
         for number in range(jobs):
             copy_of = Path(directory).resolve() / f"project-{number}"
             shutil.copytree(ROOT, copy_of, ignore=ignored, symlinks=True)
-            found.put(copy_of)
+            found.put(Trials(copy_of))
         yield found
+        while not found.empty():
+            found.get().close()
 
 
-def _trial(
-    project: Path, tests: Sequence[str], seconds: float, under: Sequence[str] = ()
-) -> tuple[int | None, str]:
-    """Run tests until the first that fails, in a session of their own, which ends with them.
+def _options(directory: str | Path) -> list[str]:
+    return ["--reporter=text", "--exitfirst", f"--temp-directory={Path(directory) / 'trial'}"]
 
-    Returns:
-        The exit code, None if they took too long; and the name of the test that failed, if any.
+
+def _waited_for(session: int, descriptor: int, seconds: float) -> bool:
+    """Wait until there is something to read, and tell whether there will be.
+
+    There will not be if the session has used more CPU than it may, or none for long: on a machine
+    that has much else to do, the time by the clock says nothing.
     """
-    with tempfile.TemporaryDirectory(prefix="mutants-") as directory:
-        output = Path(directory) / "output"
-        where = f"--temp-directory={Path(directory) / 'trial'}"
-        options = ["twisted.trial", "--reporter=text", "--exitfirst", where]
-        modules = [sys.executable, "-m", *(under or ()), *options, *tests]
-        with output.open("wb") as file:
-            process = subprocess.Popen(
-                modules,
-                cwd=project,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            try:
-                code = process.wait(seconds)
-            except subprocess.TimeoutExpired:
-                return None, ""
-            finally:
-                try:
-                    os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # all of its processes have ended
-                process.wait()
-        failed = re.findall(r"^tests\.[\w.]+$", output.read_text(errors="replace"), re.MULTILINE)
-        return code, failed[0] if code and failed else ""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    used, since = 0.0, time.monotonic()
+    while not poll.poll(2000):
+        now_used = _cpu_of(session)
+        if now_used > used + 0.02:
+            used, since = now_used, time.monotonic()
+        if used > seconds or time.monotonic() - since > IDLE_SECONDS:
+            return False
+    return True
+
+
+def _end(session: int) -> None:
+    with suppress(ProcessLookupError):  # all of its processes have ended
+        os.killpg(session, signal.SIGKILL)
+
+
+def _cpu_of(session: int) -> float:
+    """Return the seconds of CPU that the processes of a session have used."""
+    ticks = 0
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = file.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it has ended
+        if int(fields[3]) == session:
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 # -- judging -----------------------------------------------------------------------------------
@@ -419,11 +496,13 @@ class Verdict:
     reason: str = ""
 
 
-def batches(mutant: Mutant, digest: str, reach: Mapping[str, Reach]) -> list[list[str]]:
+def batches(
+    mutant: Mutant, digest: str, reach: Mapping[str, Reach], seconds: float = SECONDS
+) -> list[list[str]]:
     """Return the test modules that reach a mutant, in the order in which they are asked.
 
     First the modules whose name says that the mutant's file is their subject, then those of its
-    package, the quickest first, then all others; together no more than fit into `SECONDS`. Each
+    package, the quickest first, then all others; together no more than fit into ``seconds``. Each
     batch is one run of trial.
     """
     package, _, rest = mutant.file.partition("/")
@@ -436,7 +515,7 @@ def batches(mutant: Mutant, digest: str, reach: Mapping[str, Reach]) -> list[lis
     reaching = [module for module, each in reach.items() if each.has(mutant, digest)]
     reaching.sort(key=lambda module: (distance(module), reach[module].seconds))
     found: dict[int, list[str]] = {}
-    left = SECONDS
+    left = seconds
     for module in reaching:
         if reach[module].seconds <= left or not found:
             left -= reach[module].seconds
@@ -444,28 +523,34 @@ def batches(mutant: Mutant, digest: str, reach: Mapping[str, Reach]) -> list[lis
     return list(found.values())
 
 
-def judge(mutant: Mutant, source: str, reach: Mapping[str, Reach], project: Path) -> Verdict:
+def judge(
+    mutant: Mutant,
+    source: str,
+    reach: Mapping[str, Reach],
+    trials: Trials,
+    seconds: float = SECONDS,
+) -> Verdict:
     """Run the test modules that reach a mutant in a copy of the project."""
-    target = project / "amqproute" / mutant.file
+    target = trials.project / "amqproute" / mutant.file
     original = target.read_text()
     ran: list[str] = []
     try:
-        _write(target, source)
-        for batch in batches(mutant, digest_of(original), reach):
+        write(target, source)
+        for batch in batches(mutant, digest_of(original), reach, seconds):
             ran += batch
             # A mutant that makes a module hang is found by the suite's limit.
-            limit = START_SECONDS + 5 * sum(reach[module].seconds for module in batch)
-            code, test = _trial(project, batch, limit)
+            limit = BASE_SECONDS + 2 * sum(reach[module].seconds for module in batch)
+            code, test = trials.run(batch, limit)
             if code is None:
                 return Verdict(mutant, KILLED, ["no end of " + ", ".join(batch)])
             if code:
                 return Verdict(mutant, KILLED, [test or ", ".join(batch)])
     finally:
-        _write(target, original)
+        write(target, original)
     return Verdict(mutant, SURVIVED if ran else UNREACHED, ran)
 
 
-def _write(file: Path, source: str) -> None:
+def write(file: Path, source: str) -> None:
     """Write a module, and remove its compiled form, which time and size may not tell apart."""
     file.write_text(source)
     for compiled in file.parent.glob(f"__pycache__/{file.stem}.*.pyc"):
@@ -515,7 +600,7 @@ def page(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def run(only: str, again: str, count: int, jobs: int) -> None:
+def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
     """Judge mutants that have no verdict, or a certain one, at most so many."""
     if not COVERAGE.exists():
         sys.exit("first: python -m tests.mutants cover")
@@ -532,16 +617,16 @@ def run(only: str, again: str, count: int, jobs: int) -> None:
     ][:count]
 
     def judged(mutant: Mutant) -> Verdict:
-        copy_of = project.get()
+        trials = free.get()
         try:
-            file = copy_of / "amqproute" / mutant.file
+            file = trials.project / "amqproute" / mutant.file
             found = mutants(mutant.file, file.read_text())
-            source = next(make for each, make in found if each == mutant)()
-            return judge(mutant, source, reach, copy_of)
+            source = next(make for each, make in found if each.key == mutant.key)()
+            return judge(mutant, source, reach, trials, seconds)
         finally:
-            project.put(copy_of)
+            free.put(trials)
 
-    with copies(jobs) as project, ThreadPoolExecutor(jobs) as pool:
+    with copies(jobs) as free, ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(judged, mutant): mutant for mutant in wanted}
         for number, done in enumerate(as_completed(running), 1):
             mutant, verdict = running[done], done.result()
@@ -564,6 +649,7 @@ def main() -> None:
     runner.add_argument("--only", default="", metavar="TEXT", help="in the mutant's key")
     runner.add_argument("--again", default="", choices=(KILLED, SURVIVED, UNREACHED))
     runner.add_argument("--count", type=int, default=10**6, help="at most so many")
+    runner.add_argument("--seconds", type=float, default=SECONDS, help="of tests for each")
     for each in (coverer, runner):
         each.add_argument("--jobs", type=int, default=2, help="run so many at a time")
     commands.add_parser("list", help="print the mutants")
@@ -571,7 +657,7 @@ def main() -> None:
     if given.command == "cover":
         cover(given.jobs)
     elif given.command == "run":
-        run(given.only, given.again, given.count, given.jobs)
+        run(given.only, given.again, given.count, given.jobs, given.seconds)
     else:
         for mutant in drawn():
             print(f"{mutant.file}:{mutant.line}: {mutant.before} -> {mutant.after}")

@@ -3,11 +3,30 @@
 
 from __future__ import annotations
 
+import random
+import shutil
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.mutants import KILLED, SURVIVED, UNREACHED, Mutant, Reach, digest_of, judge, mutants
+from tests.mutants import (
+    KILLED,
+    PRODUCT,
+    ROOT,
+    SEED,
+    SLOW,
+    SURVIVED,
+    UNREACHED,
+    Mutant,
+    Reach,
+    Trials,
+    copies,
+    digest_of,
+    judge,
+    load,
+    mutants,
+    write,
+)
 
 SOURCE = '''
 LIMIT = 5
@@ -71,10 +90,59 @@ class MutantTests(SynchronousTestCase):
         original = "def f(x):\n    return x\n"
         (project / "amqproute" / "wire" / "f.py").write_text(original)
         (project / "tests" / "test_f.py").write_text(TESTS)
+        shutil.copy(ROOT / "tests" / "forked_trial.py", project / "tests")
+        trials = Trials(project)
+        self.addCleanup(trials.close)
         mutant = Mutant("k", "wire/f.py", 2, 2, 2, "x", "x")
         reach = {"tests.test_f": Reach(0.1, "", {"wire/f.py": (digest_of(original), [2])})}
         wrong = original.replace("return x", "return 2")
-        self.assertEqual(judge(mutant, wrong, reach, project).verdict, KILLED)
-        self.assertEqual(judge(mutant, original + "\n", reach, project).verdict, SURVIVED)
-        self.assertEqual(judge(mutant, wrong, {}, project).verdict, UNREACHED)
+        self.assertEqual(judge(mutant, wrong, reach, trials).verdict, KILLED)
+        self.assertEqual(judge(mutant, original + "\n", reach, trials).verdict, SURVIVED)
+        self.assertEqual(judge(mutant, wrong, {}, trials).verdict, UNREACHED)
         self.assertEqual((project / "amqproute" / "wire" / "f.py").read_text(), original)
+
+
+class KeptTests(SynchronousTestCase):
+    """A few of the verdicts that are kept: the whole run takes an hour (`make mutants`)."""
+
+    def test_sample(self) -> None:
+        """Mutants that were killed are killed today, and nothing fails without them."""
+        chosen = self.chosen(6)
+        self.assertEqual(len(chosen), 6, "tests/mutants.json is old: make mutants")
+        with copies(1) as free:
+            trials = free.get()
+            tests = sorted({test for _, test, _ in chosen})
+            self.assertEqual(trials.run(tests, 60.0), (0, ""))
+            for mutant, test, source in chosen:
+                file = trials.project / "amqproute" / mutant.file
+                original = file.read_text()
+                write(file, source)
+                self.assertEqual(trials.run([test], 60.0), (1, test), mutant)
+                write(file, original)
+            free.put(trials)
+
+    def chosen(self, count: int) -> list[tuple[Mutant, str, str]]:
+        """Return mutants that can still be made, the test that kills each, and its source."""
+        kept = [each for _, each in sorted(load().items()) if each.verdict == KILLED]
+        random.Random(SEED).shuffle(kept)
+        found: list[tuple[Mutant, str, str]] = []
+        for each in kept:
+            module, _, case = each.by[0].rpartition(".")[0].rpartition(".")
+            file = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+            if each.mutant.file.split("/")[0] in SLOW or not file.is_file():
+                continue
+            words = file.read_text()
+            name = each.by[0].rpartition(".")[2]
+            if (
+                "hypothesis" in words
+                or f"class {case}(" not in words
+                or f"def {name}(" not in words
+            ):
+                continue  # random examples need not find it each time
+            source = (PRODUCT / each.mutant.file).read_text()
+            for mutant, make in mutants(each.mutant.file, source):
+                if (mutant.key, mutant.before) == (each.mutant.key, each.mutant.before):
+                    found.append((mutant, each.by[0], make()))
+            if len(found) >= count:
+                break
+        return found[:count]

@@ -66,7 +66,7 @@ def _named(record: Record) -> str:
         parts.append(f"{record.size} octets{bare}")
     if record.durable is False:
         parts.append("not durable")
-    return ", ".join(parts)
+    return f"; {', '.join(parts)}" if parts else ""
 
 
 def _received(record: Record) -> str:
@@ -81,12 +81,12 @@ def _received(record: Record) -> str:
         said += f", by way of {record.trail}"
     if record.from_entry is not None:
         said += f", number {record.from_entry} there"
-    return f"{said}; {_named(record)}"
+    return f"{said}{_named(record)}"
 
 
 def _routed(record: Record) -> str:
     parent = "" if record.parent is None else f", comes from {record.parent}"
-    return f"on {_place(record.node)}{parent}; {_named(record)}"
+    return f"on {_place(record.node)}{parent}{_named(record)}"
 
 
 def _attempt(record: Record) -> str:
@@ -127,7 +127,8 @@ def _ended(record: Record) -> str:
 
 
 def _operator(record: Record) -> str:
-    return f"{record.operator} {record.action} {record.node or ''}: {record.detail}"
+    node = "" if record.node is None else f" {record.node}"
+    return f"{record.operator} {record.action}{node}: {record.detail}"
 
 
 def _stock(record: Record) -> str:
@@ -140,7 +141,7 @@ def _recovery(record: Record) -> str:
     if record.entry is None:
         entries = counted(record.count or 0, "entry", "entries")
         return f"{entries} stood in the store that the journal did not know"
-    return f"found in the store at the start, on {_place(record.node)}; {_named(record)}"
+    return f"found in the store at the start, on {_place(record.node)}{_named(record)}"
 
 
 def _configured(record: Record) -> str:

@@ -74,3 +74,8 @@ class PartySharesTests(SynchronousTestCase):
                 self.assertLessEqual(own_total, free + 1)
             self.assertEqual(shares.room(limit, "newcomer"), (free + 1) // 2)
             self.assertLessEqual(largest, (limit + 1) // 2)
+        fresh = PartyShares()
+        for (party, member), own in held.items():
+            fresh.take(own, party, member)
+        for each in [(party, member) for party in "abcd" for member in range(4)]:
+            self.assertEqual(shares.room(limit, *each), fresh.room(limit, *each), each)

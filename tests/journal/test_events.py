@@ -74,6 +74,13 @@ class LengthTests(SynchronousTestCase):
         self.assertEqual(one, named("i" * LONG + "a"))
         self.assertEqual(named("i" * LONGEST_NAME), "i" * LONGEST_NAME)
 
+    def test_longest_address(self) -> None:
+        """An address of the greatest length is written as all that are shorter: domain in small."""
+        for more in (-1, 0):
+            local = "l" * (LONGEST_NAME + more - len("@BETA.EXAMPLE"))
+            to = told(came(entry(1, to=f"{local}@BETA.EXAMPLE")))["to"]
+            self.assertEqual(to, f"{local}@beta.example")
+
 
 class BareTests(SynchronousTestCase):
     """What two brokers say alike of the same message, whatever each has stored with it."""

@@ -162,6 +162,18 @@ class PolicyTests(SynchronousTestCase):
         self.assertIsNotNone(self.come("192.0.2.7"))
         self.assertIsNone(self.come("192.0.2.8"))
 
+    def test_known_address_among_lone_strangers(self) -> None:
+        """A known address gets the place of a stranger who has one, and at once."""
+        self.policy.leave(self.log_in("192.0.2.7"))
+        first = self.come("198.51.0.1")
+        for number in range(1, 80):
+            self.come(f"198.51.{number}.1")
+        for _ in range(10):
+            self.assertIsNotNone(self.log_in("192.0.2.7"))
+        limit = "100 at this listener"
+        self.assertEqual(self.places.decide("192.0.2.7", self.now), CloseFirst(first, limit))
+        self.assertEqual(self.places.decide("203.0.113.1", self.now), Refuse(limit))
+
     def test_memory(self) -> None:
         """Known addresses are forgotten with time, and the oldest when there are too many."""
         self.patch(accept_policy, "MOST_ADDRESSES", 10)

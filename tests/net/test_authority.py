@@ -39,6 +39,8 @@ class AuthorityTests(SynchronousTestCase):
         self.assertEqual(found, expected)
         for key in (self.directory / "ca-key.pem", issued.private_key):
             self.assertEqual(stat.S_IMODE(key.stat().st_mode), 0o600)
+        for folder in (self.directory, issued.chain.parent):
+            self.assertEqual(stat.S_IMODE(folder.stat().st_mode), 0o700)
 
     def test_certificate(self) -> None:
         """Issued for both sides, with DNS-ID and both SRV-IDs, and signed by the authority."""

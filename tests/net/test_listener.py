@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ListenError, TlsError
+from amqproute.net import listener as net_listener
 from amqproute.net.accept_policy import LEAST_SECONDS, AcceptPolicy, AcceptTerms
 from amqproute.net.handshake_turns import MOST_IN_TURN
 from amqproute.net.listener import MOST_TOLD, Listener, _AcceptErrors, activated_sockets
@@ -360,6 +361,25 @@ class ListenerTests(SynchronousTestCase):
         listener = self.listener("systemd:domain=INET:name=amqps", environ={})
         error = self.assertRaises(ListenError, listener.startService)
         self.assertIn("no sockets at all: systemctl start amqproute.socket", str(error))
+
+    def test_systemd(self) -> None:
+        """A socket of systemd is taken by its name; it blocks nobody, and no child inherits it."""
+        with socket.socket() as ours:
+            ours.bind(("127.0.0.1", 0))
+            ours.listen()
+            os.set_blocking(ours.fileno(), True)
+            os.set_inheritable(ours.fileno(), True)
+            self.patch(net_listener, "_FIRST_DESCRIPTOR", ours.fileno())
+            for number, name in enumerate(("index=0", "name=amqps")):
+                description = f"systemd:domain=INET:{name}"
+                self.listener(description, environ={"LISTEN_FDNAMES": "amqps"}).startService()
+                self.assertEqual(len(self.reactor.adoptedPorts), number + 1)
+            self.assertEqual(self.reactor.adoptedPorts[0][:2], (ours.fileno(), socket.AF_INET))
+            self.assertFalse(os.get_blocking(ours.fileno()))
+            self.assertFalse(os.get_inheritable(ours.fileno()))
+            other = self.listener("systemd:name=plain", environ={"LISTEN_FDNAMES": "amqps"})
+            error = self.assertRaises(ListenError, other.startService)
+            self.assertIn("handed over 1 by the names amqps;", str(error))
 
     def test_names_without_sockets(self) -> None:
         """Names left in the environment of a process without the sockets do no harm."""

@@ -26,6 +26,7 @@ class SalvageTests(Rig):
         before = self.files(path)
         folder = self.base / f"{path.parent.name}.salvaged"
         found = salvage(str(path), str(folder))
+        self.assertEqual((folder / "store.bodies").stat().st_mode & 0o777, 0o700)
         self.assertEqual(self.files(path), before)
         self.assertEqual(json.loads((folder / "report.json").read_text()), found.facts())
         for end in ("-wal", "-shm", ".mark"):

@@ -18,7 +18,7 @@ from zope.interface.verify import verifyObject
 from amqproute.errors import LocalProtocolError, StoreError, StoreForeign, StoreUnavailable
 from amqproute.interfaces import IStore, IStoreTransaction
 from amqproute.store import schema
-from amqproute.store.ballast import sizes_for
+from amqproute.store.ballast import Ballast, sizes_for
 from amqproute.store.fsck import check
 from amqproute.store.records import TRANSIENT, QueueSummary, StoredEntry
 from amqproute.store.sqlite import ID_BLOCK, SqliteStore
@@ -687,6 +687,30 @@ class FullTests(SynchronousTestCase):
         self.assertEqual(Faulty.faults["VACUUM"], 0)
         free[0] = 3 * mebibyte // 2  # still less than what is plenty
         self.assertLess(house.reactor.wait(house.store.room()).reusable, mebibyte)
+
+    def test_grows_again(self) -> None:
+        """What stood on a full disk grows again as soon as there is room, and not before."""
+        mebibyte = 1 << 20
+        house = House(self.mktemp(), ballast_bytes=mebibyte)
+        house.open()
+        self.addCleanup(house.close)
+        free = [0]
+        self.patch(SqliteStore, "_free", lambda store: free[0])
+        self.patch(Ballast, "load", lambda ballast, spare=2: False)
+        done: Deferred[bool] = Deferred()
+        at_work = house.store._writer
+        at_work.submit(Call(lambda: at_work.give_way("test"), done))
+        house.reactor.wait(done)
+        for octets in (0, 2 * mebibyte - 1):
+            free[0] = octets
+            self.assertTrue(house.reactor.wait(house.store.room()).is_short)
+            self.assertRaises(StoreUnavailable, house.put, "q", *[b"x" * 30_000] * 20)
+        free[0] = 2 * mebibyte
+        self.assertFalse(house.reactor.wait(house.store.room()).is_short)
+        house.put("q", *[b"x" * 30_000] * 20)
+        free[0] = 0  # it is not full until a write says so
+        self.assertFalse(house.reactor.wait(house.store.room()).is_short)
+        self.assertEqual(len(house.load("q")), 20)
 
     def test_words(self) -> None:
         """An error of any of SQLite's files means a full disk where the disk is full."""
