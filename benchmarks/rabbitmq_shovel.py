@@ -759,6 +759,7 @@ def main() -> int:
     sizes = given.size or (SIZES if given.report else (1024,))
     syncs: dict[str, int] = {}
     found: list[Measured] = []
+    measured = revision()  # now: what is committed during the run is not what runs
     try:
         with ended_by_signals():
             if given.syncs or given.report:
@@ -785,7 +786,7 @@ def main() -> int:
         return 1
     if given.report:
         about = {
-            "revision": revision(),
+            "revision": measured,
             "rabbitmq": version(),
             "machine": machine(),
             "when": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
