@@ -9,6 +9,7 @@ as it goes. A segment that is moved to its day meanwhile is found there.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
@@ -31,6 +32,8 @@ from amqproute.journal.segments import HEAD, OPEN, Head, closed, opened, parts_o
 
 MOST_ENTRIES: Final = 10_000
 """Entries of one message that are followed: copies of copies, at most."""
+_TAIL: Final = 1 << 20
+"""Octets at the end of a segment in which its last line is looked for."""
 FEW: Final = 200
 """Entries that are looked for in the text of lines, before these are decoded."""
 
@@ -111,6 +114,27 @@ def records(directory: Path) -> Iterator[Record]:
     """Iterate over all records."""
     for line in lines(directory):
         yield from line.records()
+
+
+def newest_streams(directory: Path) -> dict[str, str]:
+    """Return for each journal the stream of its newest record: the store that is there now."""
+    found: dict[str, str] = {}
+    for path in reversed(segments(directory)):
+        parts = parts_of(path)
+        if parts is None or parts[0] in found:
+            continue
+        file = open_segment(path, directory)
+        if file is None:
+            continue
+        with file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+            ends = [each for each in file.read().splitlines(keepends=True) if each[-1:] == b"\n"]
+        for octets in reversed(ends):
+            with suppress(InvalidLine):
+                for record in read_line(octets).records():
+                    found[parts[0]] = record.stream
+                break
+    return found
 
 
 # -- verify ----------------------------------------------------------------------------------------

@@ -111,6 +111,9 @@ class CommandTests(JournalCase):
         self.assertIn("it is still here, on q (entry 1)", self.ask("find", "--entry", "1").output)
         self.assertIn("it is not here any more: relayed", self.ask("find", "m-1").output)
         self.assertIn("it is still here", self.ask("find", "m-3").output)
+        lost = self.ask("find", "m-2").output
+        self.assertIn("it was on q (entry 2) of a store that is not here any more", lost)
+        self.assertNotIn("still here", lost)
 
     def test_tail(self) -> None:
         """The last records, those that are asked for."""

@@ -7,7 +7,7 @@ import datetime
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -245,14 +245,14 @@ def find(
     if as_json:
         render.json_text([reader.as_json(record) for record in story])
     elif story:
-        _tell(story)
+        _tell(story, reader.newest_streams(folder))
     else:
         what = digest or (repr(message_id) if entry is None else f"entry {entry}")
         click.echo(render.printable(f"the journal knows nothing of {what}"))
     return DONE if story else NEGATIVE
 
 
-def _tell(story: Sequence[Record]) -> None:
+def _tell(story: Sequence[Record], streams: Mapping[str, str]) -> None:
     render.table(
         ["TIME", "WHAT", "ENTRY", "STORY"],
         _rows(story),
@@ -260,7 +260,7 @@ def _tell(story: Sequence[Record]) -> None:
     )
     for name in dict.fromkeys(each.digest for each in story if each.digest):
         click.echo(f"digest of the bare message: {name}")
-    click.echo(render.printable(_fate(story)))
+    click.echo(render.printable(_fate(story, streams)))
 
 
 def _rows(story: Sequence[Record]) -> Iterator[list[Any]]:
@@ -282,11 +282,17 @@ def _cause(record: Record) -> object:
     return (record.node, record.peer, record.code, record.condition, record.words)
 
 
-def _fate(story: Sequence[Record]) -> str:
-    """Say in one line where the message is now."""
+def _fate(story: Sequence[Record], streams: Mapping[str, str]) -> str:
+    """Say in one line where the message is now.
+
+    Args:
+        story: of the message.
+        streams: by journal, of the store that is there now.
+    """
     ends = {_key(each): each for each in story if each.kind in reader.GOES and each.entry}
     begun = {_key(each): each for each in story if each.kind in reader.COMES and each.entry}
-    left = [each for entry, each in begun.items() if entry not in ends]
+    gone = [each for entry, each in begun.items() if entry not in ends]
+    left = [each for each in gone if streams.get(each.journal, each.stream) == each.stream]
     if left:
         # An export does not say on which node.
         places = ", ".join(f"{each.node or 'some node'} (entry {each.entry})" for each in left)
@@ -294,6 +300,12 @@ def _fate(story: Sequence[Record]) -> str:
     if ends:
         last = list(ends.values())[-1]
         return f"it is not here any more: {last.kind}, {said(last)}"
+    if gone:
+        last = gone[-1]
+        return (
+            f"it was on {last.node or 'some node'} (entry {last.entry}) of a store that is not "
+            "here any more: another one was restored, or its loss was accepted"
+        )
     return "it was never kept here"
 
 
