@@ -272,7 +272,7 @@ class Channel:
         self._write_method(method)
         if traits.replies and not getattr(method, "nowait", False):
             self._awaited.append(traits.replies)
-        if isinstance(method, ConfirmSelect):
+        if isinstance(method, ConfirmSelect) and self.unconfirmed is None:
             self.unconfirmed = DeliveryTags()
 
     def flow(self, active: bool) -> None:
@@ -370,8 +370,10 @@ class Channel:
         if method_size > most or header_size > most:
             output._check("a method", method_size)
             output._check("a content header", header_size)
-        tag = tags.issue(context) if needs_ack else tags.issue_settled()
         there = len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+        if size is not None and size < there:
+            raise LocalProtocolError(f"{there} octets of a body of {size}")
+        tag = tags.issue(context) if needs_ack else tags.issue_settled()
         head = b"".join(
             (
                 _DELIVER_HEAD.pack(1, number, method_size, _DELIVER),
@@ -493,6 +495,8 @@ class Channel:
         if not (traits.to_client if owner.role == "server" else traits.to_server):
             raise LocalProtocolError(f"a {owner.role} does not send {traits.name}")
         there = sum(map(len, parts))
+        if size is not None and size < there:
+            raise LocalProtocolError(f"{there} octets of a body of {size}")
         payload = encode_method(method, owner.version)
         owner.output.write(
             owner.output.content_frames(

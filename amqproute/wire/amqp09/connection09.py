@@ -34,6 +34,7 @@ from amqproute.wire.amqp09.handshake import (
     Stage,
 )
 from amqproute.wire.amqp09.methods import (
+    METHODS,
     REPLIES,
     BasicAck,
     BasicCancel,
@@ -691,11 +692,20 @@ class Connection09(Handshake):
         return None if channel.state is ChannelState.CLOSING else channel
 
     def _on_method(self, number: int, payload: bytes) -> None:
+        """Act on a method of a channel. A close for it names it, whatever is wrong with it."""
         if self._stage is Stage.CLOSING:
             return
         if len(payload) < 4:
             raise ViolationError(Violation.MALFORMED_FRAME, "a method frame without its ids")
         code = int.from_bytes(payload[:4], "big")
+        try:
+            self._take_method(number, code, payload)
+        except ViolationError as fault:
+            kind = METHODS.get(code)
+            method = kind() if kind is not None else None
+            self._channel_violated(self._channels.get(number), fault, method)
+
+    def _take_method(self, number: int, code: int, payload: bytes) -> None:
         if code >> 16 == 10:
             raise ViolationError(
                 Violation.CONNECTION_METHOD_ON_CHANNEL, f"method {code & 0xFFFF} of connection"
@@ -713,31 +723,27 @@ class Connection09(Handshake):
             raise ViolationError(
                 Violation.CONTENT_INTERRUPTED, f"a method within a content on channel {number}"
             )
-        method: AmqpMethod | None = None
-        try:
-            if code in _SETTLING:
-                if self._on_settlement(channel, code, payload):
-                    return
-            elif code == _PUBLISH and self.role == "server":
-                publish = read_publish(payload, self.version)
-                if publish is not None:
-                    if len(payload) <= LONGEST_REMEMBERED:
-                        if len(self._publish_methods) >= MOST_REMEMBERED:
-                            self._publish_methods.clear()
-                        self._publish_methods[payload] = publish
-                    channel._method = publish
-                    return
-            method = decode_method(payload, self.version)
-            self.work += len(payload) // work.DECODED_PER_UNIT
-            self._on_channel_method(channel, method)
-        except ViolationError as fault:
-            self._channel_violated(channel, fault, method)
+        if code in _SETTLING:
+            if self._on_settlement(channel, code, payload):
+                return
+        elif code == _PUBLISH and self.role == "server":
+            publish = read_publish(payload, self.version)
+            if publish is not None:
+                if len(payload) <= LONGEST_REMEMBERED:
+                    if len(self._publish_methods) >= MOST_REMEMBERED:
+                        self._publish_methods.clear()
+                    self._publish_methods[payload] = publish
+                channel._method = publish
+                return
+        method = decode_method(payload, self.version)
+        self.work += len(payload) // work.DECODED_PER_UNIT
+        self._on_channel_method(channel, method)
 
     def _channel_violated(
-        self, channel: Channel, fault: ViolationError, method: AmqpMethod | None
+        self, channel: Channel | None, fault: ViolationError, method: AmqpMethod | None
     ) -> None:
         code = fault.violation.code(self.version)
-        if code.scope is not ReplyScope.CHANNEL:
+        if channel is None or code.scope is not ReplyScope.CHANNEL:
             self._violated(fault, method)
             return
         channel.close(code, fault.text, method)
@@ -802,26 +808,19 @@ class Connection09(Handshake):
         return True
 
     def _on_open(self, number: int, payload: bytes) -> None:
-        method = decode_method(payload, self.version)
+        decode_method(payload, self.version)
         if self.role != "server":
             raise ViolationError(Violation.METHOD_OUT_OF_ORDER, "channel.open to a client")
         channel = self._channels.get(number)
         if channel is not None:
             if channel.state is ChannelState.CLOSING:
                 return
-            self._violated(
-                ViolationError(Violation.CHANNEL_IN_USE, f"channel {number} is open"), method
-            )
-            return
+            raise ViolationError(Violation.CHANNEL_IN_USE, f"channel {number} is open")
         if number > self.channel_max:
-            self._violated(
-                ViolationError(
-                    Violation.CHANNEL_ABOVE_MAX,
-                    f"channel {number} where {self.channel_max} is the highest",
-                ),
-                method,
+            raise ViolationError(
+                Violation.CHANNEL_ABOVE_MAX,
+                f"channel {number} where {self.channel_max} is the highest",
             )
-            return
         self.work += CHANNEL_WORK
         channel = self._channels[number] = Channel(self, number)
         self._emit(ChannelAsked(channel))

@@ -241,14 +241,27 @@ class ViolationTests(SynchronousTestCase):
 
     def test_cause(self) -> None:
         """09-CONN-32, 09-CHAN-16: a close names class and method that caused it."""
-        peer = Peer09().opened(1)
-        peer.send(call(1, "tx.commit"))
-        [(_, _, fields)] = peer.methods()
-        self.assertEqual((fields["class-id"], fields["method-id"]), (90, 20))
-        peer = Peer09().opened(1)
-        peer.send(call(1, "basic.consume", consumer_tag="a") * 2)
-        [(_, _, fields)] = peer.methods()
-        self.assertEqual((fields["class-id"], fields["method-id"]), (60, 20))
+        broken = frame_octets(1, 1, method_octets("queue.declare")[:-4] + b"\0\0\0\x03\x01a!")
+        for octets, ids in (
+            (call(1, "tx.commit"), (90, 20)),
+            (call(1, "basic.consume", consumer_tag="a") * 2, (60, 20)),
+            (call(1, "basic.ack", delivery_tag=9), (60, 80)),
+            (call(1, "basic.nack", delivery_tag=9), (60, 120)),
+            (call(7, "basic.qos"), (60, 10)),
+            (broken, (50, 10)),
+            (PUBLISH + call(1, "queue.purge"), (50, 30)),
+            (PUBLISH + frame_octets(2, 1, header_octets(60, 2_000_000)), (60, 40)),
+            (call(1, "channel.open"), (20, 10)),
+            (BODY, (0, 0)),
+        ):
+            peer = Peer09(max_content=1_000_000).opened(1)
+            events = peer.send(octets)
+            [(_, _, fields)] = peer.methods()
+            self.assertEqual((fields["class-id"], fields["method-id"]), ids)
+            told = [
+                e for e in events if isinstance(e, ChannelEnded | ConnectionEnded) and e.violation
+            ]
+            self.assertEqual([(e.class_id, e.method_id) for e in told], [ids])
 
 
 class FrameTests(SynchronousTestCase):

@@ -330,6 +330,10 @@ class DeliverTests(ServerCase):
             self.channel.send_content(StreamDeliver(), PROPERTIES, [])  # 0-9 only
         with self.assertRaises(LocalProtocolError):
             self.channel.confirm(1, 1)
+        for send in (self.channel.deliver, self.channel.get_ok):
+            with self.assertRaises(LocalProtocolError):  # more than the whole
+                key = ("t", "", "q") if send == self.channel.deliver else ("", "q", 0)
+                send(*key, PROPERTIES, [b"12"], size=1)  # type: ignore[arg-type]
         self.channel.close(ReplyCode.INTERNAL_ERROR, "x")
         self.peer.raw()
         with self.assertRaises(LocalProtocolError):
@@ -545,6 +549,7 @@ class PairTests(SynchronousTestCase):
             for each in "abcd"
         ]
         self.assertEqual(numbers, [1, 2, 3, 4])
+        self.channel.send(ConfirmSelect())  # again: the numbers go on
         seen, _ = self.carry()
         [event] = of_type(seen, PublishesReceived)
         self.assertEqual([p.number for p in event.publishes], numbers)
