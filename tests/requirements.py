@@ -2142,7 +2142,7 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "tests.frontends.test_queues.OptionTests.test_each_default_outcome",
     ),
     "K-09": Proof(
-        "senders without source or outcomes and receivers without target are served",
+        "a sender may lack a source, a receiver a target; missing outcomes are filled in",
         "tests.conformance.test_link.AttachTests.test_null_target_of_a_receiver",
         "tests.conformance.test_link.AttachTests.test_source_without_outcomes",
     ),
