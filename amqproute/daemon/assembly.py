@@ -94,6 +94,7 @@ from amqproute.net.connector import Connector, Pace
 from amqproute.net.fairness import FairScheduler
 from amqproute.net.listener import Listener
 from amqproute.net.renewal import FileWatch, Staleness, retire, stale
+from amqproute.plurals import counted
 from amqproute.relay.agent import Agent
 from amqproute.relay.decision import Decisions
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
@@ -685,9 +686,9 @@ class House:
     def _warn_of_unclaimed(self) -> None:
         for name, count in self.broker.unclaimed.messages.items():
             log.warn(
-                "the store holds {count} messages for node {node}, which the configuration does "
+                "the store holds {messages} for node {node}, which the configuration does "
                 "not name: they are kept; declare the node to get at them",
-                count=count,
+                messages=counted(count, "message"),
                 node=name,
             )
 
@@ -787,7 +788,10 @@ class House:
         assert self.shared is not None
         self.contracts.adopt(tuple(self.shared.frontends))
         if is_new_policy and (count := self.shared.detach_unauthorized()):
-            log.info("{count} links ended: their holders have lost the right to them", count=count)
+            log.info(
+                "{links} ended: their holders have lost the right to them",
+                links=counted(count, "link"),
+            )
         if changed:
             log.warn(
                 "changes of {settings} take effect at the next start",
@@ -845,9 +849,9 @@ class House:
         shared.is_stopping = True
         patience = self.config.shutdown_timeout
         log.info(
-            "{count} connections of clients and peers, {hops} to other domains: up to {patience} s "
+            "{connections} of clients and peers, {hops} to other domains: up to {patience} s "
             "for what is under way",
-            count=len(shared.frontends),
+            connections=counted(len(shared.frontends), "connection"),
             hops=sum(each.session is not None for each in relay.destinations.values()),
             patience=patience,
         )
