@@ -114,7 +114,15 @@ class Accounts:
         empty = []
         self._last = max(held, default=0)
         for key, value in notes.items():
-            number = int(value)
+            try:
+                number = int(value)
+            except ValueError as error:
+                self._log.error(
+                    "the account of {key} cannot be read; what it holds counts for nobody: {error}",
+                    key=key,
+                    error=str(error),
+                )
+                continue
             messages, octets = held.get(number, (0, 0))
             if not messages:
                 empty.append(key)

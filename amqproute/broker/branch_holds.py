@@ -13,7 +13,7 @@ from typing import Any
 
 from amqproute.broker.consumers import Consumers
 from amqproute.broker.levels import Levels
-from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, is_readable
 from amqproute.entry import Entry
 
 
@@ -92,7 +92,8 @@ class BranchHolds:
             StoreError: they cannot be read.
         """
         line = next(each for each in self._levels.lines if each.key == key)
-        found = [line.entry(row) for row in await load_rows(self._store, key, ids)]
+        rows = await load_rows(self._store, key, ids)
+        found = [line.entry(row) for row in rows if is_readable(row)]
         for entry in found:
             entry.taken = True
         return found

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from amqproute.broker.accounts import Accounts
@@ -57,6 +57,7 @@ class Levels:
         store: the `IStore`.
         budget: the memory budget shared by all queues.
         accounts: those in which entries stand.
+        unreadable: see `Line`.
 
     Attributes:
         lines: those in use, the highest priority first. A line more makes a new list, so one
@@ -64,11 +65,17 @@ class Levels:
         usual: the line of the usual priority, which is always there.
     """
 
-    __slots__ = ("_accounts", "_budget", "_name", "_store", "lines", "usual")
+    __slots__ = ("_accounts", "_budget", "_name", "_store", "_unreadable", "lines", "usual")
 
     def __init__(
-        self, name: str, store: Any, budget: MemoryBudget, accounts: Accounts | None = None
+        self,
+        name: str,
+        store: Any,
+        budget: MemoryBudget,
+        accounts: Accounts | None = None,
+        unreadable: Callable[[int, Sequence[Any]], None] | None = None,
     ) -> None:
+        self._unreadable = unreadable
         self._name = name
         self._accounts = Accounts() if accounts is None else accounts
         self._store = store
@@ -78,7 +85,7 @@ class Levels:
 
     def _make(self, level: int) -> Line:
         key = line_key(self._name, level)
-        return Line(key, level, self._store, self._budget, self._accounts)
+        return Line(key, level, self._store, self._budget, self._accounts, self._unreadable)
 
     def line(self, level: int) -> Line:
         """Return the line of a level; it is made when it is asked for first."""

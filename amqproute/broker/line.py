@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -35,10 +35,20 @@ from twisted.internet.defer import Deferred
 from amqproute.broker.accounts import Accounts
 from amqproute.broker.limits import MemoryBudget, QueueLimits
 from amqproute.entry import ACCOUNT_SHIFT, TRANSIENT, Entry, later_by
+from amqproute.errors import DecodeError
 from amqproute.message import Message
 
 LOAD_MESSAGES = 500
 LOAD_BYTES = 4 * 1024 * 1024
+
+
+def is_readable(row: Any) -> bool:
+    """Tell whether the octets of a row of the store are the sections of a message."""
+    message = Message(row.encoded, row.rest)
+    try:
+        return message.delivery_count >= 0 and bool(row.encoded or row.rest is not None)
+    except DecodeError:
+        return False
 
 
 class Line:
@@ -50,6 +60,8 @@ class Line:
         store: the `IStore`.
         budget: the memory budget shared by all queues.
         accounts: those in which entries stand.
+        unreadable: given the level, and rows of the store whose octets are no message: nobody else
+            gets them.
 
     Attributes:
         returned: what consumers gave back, sorted by id.
@@ -77,6 +89,7 @@ class Line:
         "_plucked",
         "_seats",
         "_store",
+        "_unreadable",
         "cursor",
         "is_busy",
         "is_paging",
@@ -94,9 +107,16 @@ class Line:
     )
 
     def __init__(
-        self, key: str, level: int, store: Any, budget: MemoryBudget, accounts: Accounts
+        self,
+        key: str,
+        level: int,
+        store: Any,
+        budget: MemoryBudget,
+        accounts: Accounts,
+        unreadable: Callable[[int, Sequence[Any]], None] | None = None,
     ) -> None:
         self._accounts = accounts
+        self._unreadable = unreadable
         self.key = key
         self.level = level
         self.returned: list[Entry] = []
@@ -429,7 +449,7 @@ class Line:
         self.is_busy = True
         limit = LOAD_MESSAGES if most is None else min(most, LOAD_MESSAGES)
         rows: Deferred[Sequence[Any]] = self._store.load(self.key, after_id, limit, LOAD_BYTES)
-        return rows
+        return rows.addCallback(self._readable, lambda last: self.load(last, most))
 
     def refilled(self, rows: Sequence[Any]) -> list[Entry]:
         """Line up a page that was loaded after the cursor; return its entries."""
@@ -481,7 +501,28 @@ class Line:
         rows: Deferred[Sequence[Any]] = self._store.expired(
             self.key, now_ms, self.cursor, LOAD_MESSAGES
         )
-        return rows
+        return rows.addCallback(self._readable)
+
+    def _readable(
+        self,
+        rows: Sequence[Any],
+        load_next: Callable[[int], Deferred[Sequence[Any]]] | None = None,
+    ) -> Sequence[Any] | Deferred[Sequence[Any]]:
+        """Return the rows of a page that are messages; the others are set aside.
+
+        Their checksums fit, so they were written like this: by an earlier release, or by a fault
+        of this one. A page of which nothing is left would be taken for the end of the line.
+        """
+        bad = [row for row in rows if not is_readable(row)]
+        if not bad:
+            return rows
+        found = [row for row in bad if row.id > self.cursor and row.id not in self._plucked]
+        if self._unreadable is not None and found:
+            self._unreadable(self.level, found)
+        left = [row for row in rows if row not in bad]
+        if left or load_next is None:
+            return left
+        return load_next(rows[-1].id)
 
     def swept(self, rows: Sequence[Any], now_ms: int) -> list[Entry]:
         """Take paged entries that have expired off the line; return them."""

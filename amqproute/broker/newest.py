@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.limits import TopicLimits
-from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, is_readable
 from amqproute.broker.subscription import Arrival
 from amqproute.errors import DecodeError
 from amqproute.message import Message
@@ -214,6 +214,13 @@ class Newest:
         for row in rows:
             if row.id in held:
                 continue  # it has arrived since
+            if not is_readable(row):
+                self.log.error(
+                    "entry {entry} of {rows} is no message, and is kept for nobody",
+                    entry=row.id,
+                    rows=self.rows,
+                )
+                continue
             message = Message(row.encoded, row.rest)
             arrival = Arrival(row.id, message, row.arrived_ms, row.expires_ms, None)
             arrival.stored = True

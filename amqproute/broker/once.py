@@ -24,7 +24,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute.broker.identities import Identities, identity_of
-from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, Line
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, Line, is_readable
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.message import Message
@@ -234,7 +234,7 @@ class Once:
             last = row.id
             if last >= self._bound:
                 break
-            if last in self._left:
+            if last in self._left or not is_readable(row):
                 continue
             identity = self._known(Message(row.encoded))
             if identity and len(self._held) < MOST:

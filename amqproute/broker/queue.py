@@ -164,7 +164,9 @@ class Queue:
         self._begin = begin
         self._log = log or Logger()
         self._accounts = Accounts() if accounts is None else accounts
-        self._levels = Levels(self.rows, store, budget or MemoryBudget(), self._accounts)
+        self._levels = Levels(
+            self.rows, store, budget or MemoryBudget(), self._accounts, self._unreadable
+        )
         self._deferral = Deferral(clock, lambda entries: self._settlement.back(entries))
         self._expiry = Expiry(
             clock,
@@ -562,8 +564,26 @@ class Queue:
     def _load_failed(self, failure: Failure) -> None:
         self._log.failure("{queue} could not load its backlog", failure, queue=self.name)
 
-    def quarantined(self, level: int, damages: Sequence[Damage]) -> None:
-        """The store has found paged entries damaged, and gives them to nobody any more."""
+    def _unreadable(self, level: int, rows: Sequence[Any]) -> None:
+        """Paged entries are no messages, although they are what was written: set them aside."""
+        for row in rows:
+            self._log.error(
+                "entry {entry} of {node} is no message and goes to nobody; it is kept in "
+                "quarantine: amqproute store quarantine show {entry}",
+                entry=row.id,
+                node=self.name,
+            )
+        damages = [Damage(row.id, "it is no message", row, len(row.encoded)) for row in rows]
+        self.quarantined(level, damages, is_moved=False)
+
+    def quarantined(self, level: int, damages: Sequence[Damage], *, is_moved: bool = True) -> None:
+        """Give paged entries that are damaged to nobody any more.
+
+        Args:
+            level: their line's.
+            damages: what is left of them.
+            is_moved: the store has set them aside itself.
+        """
         line = self._levels.line(level)
         entries = []
         for damage in damages:
@@ -573,7 +593,8 @@ class Queue:
                 entry.charge = None
                 entries.append(entry)
             line.lost(damage.entry_id, damage.size)
-        self._removal.damaged_now(entries, [damage.entry_id for damage in damages])
+        ids = [damage.entry_id for damage in damages]
+        self._removal.damaged_now(entries, ids, () if is_moved else ids)
 
     # -- settle --------------------------------------------------------------------------------
 

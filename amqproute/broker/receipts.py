@@ -300,6 +300,9 @@ class Receipts:
                 self.keep(Stream(key, ids, self))
                 continue
             owner, _, number = key[len(BY_ID) :].rpartition("/")
+            if not number.isdecimal():
+                log.error("receipts of {key} cannot be read, and are left out", key=key)
+                continue
             known = next((each for each in self._by_id if each._owner == owner), None)
             if known is None:
                 known = MessageIds(owner)

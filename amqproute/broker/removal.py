@@ -281,9 +281,13 @@ class Removal:
 
     # -- on the queue's own account ------------------------------------------------------------
 
-    def damaged_now(self, entries: list[Entry], ids: Sequence[int]) -> None:
-        """Do `damaged` in a batch of its own."""
+    def damaged_now(
+        self, entries: list[Entry], ids: Sequence[int], moved: Sequence[int] = ()
+    ) -> None:
+        """Do `damaged` in a batch of its own, and set those aside that the store has not."""
         batch = self._begin()
+        for entry_id in moved:
+            batch.transaction.move(entry_id, QUARANTINE, entry_id)
         self.damaged(entries, ids, batch)
         self.commit(batch)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -48,8 +49,8 @@ async def identify(store: SqliteStore, recovery: Recovery, container_id: str | N
         StoreError: what was made could not be kept.
     """
     notes = recovery.notes.get(NOTES, {})
-    name = container_id or notes.get("id", b"").decode()
-    stream = notes.get("stream", b"").decode()
+    name = container_id or _text(notes, "id")
+    stream = _text(notes, "stream")
     former = ""
     if recovery.is_restored and stream:
         former, stream = stream, ""
@@ -71,3 +72,17 @@ async def identify(store: SqliteStore, recovery: Recovery, container_id: str | N
         transaction.note(NOTES, "stream", stream.encode())
     await transaction.commit()
     return Identity(name, stream, former)
+
+
+def _text(notes: Mapping[str, bytes], key: str) -> str:
+    """Return a note; empty if there is none, or none that can be read."""
+    try:
+        return notes.get(key, b"").decode()
+    except UnicodeDecodeError as error:
+        log.error(
+            "the note of our own {what} cannot be read, a new one is made: {error}; messages that "
+            "are under way may arrive twice",
+            what="name" if key == "id" else "stream",
+            error=str(error),
+        )
+        return ""

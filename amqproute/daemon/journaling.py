@@ -17,7 +17,7 @@ from amqproute.broker.branch_record import ROWS as BRANCH_ROWS
 from amqproute.broker.broker import Broker
 from amqproute.broker.floodgate import JOURNAL
 from amqproute.broker.levels import queue_of_key
-from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, is_readable
 from amqproute.broker.newest import LAST_PREFIX
 from amqproute.broker.queue import Queue
 from amqproute.config.parameters import Config
@@ -176,11 +176,16 @@ class Journaling:
                 break
             after = rows[-1].id
             found = [row for row in rows if row.id in wanted]
+            count += len(found)
+            strange = [row.id for row in found if not is_readable(row)]
+            if strange:
+                facts = {"node": queue_of_key(key), "durable": True}
+                self.journal.note(Told(Kind.RECOVERY, now_us(), facts, {"entry": strange}))
+                found = [row for row in found if row.id not in strange]
             if found:
                 await _digest_rests(found)
                 domain = self.journal.domain
                 self.journal.note(_found(queue_of_key(key), found, domain, sources))
-                count += len(found)
         return count
 
     def watch(self, store: Any, broker: Broker) -> None:

@@ -75,9 +75,16 @@ class Hold:
 
     @classmethod
     def decode(cls, value: bytes) -> Hold:
-        """Read what an earlier run has written."""
+        """Read what an earlier run has written.
+
+        Raises:
+            ValueError: it is no hold.
+        """
         facts = json.loads(value)
-        return cls(**{**facts, "ids": tuple(facts["ids"])})
+        try:
+            return cls(**{**facts, "ids": tuple(facts["ids"])})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"it lacks {error}") from None
 
     def row(self) -> dict[str, Any]:
         """Return its attributes, for the management node."""
@@ -150,13 +157,13 @@ class Holds:
             notes: of the holds.
             last: of the id given out last.
         """
-        self._last = _number(last.get("", b"").decode())
+        self._last = _number(last.get("", b"").decode("utf-8", "replace"))
         for name in sorted(notes, key=_number):
-            hold = Hold.decode(notes[name])
             self._last = max(self._last, _number(name))
             try:
+                hold = Hold.decode(notes[name])
                 self._holds[name] = hold, self._aim(hold)
-            except AmqprouteError as error:  # made by a version that knew more
+            except (AmqprouteError, ValueError, TypeError) as error:  # of a version that knew more
                 self.log.error(
                     "the hold {hold} cannot be understood and holds nothing: {error}",
                     hold=name,

@@ -34,12 +34,19 @@ class Note:
 
     @classmethod
     def decode(cls, value: bytes) -> Note:
-        """Read what an earlier run has written."""
+        """Read what an earlier run has written.
+
+        Raises:
+            ValueError: it is no note.
+        """
         noted = json.loads(value)
-        return cls(
-            int(noted["failures"]),
-            int(noted["next"]),
-            str(noted["error"]),
-            tuple(map(str, noted["attempts"])),
-            tuple(map(str, noted.get("holder", ()))),
-        )
+        try:
+            return cls(
+                int(noted["failures"]),
+                int(noted["next"]),
+                str(noted["error"]),
+                tuple(map(str, noted["attempts"])),
+                tuple(map(str, noted.get("holder", ()))),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"the note lacks {error}") from None

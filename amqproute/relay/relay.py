@@ -144,8 +144,17 @@ class Relay:
         for name in names:
             key = name[len(RELAY_PREFIX) :]
             noted = notes.get(key)
-            parts = () if noted is None else Note.decode(noted).holder
-            destination = self._make(self._hop_of_key(key), Holder(*parts) if parts else OURSELVES)
+            try:
+                parts = () if noted is None else Note.decode(noted).holder
+                holder = Holder(*parts) if parts else OURSELVES
+            except (ValueError, TypeError) as error:
+                self.log.error(
+                    "the back-off of {destination} cannot be read and begins anew: {error}",
+                    destination=key,
+                    error=str(error),
+                )
+                noted, holder = None, OURSELVES
+            destination = self._make(self._hop_of_key(key), holder)
             destination.queue.spare()
             if noted is not None:
                 destination.restore(noted)

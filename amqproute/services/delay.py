@@ -24,6 +24,7 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.broker import Broker
 from amqproute.broker.levels import HIGHEST_PRIORITY, line_key
+from amqproute.broker.line import is_readable
 from amqproute.broker.queue import Queue
 from amqproute.entry import TRANSIENT, Entry
 from amqproute.message import Message
@@ -77,7 +78,16 @@ class DelayWatch:
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
         """Take over what an earlier run of the daemon has told."""
-        self._marks = {key: int(value) for key, value in notes.items()}
+        for key, value in notes.items():
+            try:
+                self._marks[key] = int(value)
+            except ValueError as error:
+                self.log.error(
+                    "a note of {key} cannot be read, and its senders may be told of a delay again: "
+                    "{error}",
+                    key=key,
+                    error=str(error),
+                )
 
     def start(self) -> None:
         """Look from now on."""
@@ -150,6 +160,8 @@ class DelayWatch:
                 return
 
     def _tell(self, queue: Queue, row: Any, batch: Any) -> None:
+        if not is_readable(row):
+            return  # the queue sets it aside when it comes to it
         message = Message(row.encoded)
         if message.mentions(RETURN_TO_OCTETS):
             entry = Entry(

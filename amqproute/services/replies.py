@@ -119,7 +119,14 @@ class ReplyPaths:
         """Take over the aliases of an earlier run: their links have gone."""
         now = self._clock.seconds()
         for name, node in notes.items():
-            self.aliases[name] = Alias(node.decode(), None, gone_at=now, is_noted=True)
+            try:
+                self.aliases[name] = Alias(node.decode(), None, gone_at=now, is_noted=True)
+            except UnicodeDecodeError as error:
+                self.log.error(
+                    "the alias {name} cannot be read, and replies to it are refused: {error}",
+                    name=name,
+                    error=str(error),
+                )
         if self.aliases:
             self._arm()
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from amqproute.broker import line as line_module
 from amqproute.broker.levels import USUAL_PRIORITY
 from amqproute.errors import StoreError
 from amqproute.store.records import Damage
+from amqproute.values import QUARANTINE
 from amqproute.wire.amqp10 import spec
 from tests.broker.test_queue import ACCEPTED, RELEASED, QueueCase
 from tests.support.fakes import Taker, message, put
@@ -112,6 +114,27 @@ class PagingTests(QueueCase):
         ]
         self.queue.quarantined(USUAL_PRIORITY, [*damages, Damage(unreadable.id, "gone")])
         self.assertEqual((self.queue.depth, self.queue.tally.damaged), (4, 4))
+
+    def test_no_message(self) -> None:
+        """Rows whose octets are no message, though their checksums fit, are set aside and named,
+        also where a whole page is of them; the others are delivered."""
+        self.patch(line_module, "LOAD_MESSAGES", 2)
+        self.put(*self.numbered(*range(10)))
+        lefts = [bytes(200), b"", b"\x00Sp\xff", b"\x00", b"\xff" * 40]
+        bad = dict(zip([row.id for row in self.store.rows("q")[4:9]], lefts, strict=True))
+        load = self.store.load
+
+        def spoilt(*arguments: Any) -> Any:
+            def spoil(rows: Any) -> Any:
+                return [replace(row, encoded=bad.get(row.id, row.encoded)) for row in rows]
+
+            return load(*arguments).addCallback(spoil)
+
+        self.patch(self.store, "load", spoilt)
+        self.assertEqual(self.bodies(self.queue), self.numbered(0, 1, 2, 3, 9))
+        self.assertEmpty(self.queue)
+        self.assertEqual(self.queue.tally.damaged, 5)
+        self.assertEqual([row.id for row in self.store.rows(QUARANTINE)], sorted(bad))
 
     def test_load_by_bytes(self) -> None:
         """A page is bounded in bytes as well."""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the store remembers and nobody can read is named and left out: the daemon starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from amqproute.broker.accounts import Accounts
+from amqproute.broker.branch_record import holds_of
+from amqproute.broker.receipts import BY_ID, Receipts
+from amqproute.broker.unclaimed import Unclaimed
+from amqproute.daemon.identity import NOTES as IDENTITY_NOTES
+from amqproute.daemon.identity import identify
+from amqproute.relay.holds import Hold
+from amqproute.relay.note import NOTE, Note
+from amqproute.services.changes import Made
+from amqproute.services.delay import DelayWatch
+from amqproute.store.records import Recovery
+from amqproute.values import NextHop, Origin, Principal
+from tests.support.fakes import KeptStore, message, node
+from tests.support.house import House, Network
+
+GARBAGE = (b"", b"\xff\xfe", b"{}", b"[]", b"null", b"7.5", b'"x"', b"[[[]]]", b"\x00Sp", bytes(40))
+
+
+def logged(case: SynchronousTestCase) -> list[str]:
+    """Return a list that grows by the lines of the log."""
+    told: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        told.append(formatEvent(event))
+
+    globalLogPublisher.addObserver(observe)
+    case.addCleanup(globalLogPublisher.removeObserver, observe)
+    return told
+
+
+class UnreadableNotesTests(SynchronousTestCase):
+    """Each of them alone, with whatever an earlier release or a fault may have written."""
+
+    def test_delays(self) -> None:
+        told = logged(self)
+        delays = DelayWatch.__new__(DelayWatch)
+        delays._marks = {}
+        delays.recovered({"q": b"\xff", "r": b"7", "s": b""})
+        self.assertEqual(delays._marks, {"r": 7})
+        self.assertEqual(len([line for line in told if "cannot be read" in line]), 2)
+
+    def test_accounts(self) -> None:
+        told = logged(self)
+        accounts = Accounts()
+        self.assertEqual(accounts.recovered({"user:ann": b"x", "user:bob": b"7"}, {7: (1, 2)}), [])
+        self.assertIsNone(accounts.find("user:ann"))
+        self.assertIsNotNone(accounts.find("user:bob"))
+        self.assertIn("user:ann", told[-1])
+
+    def test_receipts(self) -> None:
+        told = logged(self)
+        receipts = Receipts.__new__(Receipts)
+        receipts._by_id, receipts._streams, receipts._named = [], {}, {}
+        receipts.recovered({f"{BY_ID}owner/x": [1], f"{BY_ID}owner/3": [2]})
+        self.assertEqual([each._number for each in receipts._by_id], [3])
+        self.assertIn("owner/x", told[-1])
+
+    def test_definitions_and_branches(self) -> None:
+        told = logged(self)
+        unclaimed = Unclaimed()
+        unclaimed.recovered({}, {f"s{index}": each for index, each in enumerate(GARBAGE)})
+        self.assertEqual(len(told), len(GARBAGE))
+        self.assertEqual(holds_of(dict.fromkeys(map(str, range(3)), b"\xff")), {})
+
+    @settings(max_examples=200, deadline=None)
+    @given(octets=st.one_of(st.sampled_from(GARBAGE), st.binary(max_size=60)))
+    def test_decoders(self, octets: bytes) -> None:
+        """They say that they cannot, and raise nothing else."""
+        for decode in (Note.decode, Hold.decode, Made.decode):
+            self.assertRaises(ValueError, decode, octets)
+
+    def test_identity(self) -> None:
+        told = logged(self)
+        clock = Clock()
+        store = KeptStore(clock)
+        recovery = Recovery()
+        recovery.notes = {IDENTITY_NOTES: {"id": b"alpha", "stream": b"\xff"}}
+        found: Any = []
+        Deferred.fromCoroutine(identify(store, recovery, None)).addCallback(found.append)
+        while not found:
+            clock.advance(1)
+        self.assertEqual(found[0].container_id, "alpha")
+        self.assertTrue(found[0].stream)
+        self.assertIn("cannot be read", told[0])
+
+
+class UnreadableBackoffTests(SynchronousTestCase):
+    def test_relay(self) -> None:
+        """A destination whose back-off cannot be read begins anew, and gets its messages."""
+        for octets in GARBAGE:
+            told = logged(self)
+            clock = Clock()
+            network = Network(clock)
+            house = House(network, "alpha.example", node("q"))
+            queue = house.relay.take_on_trust(NextHop("beta.example", "beta.example"))
+            batch = house.broker.begin()
+            queue.put(message(b"1"), batch, Origin(Principal("user", "ann")))
+            batch.commit()
+            clock.advance(1)
+            house.store.notes[NOTE] = {"beta.example": octets}
+            again = House(network, "alpha.example", node("q"), store=house.store)
+            self.assertEqual(again.depth("beta.example"), 1)
+            self.assertTrue(any("back-off of beta.example" in line for line in told))
