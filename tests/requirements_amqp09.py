@@ -65,6 +65,11 @@ PROVED_09: Final[dict[str, Proof | Unproved]] = {
         _VIOLATIONS,
     ),
     "09-ERR-17": Proof("methods and contents on a channel that is not open: 504", _VIOLATIONS),
+    "09-ERR-18": Proof(
+        "too many contents that are begun and do not end, and frames without effect: 506",
+        _VIOLATIONS,
+        f"{_C}.ContentTests.test_begun",
+    ),
     "09-ERR-19": Proof("a channel above channel-max, a tag in use: 530", _VIOLATIONS),
     "09-ERR-20": Proof(
         "unknown methods, and in 0-9-1 those that it has removed: 540",

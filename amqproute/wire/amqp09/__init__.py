@@ -46,7 +46,8 @@ to a budget and keeps the rest.
 
 Bounds: one frame of input, of `connection_settings.OPENING_FRAME` octets before tuning;
 `handshake.MOST_WAITING` octets written ahead while it is the user's turn; ``max_partial`` octets of
-contents that have begun and not ended, over all channels, beyond which they are handed up; tables
+contents that have begun and not ended, over all channels, beyond which they are handed up; a
+thirty-second part of it for their properties, beyond which the connection is closed; tables
 of `tables.DEEPEST` levels and `tables.MOST_VALUES` values; channels by channel-max. Frames without
 effect are counted, and a peer that sends thousands is closed. What is outstanding on a channel
 (deliveries without ack, publishes without confirm, consumers) is bounded by whoever makes it: the

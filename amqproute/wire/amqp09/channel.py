@@ -117,6 +117,7 @@ class Channel:
     __slots__ = (
         "_addresses",
         "_awaited",
+        "_begun",
         "_content",
         "_held",
         "_left",
@@ -161,6 +162,8 @@ class Channel:
         self._method: AmqpMethod | None = None
         self._content: Content | None = None
         self._left = 0
+        # Octets of the method and the properties of a content that is not complete.
+        self._begun = 0
         self._streams = False
         # Octets that the content being sent still needs, and frames that wait for its end.
         self._sending = 0

@@ -102,6 +102,8 @@ METHOD_WORK: Final = 50
 """Units of work of a method that the user acts on (see `amqproute.wire.work`)."""
 CHANNEL_WORK: Final = 100
 """Units of work of opening or closing a channel."""
+BEGUN_WEIGHT: Final = 32
+"""Octets of memory for each octet of properties, decoded, of a content that is not complete."""
 SMALL_PART: Final = 512
 """Parts of a body smaller than this are joined: a list of single octets would take fifty times
 their memory."""
@@ -153,6 +155,8 @@ class Connection09(Handshake):
         self._channels: dict[int, Channel] = {}
         # Channels that have ended with the connection, which nobody has been told of.
         self._ended: list[Channel] = []
+        # Octets of methods and properties of contents that have begun and not ended.
+        self._begun = 0
         self._data = b""
         self._pos = 0
         self._partial = bytearray()
@@ -325,6 +329,7 @@ class Connection09(Handshake):
         self._partial = bytearray()
         self._more = False
         self.partial_octets = 0
+        self._begun = 0
         self._publish_methods = {}
         self._basic_properties = {}
         self._tables = {}
@@ -528,6 +533,19 @@ class Connection09(Handshake):
             self._basic_properties[octets] = properties
         return properties
 
+    def _count_begun(self, channel: Channel, octets: int) -> None:
+        """Count octets of a content that has begun, while its channel waits for the rest."""
+        channel._begun += octets
+        self._begun += octets
+        if self._begun * BEGUN_WEIGHT > self.settings.max_partial:
+            raise ViolationError(
+                Violation.CONTENTS_BEGUN, f"{self._begun} octets of contents that do not end"
+            )
+
+    def _ended_content(self, channel: Channel) -> None:
+        self._begun -= channel._begun
+        channel._begun = 0
+
     def _join(self, channel: Channel, event: ProtocolEvent) -> None:
         """Report an event that what follows on its channel may join."""
         self._runs[channel.number] = event
@@ -607,6 +625,7 @@ class Connection09(Handshake):
             self._complete(channel, content)
             return
         channel._content = content
+        self._count_begun(channel, len(octets))
         if channel._streams:
             self._join(channel, ContentPartReceived(channel, content, [], False))
 
@@ -661,9 +680,11 @@ class Connection09(Handshake):
             self._join(channel, ContentPartReceived(channel, content, parts, is_last))
         if is_last:
             channel._content = None
+            self._ended_content(channel)
             self.contents_in += 1
 
     def _complete(self, channel: Channel, content: Content) -> None:
+        self._ended_content(channel)
         self.contents_in += 1
         run = self._runs.get(channel.number)
         if isinstance(content, Publish):
@@ -734,10 +755,13 @@ class Connection09(Handshake):
                         self._publish_methods.clear()
                     self._publish_methods[payload] = publish
                 channel._method = publish
+                self._count_begun(channel, len(payload))
                 return
         method = decode_method(payload, self.version)
         self.work += len(payload) // work.DECODED_PER_UNIT
         self._on_channel_method(channel, method)
+        if channel._method is not None:
+            self._count_begun(channel, len(payload))
 
     def _channel_violated(
         self, channel: Channel | None, fault: ViolationError, method: AmqpMethod | None
@@ -845,6 +869,7 @@ class Connection09(Handshake):
 
     def release_partial(self, channel: Channel) -> None:
         """See `amqproute.wire.amqp09.channel.ChannelOwner`."""
+        self._ended_content(channel)
         content = channel._content
         if content is not None and not channel._streams:
             self.partial_octets -= content.size - channel._left

@@ -58,6 +58,7 @@ class Violation(enum.Enum):
     CONTENT_WEIGHT = enum.auto()
     BODY_TOO_LONG = enum.auto()
     CONTENT_TOO_LARGE = enum.auto()
+    CONTENTS_BEGUN = enum.auto()
     UNKNOWN_DELIVERY_TAG = enum.auto()
     CONFIRM_WITH_TRANSACTION = enum.auto()
     NO_TRANSACTION = enum.auto()
@@ -117,6 +118,7 @@ RULES: Final[dict[Violation, ViolationRule]] = {
     Violation.CONTENT_WEIGHT: ViolationRule(ReplyCode.NOT_IMPLEMENTED),  # 09-W-22
     Violation.BODY_TOO_LONG: ViolationRule(ReplyCode.FRAME_ERROR),  # 09-W-25
     Violation.CONTENT_TOO_LARGE: ViolationRule(ReplyCode.CONTENT_TOO_LARGE),  # 09-ERR-05
+    Violation.CONTENTS_BEGUN: ViolationRule(ReplyCode.RESOURCE_ERROR),  # 09-ERR-18
     Violation.UNKNOWN_DELIVERY_TAG: ViolationRule(ReplyCode.PRECONDITION_FAILED),  # 09-X-01, -71
     Violation.CONFIRM_WITH_TRANSACTION: ViolationRule(ReplyCode.PRECONDITION_FAILED),  # 09-W-72
     Violation.NO_TRANSACTION: ViolationRule(ReplyCode.PRECONDITION_FAILED),  # 09-TX-05, 09-DTX-03

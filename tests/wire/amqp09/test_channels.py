@@ -130,6 +130,14 @@ class ViolationTests(SynchronousTestCase):
             Violation.CONTENT_TOO_LARGE,
             PUBLISH + frame_octets(2, 1, header_octets(60, 1_000_001)), 311, 311,
         ),
+        (
+            Violation.CONTENTS_BEGUN,
+            b"".join(
+                call(number, "basic.publish") + frame_octets(2, number, header_octets(
+                    60, 9, {"headers": [("a", "S", bytes(100_000))]})) for number in (1, 2)
+            ) + call(3, "channel.open") + call(3, "basic.publish") + frame_octets(
+                2, 3, header_octets(60, 9, {"headers": [("a", "S", bytes(100_000))]})), 506, 506,
+        ),
         (Violation.UNKNOWN_DELIVERY_TAG, call(1, "basic.ack", delivery_tag=1), 406, 406),
         (Violation.UNKNOWN_DELIVERY_TAG, call(1, "basic.ack", delivery_tag=1, multiple=1), 406,
          406),
@@ -199,7 +207,8 @@ class ViolationTests(SynchronousTestCase):
         self.assertFalse(ended[0].clean)
         # 09-ERR-02: nothing goes on, and the end is the last event.
         self.assertIs(events[-1], ended[0], what)
-        self.assertEqual(len(of_type(events, ChannelEnded)), 2, what)
+        opened = 2 + len(of_type(events, ChannelAsked))
+        self.assertEqual(len(of_type(events, ChannelEnded)), opened, what)
         self.assertEqual(peer.send(publish(2, b"x")), [], what)
         if code == 0:
             self.assertEqual(said, [], what)
@@ -691,19 +700,38 @@ class ContentTests(SynchronousTestCase):
 
     def test_many_unfinished(self) -> None:
         """What is held over all channels has a bound, whatever each is allowed."""
-        peer = Peer09(part_from=1000, max_partial=5000).opened(*range(1, 21))
+        peer = Peer09(part_from=2000, max_partial=10_000).opened(*range(1, 21))
         events: list[Any] = []
         for number in range(1, 21):
-            events += peer.send(publish(number, bytes(900), pieces=100)[:-108])
-            self.assertLessEqual(peer.engine.partial_octets, 5000)
+            events += peer.send(publish(number, bytes(1800), pieces=200)[:-208])
+            self.assertLessEqual(peer.engine.partial_octets, 10_000)
         begun = {e.channel.number for e in of_type(events, ContentPartReceived)}
         self.assertGreater(len(begun), 10)
         for number in range(1, 21):
-            events += peer.send(frame_octets(3, number, bytes(100)))
+            events += peer.send(frame_octets(3, number, bytes(200)))
         self.assertEqual(peer.engine.partial_octets, 0)
         whole = sum(len(p.body) for e in of_type(events, PublishesReceived) for p in e.publishes)
         parts = sum(len(p) for e in of_type(events, ContentPartReceived) for p in e.parts)
-        self.assertEqual(whole + parts, 20 * 900)
+        self.assertEqual(whole + parts, 20 * 1800)
+
+    def test_begun(self) -> None:
+        """Properties wait in memory while a body does not come: what all channels have is bounded.
+
+        It is free again when the content is complete, in one part or many, and when its channel
+        ends.
+        """
+        peer = Peer09(part_from=1000).opened(1, 2)
+        headers = {"headers": [("a", "S", bytes(120_000))]}
+        for size in (0, 1, 900, 2000) * 5:
+            peer.send(publish(1, bytes(size), properties=headers, pieces=700))
+            peer.send(publish(2, bytes(9), properties=headers)[:-17])
+            peer.send(frame_octets(3, 2, bytes(9)))
+            self.assertEqual(peer.engine._begun, 0)
+        self.assertTrue(peer.engine.is_open)
+        peer.send(publish(2, bytes(9), properties=headers)[:-17])
+        self.assertGreater(peer.engine._begun, 120_000)
+        channel_of(peer, 2).close(ReplyCode.INTERNAL_ERROR, "x")
+        self.assertEqual(peer.engine._begun, 0)
 
     def test_ended_while_unfinished(self) -> None:
         """A channel that ends lets go of what it held."""
