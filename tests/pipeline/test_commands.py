@@ -282,19 +282,26 @@ class CommandTests(SparkCase):
         self.assertNotIn("contradict", taken[0].stderr)
         self.assertIn("1 lines contradict records of the same number", taken[1].stderr)
         self.assertNotIn("cannot be read", taken[1].stderr)
-        self.check_compact()
+        self.check_compact(journal)
 
-    def check_compact(self) -> None:
+    def check_compact(self, journal: Journal) -> None:
         """Days in several pieces are put together; who reads meanwhile has what there was."""
+        journal.receive(2, "orders")
+        journal.segment(self.folder)
+        source = ["--journal", self.folder / journal.domain]
+        more = invoked("ingest", "--warehouse", self.warehouse, *source)
+        self.assertEqual(more.exit_code, 0, more.output)
         tables = Warehouse(self.spark, self.warehouse)
-        self.assertEqual(len(tables.snapshot().of("segments")), 2)
-        rows = tables.read("segments")
-        for written in (1, 0):
+        self.assertEqual(len(tables.snapshot().of("runs")), 2)
+        rows = tables.read("runs").select("seq", "segment")
+        for written in (2, 0):  # the day's runs and its segments
             done = invoked("compact", "--warehouse", self.warehouse, "--most", 1, "--json")
             self.assertEqual(done.exit_code, 0, done.output)
             self.assertEqual(json.loads(done.stdout), {"written": written})
-        self.assertEqual(len(tables.snapshot().of("segments")), 1)
-        self.assertEqual(sorted(rows.collect()), sorted(tables.read("segments").collect()))
+        self.assertEqual(len(tables.snapshot().of("runs")), 1)
+        fresh = tables.read("runs").select("seq", "segment")
+        self.assertEqual(sorted(rows.collect()), sorted(fresh.collect()))
+        self.assertEqual(fresh.count(), 2)
 
     def test_contradicted(self) -> None:
         """What was lost, changed, doubled or made up between two brokers is in the headline, among

@@ -24,6 +24,7 @@ from amqproute.wire.amqp10 import events as ev
 from tests.integration.support import Daemon, Wire, Zone, free_ports, message, until
 from tests.pipeline.support import MISSING, SparkCase
 from tests.pipeline.tampering import tampered
+from tests.support.patience import PATIENCE
 
 if TYPE_CHECKING or not MISSING:
     from pyspark.sql import DataFrame
@@ -106,6 +107,8 @@ def short_lived(payload: bytes, milliseconds: int) -> bytes:
 
 class RealJournalTests(SparkCase):
     """One course of events, and its journals."""
+
+    seconds = 6 * PATIENCE
 
     def setUp(self) -> None:
         super().setUp()
