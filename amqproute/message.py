@@ -241,7 +241,7 @@ class Message:
             if section > b"\x72":
                 return False
             if section == b"\x72" and code == b"\xc1":
-                end = start + 5 + encoded[start + 4]
+                end = start + 5 + int.from_bytes(encoded[start + 4 : start + 5], "big")
             elif section == b"\x72" and code == b"\xd1":
                 end = start + 8 + int.from_bytes(encoded[start + 4 : start + 8], "big")
         if end:
@@ -412,9 +412,9 @@ def annotations_from(encoded: bytes) -> int:
     """Return where the section after the header starts: the annotations, if there are any."""
     if encoded[:3] != b"\x00\x53\x70":
         return 0
-    code = encoded[3]
+    code = int.from_bytes(encoded[3:4], "big")  # what is cut short has no annotations
     if code == 0xC0:
-        return 5 + encoded[4]
+        return 5 + int.from_bytes(encoded[4:5], "big")
     if code == 0x45:
         return 4
     return 8 + int.from_bytes(encoded[4:8], "big") if code == 0xD0 else 0

@@ -346,7 +346,9 @@ class Sources:
     """
 
     def __init__(self, accounts: Mapping[str, bytes]) -> None:
-        self._names = {int(number): name for name, number in accounts.items()}
+        # What cannot be read is told by `amqproute.broker.accounts`.
+        numbers = {name: number for name, number in accounts.items() if number.isdigit()}
+        self._names = {int(number): name for name, number in numbers.items()}
         self._origins: dict[tuple[int, bool], Origin] = {}
 
     def of(self, flags: int, message: Message) -> Origin:

@@ -120,7 +120,7 @@ class PagingTests(QueueCase):
         also where a whole page is of them; the others are delivered."""
         self.patch(line_module, "LOAD_MESSAGES", 2)
         self.put(*self.numbered(*range(10)))
-        lefts = [bytes(200), b"", b"\x00Sp\xff", b"\x00", b"\xff" * 40]
+        lefts = [bytes(200), b"", b"\x00Sp", b"\x00Sp\xc0", b"\xff" * 40]
         bad = dict(zip([row.id for row in self.store.rows("q")[4:9]], lefts, strict=True))
         load = self.store.load
 

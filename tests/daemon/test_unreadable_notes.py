@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from hypothesis import given, settings
@@ -18,6 +19,9 @@ from amqproute.broker.receipts import BY_ID, Receipts
 from amqproute.broker.unclaimed import Unclaimed
 from amqproute.daemon.identity import NOTES as IDENTITY_NOTES
 from amqproute.daemon.identity import identify
+from amqproute.daemon.journaling import Sources
+from amqproute.errors import DecodeError
+from amqproute.message import Message
 from amqproute.relay.holds import Hold
 from amqproute.relay.note import NOTE, Note
 from amqproute.services.changes import Made
@@ -52,6 +56,17 @@ class UnreadableNotesTests(SynchronousTestCase):
         delays.recovered({"q": b"\xff", "r": b"7", "s": b""})
         self.assertEqual(delays._marks, {"r": 7})
         self.assertEqual(len([line for line in told if "cannot be read" in line]), 2)
+
+    def test_accounts_of_the_journal(self) -> None:
+        """Whose account an entry stands in is not known where its note cannot be read."""
+        sources = Sources({"user:ann": b"\xff", "user:bob": b"7", "user:eve": b""})
+        self.assertEqual(sources._names, {7: "user:bob"})
+
+    @given(octets=st.binary(max_size=40), start=st.sampled_from([b"", b"\x00Sp", b"\x00Sr"]))
+    def test_mentions(self, octets: bytes, start: bytes) -> None:
+        """What is asked of a damaged entry, to tell its sender, never fails in another way."""
+        with contextlib.suppress(DecodeError):
+            Message(start + octets).mentions(b"x-opt")
 
     def test_accounts(self) -> None:
         told = logged(self)
