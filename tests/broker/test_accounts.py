@@ -60,6 +60,14 @@ class CountingTests(QueueCase):
         self.turn()
         self.assertEqual(self.held, (0, 0))
 
+    def test_number_is_kept(self) -> None:
+        """The store has the number of an account, which rows will have, from the first."""
+        other = self.broker.accounts.of("peer:c.example")
+        self.turn()
+        numbers = {"peer:b.example": self.account.number, "peer:c.example": other.number}
+        expected = {key: b"%d" % number for key, number in numbers.items()}
+        self.assertEqual(self.store.notes[NOTES], expected)
+
     def test_a_batch_that_was_given_up(self) -> None:
         """Nothing is charged for what never was."""
         batch = self.broker.begin()

@@ -30,6 +30,8 @@ class AimTests(SynchronousTestCase):
         self.assertIs(self.of(aim), EVERYTHING)
         self.assertIs(self.of(aim, "beta.example/in@beta.example", "beta.example"), EVERYTHING)
         self.assertIs(self.of(aim, "gamma.example"), NOTHING)
+        self.assertFalse(NOTHING(entry(1)))
+        self.assertTrue(EVERYTHING(entry(1)))
 
     def test_gateway(self) -> None:
         """Of a queue that domains share, the messages for the one; the queue itself by its key."""

@@ -193,6 +193,16 @@ class SharesTests(QueueCase):
         self.assertEqual((len(idle.seen), len(one.seen), len(two.seen)), (0, 45, 45))
         self.assertEqual(len({*one.seen, *two.seen}), 90)
 
+    def test_credit_over_priorities(self) -> None:
+        """One consumer gets no more than it has room for, also from several priorities."""
+        for priority in (1, 4, 7):
+            self.put(b"one", b"two", priority=priority)
+        taker = Taker(self.queue)
+        for room, held in ((3, 3), (2, 5), (2, 6)):
+            taker.take(room)
+            self.turn()
+            self.assertEqual(len(taker.held), held)
+
     def test_shares_one_at_a_time(self) -> None:
         """Single messages go round as well, past the idle one."""
         idle, one, two = Taker(self.queue), Taker(self.queue, 99), Taker(self.queue, 99)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from amqproute.journal import reader
 from amqproute.journal.events import Gone, Told
 from amqproute.journal.export import FIELDS
 from amqproute.journal.record import Kind, Record
-from amqproute.journal.segments import closed
+from amqproute.journal.segments import HEAD, closed
 from amqproute.journal.words import said
 from amqproute.values import Origin, Principal
 from tests.journal.rig import ANN, NAMES, Wall, arrivals, entry
@@ -245,6 +246,12 @@ class CommandTests(JournalCase):
         result = self.ask("export", str(self.target), "--peer", "gamma.example")
         self.assertEqual(result.exit_code, 2)
         self.assertIn("has an export for beta.example", result.stderr)
+        other = Path(self.mktemp())
+        shutil.copytree(self.directory, other)
+        (other / HEAD).unlink()
+        result = self.ask("export", str(other), "--peer", "beta.example")
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("has segments of a journal", result.stderr)
         more = Path(self.mktemp())
         result = self.ask("export", str(more), "--peer", "beta.example", directory=self.target)
         self.assertEqual(result.exit_code, 1)

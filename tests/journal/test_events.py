@@ -81,6 +81,12 @@ class LengthTests(SynchronousTestCase):
             to = told(came(entry(1, to=f"{local}@BETA.EXAMPLE")))["to"]
             self.assertEqual(to, f"{local}@beta.example")
 
+    def test_first_and_last_alike(self) -> None:
+        """Of a run whose ends are alike each entry has what is its own."""
+        addresses = ["a@beta.example", "b@beta.example", "a@beta.example"]
+        run = told(came(*[entry(number, to=to) for number, to in enumerate(addresses, 1)]))
+        self.assertEqual((run["entry"], run["to"]), ([1, 2, 3], addresses))
+
 
 class BareTests(SynchronousTestCase):
     """What two brokers say alike of the same message, whatever each has stored with it."""

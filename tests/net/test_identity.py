@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.net.authority import issue, make_authority
-from amqproute.net.identity import is_address, match, names_of, peer_domains
+from amqproute.net.identity import Names, is_address, match, names_of, peer_domains
 
 
 class IdentityTests(SynchronousTestCase):
@@ -40,6 +40,13 @@ class IdentityTests(SynchronousTestCase):
         )
         self.assertFalse(match(certificate, "beta.example"))
         self.assertEqual(peer_domains(certificate), frozenset())
+
+    def test_names_in_words(self) -> None:
+        """Ten names are listed; of more it is said how many there are."""
+        names = tuple(f"n{number}.example" for number in range(12))
+        listed = ", ".join(names[:10])
+        self.assertEqual(str(Names(names[:10], (), ())), listed)
+        self.assertEqual(str(Names(names, (), ())), f"{listed} and 2 more")
 
     def test_srv_id(self) -> None:
         """An SRV-ID of one of our services proves its domain; of another service it does not."""

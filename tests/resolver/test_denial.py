@@ -58,6 +58,14 @@ class HashedTests(SynchronousTestCase):
         self.assertFalse(denial(matching("a.example.", "NS SOA")).no_data(name, DS))
         self.assertFalse(denial(matching("b.example.", "MX")).no_data(name, A))
 
+    def test_bitmap(self) -> None:
+        """Each type is found in the bitmap where it is, and no other type by it."""
+        name = dns.name.from_text("a.example.")
+        there = {dns.rdatatype.from_text(text) for text in ("MX", "AAAA", "RRSIG", "CAA")}
+        proof = denial(matching("a.example.", "MX AAAA RRSIG CAA"))
+        for rdtype in map(dns.rdatatype.RdataType.make, range(1, 300)):
+            self.assertEqual(proof.no_data(name, rdtype), rdtype not in there, rdtype)
+
     def test_no_name(self) -> None:
         """Closest encloser, next closer name and wildcard, all three."""
         name = dns.name.from_text("x.a.example.")

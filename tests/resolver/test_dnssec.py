@@ -20,7 +20,7 @@ from amqproute.resolver.anchors import ROOT_ANCHORS, parse_anchors, read_anchors
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
 from amqproute.resolver.cache import Cache
 from amqproute.resolver.client import ClientLimits, DnsClient
-from amqproute.resolver.dnssec import Judgment, Validator
+from amqproute.resolver.dnssec import MAX_CHECKS, Judgment, Validator, _Work
 from amqproute.resolver.nameservers import Nameserver
 from amqproute.resolver.srv import SrvResolver
 from amqproute.resolver.zone import Authority, Fault, FaultKind
@@ -326,6 +326,18 @@ def ask_authority(tree: SignedTree, query: dns.message.Message) -> bytes:
     reply = tree.authority.respond(query.to_wire(), udp=False)
     assert reply is not None
     return reply.wire
+
+
+class CostTests(SynchronousTestCase):
+    """What one answer may cost."""
+
+    def test_signatures(self) -> None:
+        """So many signatures are checked for one answer, and no more."""
+        work = _Work(lambda question: None)  # type: ignore[arg-type,return-value]
+        for _ in range(MAX_CHECKS):
+            work.spend()
+        error = self.assertRaises(Unusable, work.spend)
+        self.assertIn("too many signatures", str(error))
 
 
 def judge(tree: SignedTree, answer: Answer, message: dns.message.Message) -> Judgment | Unusable:

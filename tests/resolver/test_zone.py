@@ -139,7 +139,9 @@ class AuthorityTests(SynchronousTestCase):
         query = dns.message.make_query("amqp.beta.example", "A")
         reply = self.authority.respond(query.to_wire()[:15], udp=True)
         assert reply is not None
-        self.assertEqual(dns.message.from_wire(reply.wire).rcode(), dns.rcode.FORMERR)
+        said = dns.message.from_wire(reply.wire)
+        self.assertEqual((said.rcode(), said.id), (dns.rcode.FORMERR, query.id))
+        self.assertEqual(said.flags & 0xFFF0, dns.flags.QR | dns.flags.RD)
         self.assertIsNone(self.authority.respond(b"short", udp=True))
         query.set_opcode(dns.opcode.STATUS)
         reply = self.authority.respond(query.to_wire(), udp=True)
