@@ -33,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -231,9 +231,17 @@ def _visited(transformer: ast.NodeTransformer, node: ast.AST) -> ast.AST:
     return ast.copy_location(type(node)(**fields), node)
 
 
-def drawn(seed: int = SEED, each: int = EACH) -> list[Mutant]:
-    """Draw the mutants of all packages, one of each in turn; the slow packages come last."""
+def drawn(kept: Collection[Mutant] = (), seed: int = SEED, each: int = EACH) -> list[Mutant]:
+    """Draw the mutants of all packages, one of each in turn; the slow packages come last.
+
+    Args:
+        kept: were drawn before: those that can still be made are drawn again, so that a change of
+            the sources moves no others.
+        seed: of the dice.
+        each: so many of each package.
+    """
     found = []
+    before = {(mutant.key, mutant.before, mutant.after) for mutant in kept}
     for package in PACKAGES:
         files = sorted((PRODUCT / package).rglob("*.py"))
         all_mutants = [
@@ -241,9 +249,10 @@ def drawn(seed: int = SEED, each: int = EACH) -> list[Mutant]:
             for file in files
             for mutant, _ in mutants(str(file.relative_to(PRODUCT)), file.read_text())
         ]
-        dice = random.Random(f"{seed} {package}")
-        own = dice.sample(all_mutants, min(each, len(all_mutants)))
-        found += [(package in SLOW, number, mutant) for number, mutant in enumerate(own)]
+        random.Random(f"{seed} {package}").shuffle(all_mutants)
+        all_mutants.sort(key=lambda each: (each.key, each.before, each.after) not in before)
+        own = enumerate(all_mutants[:each])
+        found += [(package in SLOW, number, mutant) for number, mutant in own]
     found.sort(key=lambda entry: entry[:2])
     return [mutant for _, _, mutant in found]
 
@@ -606,7 +615,7 @@ def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
         sys.exit("first: python -m tests.mutants cover")
     reach = load_reach()
     verdicts = load()
-    chosen = drawn()
+    chosen = drawn([each.mutant for each in verdicts.values()])
     keys = {mutant.key for mutant in chosen}
     verdicts = {key: each for key, each in verdicts.items() if key in keys}
     wanted = [
@@ -659,7 +668,7 @@ def main() -> None:
     elif given.command == "run":
         run(given.only, given.again, given.count, given.jobs, given.seconds)
     else:
-        for mutant in drawn():
+        for mutant in drawn([each.mutant for each in load().values()]):
             print(f"{mutant.file}:{mutant.line}: {mutant.before} -> {mutant.after}")
 
 

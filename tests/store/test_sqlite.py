@@ -336,6 +336,19 @@ class WorkTests(StoreCase):
         house.close()
         self.assertEqual(self.house().open().received, {"new": [9]})
 
+    def test_modes(self) -> None:
+        """Nobody but the owner gets at any of its files, large bodies included."""
+        house = self.house(file_bytes=1000)
+        house.open()
+        house.put("q", b"small", b"x" * 5000)
+        directory = os.path.dirname(self.path)
+        found = [directory]
+        for path, folders, files in os.walk(directory):
+            found += [os.path.join(path, name) for name in [*folders, *files]]
+        self.assertGreater(len(found), 5)
+        for path in found:
+            self.assertEqual(os.stat(path).st_mode & 0o077, 0, path)
+
     def test_clock_set_ahead(self) -> None:
         """Entries age from so much later on; what never expires does not, nor do receipts."""
         house = self.opened()
