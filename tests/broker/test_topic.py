@@ -25,6 +25,7 @@ from amqproute.errors import (
     StoreError,
 )
 from amqproute.filters.registry import NO_FILTERS, SELECTOR, FilterSet, read_filters
+from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
 from amqproute.wire.amqp10 import sections, spec
@@ -114,6 +115,9 @@ class SubscriberTests(TopicCase):
         self.publish(message(b"1"), message(b"2"))
         self.assertEqual((first.seen, second.seen), ([b"1", b"2"], [b"1", b"2"]))
         self.assertEqual(self.topic.tally.delivered, 4)
+        for taker in (first, second):
+            assert isinstance(taker.queue, Subscription)
+            self.assertEqual(taker.queue.delivered, 2)
         self.assertEqual(len(self.store._where), 0)
 
     def test_nobody(self) -> None:
@@ -477,6 +481,9 @@ class DurableTests(TopicCase):
         self.clock.advance(1)
         self.run_now()
         self.assertEqual((subscription.queue.depth, len(self.store._where)), (0, 0))
+        kinds = [run.kind for run in self.broker.journal.runs]
+        self.assertEqual(kinds.count(Kind.EXPIRED), 1)
+        self.assertNotIn(Kind.REJECTED, kinds)
 
     def test_damaged_definition(self) -> None:
         """A definition that cannot be read is told, and what it had is kept."""
