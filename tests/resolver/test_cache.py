@@ -61,6 +61,7 @@ class CacheTests(SynchronousTestCase):
         stale = self.cache.stale("k")
         assert stale is not None
         self.assertEqual((stale.value, stale.ttl), ("v", STALE_ANSWER_TTL))
+        self.assertEqual(self.cache.counts.stale_hits, 1)
         self.clock.advance(1000)
         self.assertIsNone(self.cache.stale("k"))
         self.assertEqual(len(self.cache), 0)
