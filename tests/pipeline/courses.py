@@ -397,7 +397,7 @@ def _text(lines: Sequence[bytes], how: str, digit: int) -> bytes:
         torn = linked(lines)[place][: -1 if digit >= 4 else 90]
         return b"".join([*linked(lines[:place]), torn])
     if how == "twice":
-        return b"".join(linked(lines)) * 2
+        return b"".join(linked([*lines, *lines]))
     if how == "recut":
         return b"".join(linked([piece for line in lines for piece in _recut(line, digit)]))
     return b"".join(linked(lines))
