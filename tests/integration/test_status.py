@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from typing import Any
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
@@ -31,6 +32,7 @@ from tests.integration.support import (
 from tests.integration.test_operator import command
 from tests.network.campaign import CannotRun
 from tests.network.surroundings import WallClock
+from tests.support.patience import PATIENCE
 from tests.support.program import run
 
 LOW = {"oldest": 2, "no-consumer": 1, "no-credit": 1, "dns": 1, "oldest-by": {"dead": None}}
@@ -55,8 +57,10 @@ PLANTED = {
 }
 """Codes and subjects of what is planted in alpha."""
 BY_TIME = {rule.code for rule in RULES.values() if rule.setting}
-ELSEWHERE = {"certificate.invalid", "clock.jumped", "daemon.draining"}
-"""Codes that are planted in a daemon with a wrong clock, and in `test_drain`."""
+ELSEWHERE = {"certificate.invalid", "clock.jumped", "daemon.draining", "store.damaged"}
+"""Codes that are planted in daemons of their own, here and in `test_drain`."""
+PAGE = 4096
+"""Octets of a page of the database."""
 
 
 def names(found: dict[str, Any]) -> set[tuple[str, str]]:
@@ -231,6 +235,37 @@ class WellTests(StatusCase):
             daemon = self.daemon(status=limits, nodes=[{"name": "q"}])
             self.assertEqual(self.status(daemon)["verdicts"], [])
             self.assertIn("\nall is well\n", command(daemon, "status").stdout)
+
+    def test_damaged_database(self) -> None:
+        """The database is overwritten under a running daemon: it takes nothing more."""
+        alpha = self.daemon(nodes=[{"name": "q"}])
+        with Wire(alpha.plain) as wire:
+            # More than the database keeps in memory, each less than what gets a file of its own.
+            wire.publish("q", [message(bytes(30_000))] * 1400)
+        alpha.stop()
+        alpha.start()
+        with open(alpha.directory / "state" / "store.db", "r+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            self.assertGreater(size, 40_000_000)
+            file.seek(PAGE)
+            file.write(b"\xff" * (size - PAGE))
+        with Wire(alpha.plain) as wire:
+            wire.attach("receiver", "q").flow(200)
+            wire.flush()
+            until(
+                lambda: ("store.damaged", "damage") in names(self.status(alpha)),
+                "the damage is noticed",
+                PATIENCE,
+                lambda: alpha.log()[-2000:],
+            )
+            publisher = wire.attach("sender", "q")
+            wire.flush()
+            self.assertIn("amqproute store check", command(alpha, "status").stdout)
+            self.assertEqual(publisher.credit, 0)
+        alpha.stop()
+        alpha.spawn()
+        self.assertEqual(alpha.wait(), 2)
+        self.assertIn("salvage", alpha.log())
 
     def test_wrong_clock(self) -> None:
         """A certificate that is not valid yet; then a clock that jumps ahead."""
