@@ -241,8 +241,6 @@ class Journal:
         self._ending.set()
         self._hurry.set()
         self._bell.set()
-        with self._disk:
-            self._disk.notify()
         return done
 
     # The encoder's thread.

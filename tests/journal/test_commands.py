@@ -15,8 +15,8 @@ from amqproute.cli.main import amqproute
 from amqproute.journal import reader
 from amqproute.journal.events import Gone, Told
 from amqproute.journal.export import FIELDS
-from amqproute.journal.record import Kind, Record
-from amqproute.journal.segments import HEAD, closed
+from amqproute.journal.record import GENESIS, Kind, Record, chained, read_line
+from amqproute.journal.segments import HEAD, closed, parts_of
 from amqproute.journal.words import said
 from amqproute.values import Origin, Principal
 from tests.journal.rig import ANN, NAMES, Wall, arrivals, entry
@@ -304,6 +304,17 @@ class CommandTests(JournalCase):
             result = self.ask("verify", directory=self.target)
             self.assertEqual(result.exit_code, 1, changed)
             self.assertIn(f"{path}:{line}:", result.stdout)
+        # The chain begins anew with each file: one that repeats the end of another is out of order.
+        path.write_bytes(whole)
+        last = read_line(three)
+        parts = parts_of(path)
+        assert parts is not None
+        again = path.with_name(path.name.replace(f"{parts[1]:020}", f"{last.seq:020}"))
+        self.assertNotEqual(again, path)
+        again.write_bytes(chained(GENESIS, three[three.index(b",") + 1 : -1])[1])
+        result = self.ask("verify", directory=self.target)
+        self.assertEqual(result.exit_code, 1, result.output)
+        self.assertIn(f"{again}:1: record {last.seq}: out of order", result.stdout)
 
     def test_unreadable(self) -> None:
         """What this user may not read is no flaw of the journal, and it is said who may."""

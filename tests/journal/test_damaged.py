@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.daemon.losses import look_for_losses, testimony
 from amqproute.errors import StoreError
 from amqproute.journal.events import Told
-from amqproute.journal.living import living
+from amqproute.journal.living import Living, living
 from amqproute.journal.outbox import read_rows
 from amqproute.journal.record import Kind
 from amqproute.journal.recovery import first_damage
@@ -125,6 +125,8 @@ class DamagedJournalTests(SynchronousTestCase):
         path.write_bytes(octets + octets.splitlines(True)[-1][:50])
         self.assertIsNone(first_damage(path))
         self.assertEqual(living(copy).ids, {1})
+        path.write_bytes(octets.splitlines(True)[0])  # the segment's own line, and nothing else
+        self.assertEqual(living(copy), Living(stream=NAMES.stream))
 
     def test_losses(self) -> None:
         """What has ended by the store's outbox is not missing; nor is what was not durable."""
@@ -158,6 +160,23 @@ class DamagedJournalTests(SynchronousTestCase):
         self.desk.written()
         self.desk.close()
         self.assertEqual(living(self.directory).ids, {2, 3, 5, 7, 8})
+
+    def test_stock_in_two_files(self) -> None:
+        """Files are read back to the end of the stock before the last, no further."""
+        self.stock("p", "900")
+        self.stock(None)
+        for node, ranges in (("p", "1-3"), ("q", "5 7"), (None, "")):
+            self.desk.close()
+            self.desk = Desk(self.directory)
+            self.desk.open()
+            self.stock(node, ranges)
+        self.desk.note(8)
+        self.desk.close()
+        found = living(self.directory)
+        self.assertEqual((found.ids, found.is_all), ({1, 2, 3, 5, 7, 8}, True))
+        newest = sorted(self.directory.glob("2*/*.jsonl"))[-1]
+        found = living(self.directory, newest.stat().st_size)
+        self.assertEqual((found.ids, found.is_all), ({8}, True))
 
     def test_unreadable(self) -> None:
         """A journal that cannot be read is said to be so, in words."""

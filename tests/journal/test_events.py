@@ -140,6 +140,21 @@ class NumberTests(SynchronousTestCase):
             self.assertEqual("from_stream" in said, is_told)
 
 
+class LetGoTests(SynchronousTestCase):
+    """What an event keeps of the messages that it was made from."""
+
+    def test_gone(self) -> None:
+        """It is asked whether it ends something until it is committed, and holds nothing then."""
+        event = Gone(Kind.DELIVERED, 1, "q", [entry(1)])
+        event.runs()
+        self.assertTrue(event.ends)
+        other = Gone(Kind.DELIVERED, 1, "q", [entry(2)])
+        other.committed_us = 2
+        other.runs()
+        self.assertFalse(other._entries)
+        self.assertEqual(told(other)["entry"], 2)
+
+
 class BegunTests(SynchronousTestCase):
     """Which entries a run begins."""
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from itertools import islice
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amqproute.journal import follow, reader, segments
+from amqproute.journal.events import Told
 from amqproute.journal.record import Kind, link
 from amqproute.journal.segments import HEAD, closed
 from amqproute.journal.writer import JournalTerms
@@ -136,6 +138,23 @@ class VerifyTests(JournalCase):
         self.assertIsNone(verdict.flaw)
         self.assertTrue([note for note in verdict.notes if "no head" in note])
 
+    def test_segment_without_its_previous(self) -> None:
+        """The first line there, of a segment that does not name the hash before it, is a flaw."""
+        previous = re.compile(rb'"previous":"[0-9a-f]{64}"')
+        for said in (b'"previous":5', b'"previous":null', b'"before":"x"'):
+            (self.directory / HEAD).unlink(missing_ok=True)
+            with self.subTest(said=said):
+
+                def first(paths: list[Path], said: bytes = said) -> None:
+                    paths[0].unlink()
+                    octets, count = previous.subn(said, paths[1].read_bytes())
+                    self.assertEqual(count, 1)
+                    paths[1].write_bytes(octets)
+
+                flaw = self.changed(first)
+                self.assertEqual((flaw.line, flaw.first, flaw.last), (1, 5, 5))
+                self.assertIn("changed", flaw.words)
+
     @settings(max_examples=60, deadline=None)
     @given(st.data())
     def test_any_octet(self, data: st.DataObject) -> None:
@@ -182,6 +201,28 @@ class FindTests(JournalCase):
             [(Kind.RECEIVED, 2), (Kind.DELIVERED, 2)],
         )
         self.assertEqual(reader.find(desk.directory, message_id="c"), [])
+
+    def test_wait_of_others(self) -> None:
+        """A destination that defers belongs to the story only while the message waits there."""
+        desk = self.opened()
+        outbox = desk.journal.outbox
+
+        def defer() -> None:
+            desk.journal.note(Told(Kind.DEFERRED, desk.wall(), {"node": "q", "count": 1}))
+
+        one, other = entry(1, message_id="a"), entry(2, message_id="b")
+        outbox.committed([arrivals(desk, [other])], False)
+        defer()
+        outbox.committed([arrivals(desk, [one])], False)
+        defer()
+        defer()
+        outbox.committed([gone(desk, [one], Kind.RELAYED)], False)
+        defer()
+        desk.close()
+        kinds = [each.kind for each in reader.find(desk.directory, message_id="a")]
+        self.assertEqual(kinds, [Kind.RECEIVED, Kind.DEFERRED, Kind.DEFERRED, Kind.RELAYED])
+        kinds = [each.kind for each in reader.find(desk.directory, message_id="b")]
+        self.assertEqual(kinds, [Kind.RECEIVED, *[Kind.DEFERRED] * 4])
 
 
 class FollowTests(JournalCase):

@@ -13,11 +13,12 @@ from unittest.mock import patch
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.journal import record
+from amqproute.journal import record, recovery
 from amqproute.journal.record import GENESIS, Kind, chained, read_line, tail
-from amqproute.journal.recovery import HORIZON_IDS, first_damage
+from amqproute.journal.recovery import HORIZON_IDS, Begun, first_damage
 from amqproute.journal.scan import scan
 from amqproute.journal.segments import SUFFIX
+from amqproute.journal.writer import JournalTerms
 from tests.journal.rig import NAMES, Desk, arrivals, copy_living, entry, gone
 
 LINES = 3000
@@ -112,6 +113,50 @@ class WorkTests(SynchronousTestCase):
         desk.close()
         self.assertEqual(opened.restored, 101)
         self.assertEqual([each.entry for each in desk.records() if each.entry == 5], [5])
+
+
+class LookBackTests(SynchronousTestCase):
+    """From which entry on the journal's silence means that it does not know one."""
+
+    def setUp(self) -> None:
+        self.directory = Path(self.mktemp())
+
+    def begun(self, *ids: int, **more: Any) -> Begun:
+        """Start, note the beginning of these, and stop; return what the start knew."""
+        desk = Desk(self.directory, **more)
+        found = desk.open()
+        desk.note(*ids)
+        desk.close()
+        return found.begun
+
+    def test_all(self) -> None:
+        """Where everything has been read, that is so of every entry."""
+        self.begun(5, 7)
+        self.begun(8)
+        self.assertEqual(self.begun(9), Begun({5, 7, 8}, 0))
+
+    def test_order(self) -> None:
+        """No entry began earlier than one whose id is less by more than the horizon."""
+        for first in (1, HORIZON_IDS, 2 * HORIZON_IDS + 1):
+            self.begun(first, first + 2)
+        found = self.begun(3 * HORIZON_IDS)
+        self.assertEqual(found.above, HORIZON_IDS + 3)
+        self.assertEqual(found.ids & {1, 3, 2 * HORIZON_IDS + 3}, {2 * HORIZON_IDS + 3})
+
+    def test_octets(self) -> None:
+        """Nor is more read than so many octets, as long as that says of any entry."""
+        self.begun(5)
+        self.begun(7, 9)
+        self.begun()
+        with patch.object(recovery, "LOOK_BACK_BYTES", 1):
+            self.assertEqual(self.begun(), Begun({7, 9}, 7))
+
+    def test_removed(self) -> None:
+        """Entries that began in segments removed for their age are not said to be unknown."""
+        self.begun(5)
+        self.begun(7, 9, terms=JournalTerms(max_bytes=1))
+        self.assertEqual(len(list(self.directory.glob("2*/*.jsonl"))), 1)
+        self.assertEqual(self.begun(), Begun({7, 9}, 7))
 
 
 class ScanTests(SynchronousTestCase):

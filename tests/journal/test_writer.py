@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal import reader, segments, writer
 from amqproute.journal.events import Run, Told
-from amqproute.journal.record import GENESIS, Kind, read_line
+from amqproute.journal.record import GENESIS, LONGEST_RUN, Kind, read_line
 from amqproute.journal.recovery import recover
 from amqproute.journal.segments import (
     HEAD,
@@ -709,7 +709,7 @@ class FullDiskTests(JournalCase):
             raise OSError(errno.ENOSPC, "No space left on device")
         return os.write(file, octets)
 
-    def fail(self, file: int, octets: memoryview) -> int:
+    def refuse(self, file: int, octets: memoryview) -> int:
         if self.is_full:
             os.write(file, octets[:7])
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -717,7 +717,7 @@ class FullDiskTests(JournalCase):
 
     def test_stop(self) -> None:
         """Nothing is accepted until the disk takes the journal again; and nothing is missing."""
-        desk = self.opened(write=self.fail)
+        desk = self.opened(write=self.refuse)
         desk.note(1)
         desk.written()
         self.is_full = True
@@ -737,7 +737,7 @@ class FullDiskTests(JournalCase):
     def test_count(self) -> None:
         """Everything goes on; what finds no room in memory is counted, in the journal too."""
         terms = JournalTerms(stops=False, held_bytes=2000)
-        desk = self.opened(write=self.fail, terms=terms)
+        desk = self.opened(write=self.refuse, terms=terms)
         desk.note(1)
         desk.written()
         self.is_full = True
@@ -773,6 +773,23 @@ class FullDiskTests(JournalCase):
         desk.close()
         self.verify()
 
+    def test_long_runs_count(self) -> None:
+        """Memory is counted by what runs say of each entry too, not by their number."""
+        desk = self.opened(write=self.write, terms=JournalTerms(stops=False))
+        self.hangs.clear()
+        columns = {"entry": [10**50 + number for number in range(LONGEST_RUN)]}
+        event = Told(Kind.RECOVERY, 1, {"node": "q" * 50}, columns)
+        (run,) = event.runs()
+        self.assertGreater(len(run.columns), 1000)
+        desk.journal.note(event)
+        desk.until(lambda: desk.journal.statistics()["waiting_bytes"])
+        held = desk.journal.statistics()["waiting_bytes"]
+        self.hangs.set()
+        self.assertGreaterEqual(held, len(run.shared) + len(run.columns))
+        desk.written()
+        desk.close()
+        self.verify()
+
     def test_full_at_the_start(self) -> None:
         """A start does not wait for room: what was carried is written when there is some."""
         first = self.opened()
@@ -781,7 +798,7 @@ class FullDiskTests(JournalCase):
         assert carried is not None
         directory = Path(self.mktemp()) / "journal"
         self.is_full = True
-        desk = self.desk(directory, write=self.fail)
+        desk = self.desk(directory, write=self.refuse)
         self.assertEqual(desk.open([carried[:2]]).restored, 1)
         desk.until(lambda: desk.troubles)
         self.is_full = False
@@ -792,7 +809,7 @@ class FullDiskTests(JournalCase):
 
     def test_stop_while_it_is_full(self) -> None:
         """What a stop had to drop is told by the next start; once."""
-        desk = self.opened(write=self.fail)
+        desk = self.opened(write=self.refuse)
         desk.note(1)
         desk.written()
         self.is_full = True
@@ -820,7 +837,7 @@ class FullDiskTests(JournalCase):
     def test_killed_while_it_is_full(self) -> None:
         """So is what waited in memory, or was dropped, when the daemon was killed; not so what
         the store knows."""
-        desk = self.opened(write=self.fail)
+        desk = self.opened(write=self.refuse)
         desk.note(1)
         desk.written()
         self.is_full = True
@@ -841,7 +858,7 @@ class FullDiskTests(JournalCase):
 
     def test_stop_when_there_is_room_again(self) -> None:
         """Nothing is said to be lost that was written at the very end."""
-        desk = self.opened(write=self.fail, retry_seconds=0.2)
+        desk = self.opened(write=self.refuse, retry_seconds=0.2)
         self.is_full = True
         desk.note(1)
         desk.until(lambda: count_of(self.directory) == 1)
