@@ -447,7 +447,8 @@ class SqliteStore:
             " ifnull((SELECT max(id) FROM payload), 0))"
         ).fetchone()
         self._turn, self._round = meta.get("turn", 0), meta.get("round", 0)
-        if self._turn and not self._seal.exists() and not self._why:
+        # With a finding that was accepted, or a restore, the seal was moved out of the way.
+        if self._turn and self._evidence.finding is None and not self._seal.exists():
             log.warn(
                 "{path} is missing: whether the store holds what it held last cannot be told; "
                 "it is written anew",

@@ -17,6 +17,7 @@ from amqproute.store import files
 from amqproute.store.bodies import CHUNK_BYTES
 from amqproute.store.fsck import check
 from amqproute.store.records import Damage
+from amqproute.values import QUARANTINE
 from tests.store.rig import House
 from tests.store.test_files import FilesCase
 
@@ -110,6 +111,33 @@ class RowTests(DamageCase):
         _, bad, _ = self.house.put("q", b"before", b"one", b"after")
         self.edit(f"UPDATE entry SET size = 77 WHERE id = {bad}")
         self.assertEqual(self.loaded(), [b"before", b"after"])
+
+    def test_length(self) -> None:
+        """What an operator is told of a body that is shorter than its row says, or just as long."""
+        ids = self.house.put("q", b"one", b"two", b"three")
+        self.edit(
+            f"UPDATE entry SET encoded = x'6f6e' WHERE id = {ids[0]}",
+            f"UPDATE entry SET encoded = x'747779' WHERE id = {ids[1]}",
+        )
+        self.assertEqual(self.loaded(), [b"three"])
+        whys = [damage.why for _, damage in self.told]
+        self.assertEqual(whys[0], "it has 2 octets instead of 3")
+        self.assertIn("checksum", whys[1])
+
+    def test_set_aside_by_the_broker(self) -> None:
+        """Entries that the broker moves to quarantine are counted as those found here are."""
+        self.assertEqual(self.house.store.quarantined, 0)
+        ids = self.house.put("q", b"one", b"two", b"three")
+        self.do(*[("move", each, QUARANTINE, each) for each in ids[:2]])
+        self.assertEqual(self.house.store.quarantined, 2)
+        self.do(("move", ids[2], QUARANTINE, ids[2]))
+        self.assertEqual(self.house.store.quarantined, 3)
+        self.house.close()
+        house = House(self.path)
+        self.assertEqual(house.store.quarantined, 0)  # it has not looked yet
+        self.addCleanup(house.close)
+        self.assertEqual(house.open().quarantined, 3)
+        self.assertEqual(house.store.quarantined, 3)
 
     def test_wrong_place(self) -> None:
         """An entry does not get to another queue by a changed number."""

@@ -13,6 +13,7 @@ import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from weakref import ref
 
 from twisted.internet.defer import Deferred
@@ -112,6 +113,56 @@ class SegmentTests(FilesCase):
         self.house.reactor.wait(transaction.commit())
         self.assertEqual(self.house.load("q"), [])
         self.assertEqual(self.house.store.statistics()["segment_bytes"], 0)
+
+    def test_readers_are_closed(self) -> None:
+        """A segment that was read and is removed leaves its room to the file system."""
+        ids = self.house.put("q", *[bytes([one]) * 3000 for one in range(7)])
+        self.house.load("q")
+        self.assertEqual(len(self.opened()), 3)
+        self.dequeue(*ids[:3])
+        self.assertEqual(self.names(), [2, 3])
+        self.assertEqual(len(self.opened()), 2)
+        self.house.close()
+        self.assertEqual(self.opened(), set())
+
+    def opened(self) -> set[str]:
+        """Return which files of bodies, removed ones too, this process has open."""
+        found = set()
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(each))
+        return {name for name in found if name.startswith(self.path[:-3] + ".bodies/")}
+
+    def test_tidying_fails(self) -> None:
+        """Tidying that fails is undone, and stands in nobody's way: commits last as before."""
+        self.patch(files, "WASTE", 20_000)
+        tidy, attempts = writer.tidy, 0
+
+        def failing(connection: sqlite3.Connection, at_work: files.Files) -> None:
+            nonlocal attempts
+            attempts += 1
+            full = OSError(errno.ENOSPC, "No space left on device")
+            with patch.object(files.Files, "look", side_effect=full):
+                tidy(connection, at_work)
+
+        self.patch(writer, "tidy", failing)
+        kept = []
+        for number in range(20):
+            ids = self.house.put("q", *[bytes([number]) * 3000] * 3)
+            kept.append(ids[0])
+            self.dequeue(*ids[1:])
+        self.assertEqual([entry.id for entry in self.house.load("q")], kept)
+        self.assertGreater(attempts, 0)
+        self.assertFalse(self.house.store._writer.connection.in_transaction)
+        untidy = self.house.store.statistics()["segment_bytes"]
+        self.patch(writer, "tidy", tidy)
+        for _ in range(40):
+            self.dequeue(*self.house.put("q", b"small"))
+        self.assertLess(self.house.store.statistics()["segment_bytes"], untidy)
+        self.house.close()
+        self.assertEqual(check(self.path), [])
+        self.house = self.open()
+        self.assertEqual([entry.id for entry in self.house.load("q")], kept)
 
     def test_changed(self) -> None:
         """An entry that gets another body has it for itself, and leaves its place."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import StoreContradiction
-from amqproute.store.evidence import Testimony, examine
+from amqproute.store.evidence import Testimony, census_of, examine, read_only
 from amqproute.store.inspection import inspect_store
 from tests.store.rig import House
 
@@ -43,6 +43,18 @@ class InspectionTests(SynchronousTestCase):
         self.assertEqual(error.finding, finding.name)
         self.assertIn(f"accept-loss {finding.name};", str(error))
         self.assertEqual(self.contents(), before)
+
+    def test_log(self) -> None:
+        """A look leaves a log where there is one, be it empty, and none where there was none."""
+        log = self.state / "store.db-wal"
+        for is_there in (False, True):
+            with self.subTest(is_there=is_there):
+                if is_there:
+                    log.touch()
+                self.assertEqual(log.exists(), is_there)
+                with read_only(str(self.path)) as connection:
+                    self.assertEqual(census_of(connection)[0], 2)
+                self.assertEqual(log.exists(), is_there)
 
     def test_whole(self) -> None:
         """Nothing is wrong with a store that was closed."""

@@ -9,9 +9,13 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
+from amqproute.store.evidence import census_of, read_only
 from amqproute.store.mark import Mark
+from amqproute.store.seal import Seal
 from tests.store.rig import House
 
 
@@ -121,6 +125,45 @@ class MarkTests(SynchronousTestCase):
             file.write("nonsense")
         self.assertTrue(self.run_once(b"y"))
 
+    def test_seal_removed(self) -> None:
+        """That a seal is missing is said where there was one, and nowhere else."""
+        said: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            said.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        for _ in range(3):
+            self.run_once(b"x")
+        self.assertNotIn("seal is missing", " ".join(said))
+        os.remove(f"{self.path}.seal")
+        self.run_once(b"x")
+        self.assertIn(f"{self.path}.seal is missing: whether the store holds", " ".join(said))
+        self.assertTrue(os.path.exists(f"{self.path}.seal"))
+
+    def test_census(self) -> None:
+        """A seal counts the entries, until one ends of which nobody knows whether it was there."""
+        house = House(self.path)
+        house.open()
+        house.put("q", b"x", b"y")
+        (one,) = house.put("q", b"z")
+        house.reactor.wait(_dequeued(house, one))
+        house.close()
+        sealed = Seal(f"{self.path}.seal")
+        with read_only(self.path) as connection:
+            census = census_of(connection)
+        self.assertEqual(census[0], 2)
+        self.assertEqual(house.store._writer.census, census)
+        state = sealed.read()
+        assert state is not None
+        self.assertEqual(state.census, census)
+        house = House(self.path)
+        house.open()
+        house.reactor.wait(_dequeued(house, one))
+        self.assertIsNone(house.store._writer.census)
+        house.close()
+
     def copied_while_open(self) -> tuple[House, int]:
         """Take an online backup; return the house, and the highest id given out after it."""
         house = House(self.path)
@@ -157,3 +200,9 @@ class MarkTests(SynchronousTestCase):
         house.put("q", b"x")
         self.assertFalse(self.is_restored_after_crash())
         house.close()
+
+
+def _dequeued(house: House, entry: int) -> Deferred[None]:
+    transaction = house.store.begin()
+    transaction.dequeue([entry])
+    return transaction.commit()

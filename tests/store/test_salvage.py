@@ -13,7 +13,7 @@ from pathlib import Path
 
 from amqproute.errors import StoreDamaged, StoreError
 from amqproute.message import Message
-from amqproute.store.salvage import Salvaged, salvage
+from amqproute.store.salvage import PAGE_SIZE, Salvaged, salvage
 from amqproute.wire.amqp10 import codec
 from amqproute.wire.amqp10.spec import Properties
 from tests.store.rig import House
@@ -57,6 +57,20 @@ class SalvageTests(Rig):
             file.write(bytes(32))
         _, ids = self.got(self.killed)
         self.assertEqual(ids, self.ids)
+
+    def test_header_and_page_size(self) -> None:
+        """How long its frames are is told by the database, whatever size its pages have."""
+        for page_size in (512, PAGE_SIZE // 2, 65536):
+            path = self.base / f"live-{page_size}" / "store.db"
+            house = House(str(path), page_size=page_size)
+            house.open()
+            ids = house.put("q", *map(body, range(30)))
+            copy = self.copy(f"killed-{page_size}", path)
+            house.close()
+            with open(f"{copy}-wal", "r+b") as file:
+                file.write(bytes(32))
+            found = salvage(str(copy), str(self.base / f"salvaged-{page_size}"))
+            self.assertEqual(sum(found.entries.values()), len(ids), page_size)
 
     def test_without_database(self) -> None:
         """All pages of a young store stand in its log."""

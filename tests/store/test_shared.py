@@ -7,6 +7,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -102,6 +103,19 @@ class SharedFacts:
         self.assertEqual(len(self.load("q500")), 1)
         self.do(("dequeue", ids[500:501]))
         self.assertEqual(self.payloads(), set())
+
+    def test_not_delivered_yet(self: Any) -> None:
+        """No new entry counts a delivery, wherever its body stands."""
+        alone, filed = self.store.next_id(), self.store.next_id()
+        draft = self.store.draft(lambda _: None)
+        draft.append([b"rest"])
+        rest = self.wait(draft.finish())
+        self.do(
+            ("enqueue", "q", alone, b"alone", 1, 0, 0),
+            ("enqueue", "q", filed, b"head", 1, 0, 0, rest),
+        )
+        self.publish(b"shared", "q")
+        self.assertEqual([each.delivery_count for each in self.load("q")], [0, 0, 0])
 
     def test_one_object(self: Any) -> None:
         """Entries of a page with the same payload have the same bytes object."""
@@ -339,6 +353,28 @@ class SqliteTests(SharedFacts, SynchronousTestCase):
         self.assertEqual(self.load("a"), [])
         self.assertEqual(self.house.store.quarantined, 1)
         self.do(("dequeue", [one]))
+
+    def test_at_the_bound(self) -> None:
+        """A body of just as many octets as are wanted in files stands in one, beside a larger."""
+        bound = 1000
+        self.house.close()
+        self.house = House(self.path, file_bytes=bound)
+        self.house.open()
+        self.store = self.house.store
+        sizes = (bound - 1, bound, bound + 1)
+        payloads = [self.store.next_id() for _ in sizes]
+        ids = [self.store.next_id() for _ in sizes]
+        self.do(
+            *[("share", one, b"x" * size) for one, size in zip(payloads, sizes, strict=True)],
+            *[
+                ("enqueue_shared", "q", one, payload, size, 1, 0, 0)
+                for one, payload, size in zip(ids, payloads, sizes, strict=True)
+            ],
+        )
+        self.assertEqual([len(each.encoded) for each in self.load("q")], list(sizes))
+        with closing(sqlite3.connect(self.path)) as connection:
+            rows = connection.execute("SELECT segment IS NOT NULL FROM payload ORDER BY id")
+            self.assertEqual([filed for (filed,) in rows], [0, 1, 1])
 
     def test_upgrade(self) -> None:
         """A database of the first version keeps everything and shares from then on."""

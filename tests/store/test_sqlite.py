@@ -424,6 +424,19 @@ class WorkTests(StoreCase):
         self.assertGreater(figures["free_bytes"], 0)
         self.assertGreater(figures["max_commit_seconds"], 0)
 
+    def test_used(self) -> None:
+        """What messages take up is counted, in database and files; what is free again is not."""
+        house = self.opened(file_bytes=100_000)
+        ids = house.put("q", *[b"x" * 30_000] * 40, *[b"y" * 200_000] * 3)
+        room = house.reactor.wait(house.store.room())
+        self.assertGreater(room.used, 40 * 30_000 + 3 * 200_000)
+        self.assertLess(room.used, 2 * (40 * 30_000 + 3 * 200_000))
+        house.reactor.wait(self.commit(house, ("dequeue", ids[:40])))
+        emptied = house.reactor.wait(house.store.room())
+        self.assertGreater(emptied.reusable, 40 * 30_000)
+        self.assertLess(emptied.used, room.used - 40 * 30_000)
+        self.assertGreater(emptied.used, 3 * 200_000)
+
     def test_log_stays_bounded(self) -> None:
         """The log begins anew under a load that never pauses."""
         house = self.opened(checkpoint_bytes=1 << 20, remainder_bytes=1 << 18)
