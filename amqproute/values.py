@@ -92,6 +92,31 @@ class Principal:
 ANONYMOUS_PRINCIPAL = Principal("anonymous")
 
 
+def owner_of(principal: Principal, host: str) -> str:
+    """Return whose the links and subscriptions are that a principal names.
+
+    A name has its meaning within one owner. Everybody who did not authenticate is the same
+    principal, and says any container-id; so each address is an owner of its own:
+    ``anonymous@192.0.2.1``. Everybody else is one owner, from wherever.
+
+    Args:
+        principal: who is at the other end.
+        host: the address that the connection is from; empty where it has none.
+    """
+    who = str(principal)
+    return f"{who}@{host}" if host and principal.kind == "anonymous" else who
+
+
+def principal_of(owner: str) -> str:
+    """Return the principal in an owner that `owner_of` has made."""
+    return "anonymous" if is_of_address(owner) else owner
+
+
+def is_of_address(owner: str) -> bool:
+    """Tell whether an owner is an address, because nobody has proved who is there."""
+    return owner.startswith("anonymous@")
+
+
 class TransportSecurity(Enum):
     """How TLS starts on a connection to a peer; that it starts is not a question."""
 

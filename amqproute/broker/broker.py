@@ -479,10 +479,13 @@ class Broker:
             )
         return node
 
-    def subscription(self, container: str, name: str) -> DurableSubscription | None:
-        """Find a durable subscription by what names it, over all topics (S-20)."""
+    def subscription(self, container: str, name: str, owner: str) -> DurableSubscription | None:
+        """Find a durable subscription by what names it, over all topics (S-20).
+
+        It may belong to somebody else: `Definition.is_of` tells.
+        """
         for topic in self.topics.values():
-            found = topic.durable.get((container, name))
+            found = topic.begun(container, name, owner)
             if found is not None:
                 return found
         return None

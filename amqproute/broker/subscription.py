@@ -29,6 +29,7 @@ from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
 from amqproute.journal.events import SOMEBODY, Taker
 from amqproute.message import Message
+from amqproute.values import is_of_address, principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
 
@@ -377,7 +378,7 @@ class Definition:
         topic: the topic's name.
         container: the container-id, or `GLOBAL`.
         name: the link's name; of a shared one what stands before ``|``.
-        owner: who made it, in the form of access rules; only they get at it again.
+        owner: who made it, by `amqproute.values.owner_of`; only they get at it again.
         creator: the container-id that made it, which is what no-local means.
         is_shared: several links may take from it.
         durable: terminus-durability as asked for.
@@ -398,15 +399,21 @@ class Definition:
     is_changed: bool = False
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What names it within all topics: container and name."""
-        return (self.container, self.name)
+    def key(self) -> tuple[str, ...]:
+        """What names it within all topics: see `subscription_key`."""
+        return subscription_key(self.container, self.name, self.owner)
 
     @property
     def queue_name(self) -> str:
         """The name of its queue."""
-        container = self.container if self.container == GLOBAL else quote(self.container, safe="")
-        return f"{PREFIX}{self.topic}/{container}/{quote(self.name, safe='')}"
+        container, name, *address = self.key
+        parts = [quote(part, safe="") for part in (name, *address)]
+        container = container if container == GLOBAL else quote(container, safe="")
+        return "/".join((f"{PREFIX}{self.topic}", container, *parts))
+
+    def is_of(self, owner: str) -> bool:
+        """Tell whether an owner gets at it."""
+        return self.owner in (owner, principal_of(owner))
 
     def encode(self) -> bytes:
         """Return it as the octets of an AMQP map."""
@@ -456,6 +463,14 @@ class Definition:
         """Return it with the filter, and the terms of the link, of another attach (L-48)."""
         changed = self.is_changed or not same_filter(self.filter, other.filter)
         return replace(self, filter=other.filter, durable=other.durable, is_changed=changed)
+
+
+def subscription_key(container: str, name: str, owner: str) -> tuple[str, ...]:
+    """Return what names a durable subscription within all topics.
+
+    That is container and name, and the address of an owner who has not authenticated.
+    """
+    return (container, name, owner) if is_of_address(owner) else (container, name)
 
 
 def same_filter(one: Mapping[Any, Any] | None, other: Mapping[Any, Any] | None) -> bool:

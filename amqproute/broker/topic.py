@@ -59,6 +59,7 @@ from amqproute.broker.subscription import (
     DurableSubscription,
     Subscription,
     same_filter,
+    subscription_key,
 )
 from amqproute.broker.waiters import Waiters
 from amqproute.entry import Entry
@@ -75,7 +76,7 @@ from amqproute.interfaces import ITarget
 from amqproute.journal.events import Taker
 from amqproute.journal.record import Kind
 from amqproute.message import Message
-from amqproute.values import ANONYMOUS_PRINCIPAL, Origin
+from amqproute.values import ANONYMOUS_PRINCIPAL, Origin, is_of_address
 
 MOST_SUBSCRIPTIONS: Final = 100_000
 """Durable subscriptions to one topic."""
@@ -154,7 +155,7 @@ class Topic:
         self._name = name
         self.tally = TopicTally()
         self.now_ms = now_ms
-        self.durable: dict[tuple[str, str], DurableSubscription] = {}
+        self.durable: dict[tuple[str, ...], DurableSubscription] = {}
         self.shared: dict[tuple[str, ...], Subscription] = {}
         self._limits = limits or TopicLimits()
         self._store = store
@@ -166,8 +167,8 @@ class Topic:
         self._outlets: list[Outlet] = []
         self._bounded = 0
         self._last = Newest(name, store, begin, lambda: self._limits)
-        self._beginning: dict[tuple[str, str], list[Deferred[DurableSubscription]]] = {}
-        self._leaving: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        self._beginning: dict[tuple[str, ...], list[Deferred[DurableSubscription]]] = {}
+        self._leaving: dict[tuple[str, ...], list[Callable[[], None]]] = {}
         self._calls: dict[Queue, IDelayedCall] = {}
         self._waiters = Waiters()
         self.publishers = Publishers(self.space, self._is_bounded, clock)
@@ -428,7 +429,7 @@ class Topic:
                 where this is not.
             ResourceLimitExceeded: there are too many.
         """
-        known = self.durable.get(definition.key)
+        known = self.begun(definition.container, definition.name, definition.owner)
         if known is not None:
             return self._found(known, definition, filters)
         answer: Deferred[DurableSubscription] = Deferred()
@@ -465,6 +466,20 @@ class Topic:
         )
         return answer
 
+    def begun(self, container: str, name: str, owner: str) -> DurableSubscription | None:
+        """Find a durable subscription by what names it for an owner.
+
+        It may belong to somebody else: `Definition.is_of` tells.
+        """
+        known = self.durable.get(subscription_key(container, name, owner))
+        if known is None and is_of_address(owner):
+            # One that was begun before addresses were told apart is anybody's who has not
+            # authenticated, until it is closed: nobody could take what it collects.
+            older = self.durable.get((container, name))
+            if older is not None and older.definition.is_of(owner):
+                return older
+        return known
+
     def _subscribe_again(
         self, definition: Definition, filters: FilterSet, answer: Deferred[DurableSubscription]
     ) -> None:
@@ -475,7 +490,7 @@ class Topic:
         self, known: DurableSubscription, definition: Definition, filters: FilterSet
     ) -> Deferred[DurableSubscription]:
         old = known.definition
-        if old.owner != definition.owner:
+        if not old.is_of(definition.owner):
             raise NotAllowed(f"the subscription {definition.name!r} belongs to somebody else")
         if definition.since_ms is not None and definition.since_ms != old.since_ms:
             raise PreconditionFailed(
@@ -548,7 +563,7 @@ class Topic:
         self._log.info("subscription {name} ended", name=subscription.name)
         self.empty(subscription.queue, lambda: self._left(key))
 
-    def _left(self, key: tuple[str, str]) -> None:
+    def _left(self, key: tuple[str, ...]) -> None:
         for again in self._leaving.pop(key):
             again()
 

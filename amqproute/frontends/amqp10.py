@@ -45,6 +45,7 @@ from amqproute.values import (
     NextHop,
     Origin,
     Principal,
+    owner_of,
 )
 from amqproute.wire.amqp10 import events as ev
 from amqproute.wire.amqp10 import spec
@@ -185,6 +186,11 @@ class Frontend:
             member = source_of(self.facts.host or "") if self.is_anonymous else id(self)
             self._party = (str(self.principal), member)
         return self._party
+
+    @property
+    def owner(self) -> str:
+        """Whose its links are: see `amqproute.values.owner_of`. To be asked for once it is open."""
+        return owner_of(self.principal, self.facts.host or "")
 
     @property
     def is_anonymous(self) -> bool:

@@ -152,7 +152,9 @@ class Attaching:
             found = termini.target(attach, self._frontend.principal)
         else:
             container = self._frontend.connection.remote_container_id or ""
-            found = termini.source(attach, self._frontend.principal, container)
+            found = termini.source(
+                attach, self._frontend.principal, container, self._frontend.owner
+            )
             if kept is not None and isinstance(kept.held, Parked):
                 _check_resumed(kept, found, link.name)
         self._say_how_long(found, terminus)

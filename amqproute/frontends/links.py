@@ -134,7 +134,7 @@ class Links:
     def key(self, link: Link) -> Key:
         """Return what names a link in this daemon."""
         container = self._frontend.connection.remote_container_id or ""
-        return (str(self._frontend.principal), container, link.name, link.role)
+        return (self._frontend.owner, container, link.name, link.role)
 
     def detached(self, event: ev.LinkDetached) -> None:
         if event.error is not None and event.by_fault:

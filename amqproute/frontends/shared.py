@@ -44,7 +44,7 @@ class Shared:
         seconds: the monotonic clock of the engines.
         transactions: what holds for local transactions.
         frontends: every frontend with a connection.
-        links: every attached link, by who, container-id, name and role: for link stealing.
+        links: every attached link, by owner, container-id, name and role: for link stealing.
         serves: whether the host name of an open is one of ours (A-16).
         tolerates_missing_body: whether a message without a body is taken (M-22).
         lock_seconds: how long a receiver may leave a delivery without an outcome (O-04); 0 for

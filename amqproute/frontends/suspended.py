@@ -25,11 +25,12 @@ the timer runs::
 
 No timer is longer than `FrontendLimits.suspended_seconds`, and the answering attach says so.
 
-When the link is attached again, by container-id and name, the two maps are compared (§2.6.13).
-Of a delivery that both know, the one who has an outcome tells it; without one it is sent again,
-marked as resumed. What only the receiver knows is settled. What only the sender knows may be sent
-anew: here always, under its old tag. A peer whose map is incomplete tells nothing by silence.
-An attach without a map is one with an empty map: the client has lost its memory, or never had one.
+When the link is attached again, by the same owner, container-id and name, the two maps are
+compared (§2.6.13). Of a delivery that both know, the one who has an outcome tells it; without one
+it is sent again, marked as resumed. What only the receiver knows is settled. What only the sender
+knows may be sent anew: here always, under its old tag. A peer whose map is incomplete tells
+nothing by silence. An attach without a map is one with an empty map: the client has lost its
+memory, or never had one.
 
 Limits
 ======
@@ -58,6 +59,7 @@ from amqproute.broker.batch import Batch
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.values import principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.footprint import footprint
 from amqproute.wire.amqp10.types import Symbol
@@ -74,7 +76,7 @@ TAKEN_OCTETS: Final = 256
 """What a delivery costs of which only the outcome is kept."""
 
 Key = tuple[str, str, str, str]
-"""Principal, container-id, link name, our role."""
+"""Owner (`amqproute.values.owner_of`), container-id, link name, our role."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,7 +335,7 @@ class SuspendedLinks:
         return [
             {
                 "name": link.key[2][:LONGEST_TOLD],
-                "principal": link.key[0],
+                "principal": principal_of(link.key[0]),
                 "container": link.key[1][:LONGEST_TOLD],
                 "kind": "consumer" if isinstance(link.held, Parked) else "publisher",
                 "address": getattr(link.terminus, "address", None) or "",
@@ -353,7 +355,7 @@ class SuspendedLinks:
         key = link.key
         self.expire(key)
         self._links[key] = link
-        self._of.setdefault(key[0], {})[key] = link
+        self._of.setdefault(principal_of(key[0]), {})[key] = link
         if link.frontend is not None:
             self._on.setdefault(link.frontend, {})[key] = link
         named = footprint(link.key) + footprint(link.terminus)
@@ -368,7 +370,7 @@ class SuspendedLinks:
         link = self._links.pop(key, None)
         if link is None:
             return None
-        _remove(self._of, key[0], key)
+        _remove(self._of, principal_of(key[0]), key)
         if link.frontend is not None:
             _remove(self._on, link.frontend, key)
         self._count(link, -1)
@@ -478,7 +480,7 @@ class SuspendedLinks:
     # -- bounds ----------------------------------------------------------------------------------
 
     def _count(self, link: Suspended, sign: int) -> None:
-        principal = link.key[0]
+        principal = principal_of(link.key[0])
         own = self._sums.setdefault(principal, Sums())
         for sums in (self._all, own):
             sums.add(link, sign)
@@ -497,13 +499,14 @@ class SuspendedLinks:
             else:
                 return
             # Of those who have the most the newcomer itself, else whoever.
-            _, _, principal = max((most, name == newcomer.key[0], name) for most, name in held)
+            own = principal_of(newcomer.key[0])
+            _, _, principal = max((most, name == own, name) for most, name in held)
             victim = next(iter(self._of[principal]))
             self.log.warn(
                 "link {link} of {principal} is not kept any longer: too many deliveries of "
                 "suspended links are unsettled",
                 link=victim[2][:LONGEST_TOLD],
-                principal=victim[0],
+                principal=principal_of(victim[0]),
             )
             self.expire(victim)
 
@@ -542,8 +545,8 @@ def read_note_key(text: str) -> tuple[Key, bytes]:
         isinstance(part, str) for part in parts
     ):  # fmt: skip
         raise ValueError(f"not a list of five texts: {text[:100]!r}")
-    principal, container, name, role, tag = parts
-    return (principal, container, name, role), bytes.fromhex(tag)
+    owner, container, name, role, tag = parts
+    return (owner, container, name, role), bytes.fromhex(tag)
 
 
 def told(state: Any) -> Any:

@@ -10,7 +10,8 @@ Durable subscriptions to topics (S-20) are asked for by ``durable`` 1 or 2 and e
 policy ``never``, named by container-id and link name, found again by the same attach or by one
 with a null source, and ended by closing the link. With the capability ``shared`` what counts of
 the link's name is the part before ``|``, and several links may share it; with ``global`` links of
-all containers of one user.
+all containers of one user. The names of those who did not authenticate mean something within
+the address that they connect from only (`amqproute.values.owner_of`).
 """
 
 from __future__ import annotations
@@ -282,20 +283,25 @@ class Termini:
 
     # -- where a client receives from ------------------------------------------------------------
 
-    def source(self, attach: spec.Attach, principal: Principal, container: str = "") -> Found:
+    def source(
+        self, attach: spec.Attach, principal: Principal, container: str = "", owner: str = ""
+    ) -> Found:
         """Resolve the source of a link that the other side receives on.
 
         Args:
             attach: the other side's.
             principal: who it is.
             container: its container-id, for the no-local filter.
+            owner: whose subscriptions it gets at, by `amqproute.values.owner_of`; the principal's
+                if it is empty.
 
         Raises:
             AmqpError: the link is to be refused with it.
         """
         source = attach.source
+        owner = owner or str(principal)
         if source is None:
-            return self._kept(attach, principal, container)
+            return self._kept(attach, principal, container, owner)
         if source.distribution_mode not in (None, MOVE, COPY):
             raise NotImplementedHere(
                 f"distribution-mode {source.distribution_mode!s:.40} is not known; there are move "
@@ -331,7 +337,7 @@ class Termini:
             _check_unchanged(source, node)
         if isinstance(node, Topic):
             return self._subscriber(
-                node, address, attach, principal, container, filters, properties
+                node, address, attach, principal, owner, container, filters, properties
             )
         options = node.options
         copies = copies or (source.distribution_mode is None and options.destructive_links == 0)
@@ -376,6 +382,7 @@ class Termini:
         address: str,
         attach: spec.Attach,
         principal: Principal,
+        owner: str,
         container: str,
         filters: FilterSet,
         properties: dict[str, Any],
@@ -397,7 +404,7 @@ class Termini:
             attach.name.partition("|")[0] if is_shared else attach.name,
         )
         if is_durable and FIRST_DATE in properties:
-            self._keep_date(attach, key, properties)
+            self._keep_date(attach, key, owner, properties)
         since_ms = None if FIRST_DATE not in properties else int(properties[FIRST_DATE])
         answer = spec.Source(
             address=address,
@@ -415,10 +422,10 @@ class Termini:
         node: Any = None
         ready: Any = None
         if is_durable:
-            ready = self._durable(topic, attach, principal, container, filters, since_ms, key)
+            ready = self._durable(topic, attach, owner, container, filters, since_ms, key)
         elif is_shared:
-            node = topic.shared.get((str(principal), *key)) or Subscription(
-                topic, filters, since_ms, (str(principal), *key)
+            node = topic.shared.get((owner, *key)) or Subscription(
+                topic, filters, since_ms, (owner, *key)
             )
             if str(node.filters) != str(filters):
                 raise PreconditionFailed(
@@ -426,7 +433,7 @@ class Termini:
                     "or under another name"
                 )
         else:
-            self._check_begun(key, principal)
+            self._check_begun(key, owner)
             node = Subscription(topic, filters, since_ms)
         return Found(
             node,
@@ -440,13 +447,13 @@ class Termini:
             ready=ready,
         )
 
-    def _check_begun(self, key: tuple[str, str], principal: Principal) -> None:
+    def _check_begun(self, key: tuple[str, str], owner: str) -> None:
         """Refuse a link under the name of one that is there for good (L-12).
 
         It would not be that one: nobody would take what that one collects.
         """
-        known = self._broker.subscription(*key)
-        if known is not None and known.definition.owner == str(principal):
+        known = self._broker.subscription(*key, owner)
+        if known is not None and known.definition.is_of(owner):
             raise PreconditionFailed(
                 f"the link {key[1][:256]!r} is a durable subscription to {known.topic.name!r}: "
                 "attach with durable and expiry-policy never, or under another name; closing it "
@@ -454,10 +461,10 @@ class Termini:
             )
 
     def _keep_date(
-        self, attach: spec.Attach, key: tuple[str, str], properties: dict[str, Any]
+        self, attach: spec.Attach, key: tuple[str, str], owner: str, properties: dict[str, Any]
     ) -> None:
         """Let "only new messages" stand for the date that a subscription has (L-15, L-16)."""
-        known = self._broker.subscription(*key)
+        known = self._broker.subscription(*key, owner)
         asked = (attach.properties or {})[FIRST_DATE]
         if known is not None and asked > self._now_ms():
             del properties[FIRST_DATE]
@@ -468,7 +475,7 @@ class Termini:
         self,
         topic: Topic,
         attach: spec.Attach,
-        principal: Principal,
+        owner: str,
         container: str,
         filters: FilterSet,
         since_ms: int | None,
@@ -476,7 +483,7 @@ class Termini:
     ) -> Any:
         source = attach.source
         assert source is not None
-        known = self._broker.subscription(*key)
+        known = self._broker.subscription(*key, owner)
         if known is not None and known.topic is not topic:
             raise PreconditionFailed(
                 f"the subscription {key[1]!r} is one to {known.topic.name!r}; close it first"
@@ -484,7 +491,7 @@ class Termini:
         definition = Definition(
             topic.name,
             *key,
-            str(principal),
+            owner,
             container,
             SHARED in source.capabilities,
             source.durable,
@@ -493,12 +500,12 @@ class Termini:
         )
         return topic.subscribe(definition, filters)
 
-    def _kept(self, attach: spec.Attach, principal: Principal, container: str) -> Found:
+    def _kept(self, attach: spec.Attach, principal: Principal, container: str, owner: str) -> Found:
         """Find a durable subscription by the link's name alone (S-20)."""
         short = attach.name.partition("|")[0]
         for key in ((container, attach.name), (container, short), (GLOBAL, short)):
-            known = self._broker.subscription(*key)
-            if known is not None and known.definition.owner == str(principal):
+            known = self._broker.subscription(*key, owner)
+            if known is not None and known.definition.is_of(owner):
                 break
         else:
             raise NotFound("the source is null, and no link of this name is kept here")

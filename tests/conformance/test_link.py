@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
+from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Array, Described, Symbol, UInt, ULong
 from tests.conformance.house import (
@@ -530,6 +531,59 @@ class StolenTests(LinkCase):
         self.house.client().ready("other").receiver(name="x")
         self.client.run()
         self.assertTrue(self.client.none(spec.Detach))
+
+
+class AnonymousNameTests(LinkCase):
+    """§2.6.1: a name of somebody who did not authenticate means something at his address only."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.client.hang_up()
+        self.client = self.at("192.0.2.1")
+
+    def at(self, host: str) -> Client:
+        """Return a client of the container ``client``, from an address."""
+        return self.house.client(facts={"host": host}).ready("client")
+
+    def test_no_stealing_across_addresses(self) -> None:
+        """L-09: from elsewhere it is another link; at the same address it is the same one."""
+        self.client.receiver(name="x", credit=5)
+        other = self.at("192.0.2.2")
+        other.receiver(name="x")
+        self.client.run()
+        self.assertTrue(self.client.none(spec.Detach))
+        self.at("192.0.2.1").receiver(name="x")
+        self.client.run()
+        self.assertEqual(condition(self.client.one(spec.Detach)), "amqp:link:stolen")
+        self.assertTrue(other.none(spec.Detach))
+
+    def test_no_resuming_across_addresses(self) -> None:
+        """§2.6.13: what a suspended link holds goes back to its own address only."""
+        self.client.fill([b"1"])
+        terms = {"expiry_policy": Symbol("connection-close"), "timeout": 60}
+        source = spec.Source(address="q", **terms)
+        self.client.receiver(None, name="x", credit=5, source=source)
+        self.assertEqual(self.client.bodies(), [b"1"])
+        self.client.hang_up()
+        other = self.at("192.0.2.2")
+        self.assertFalse(other.receiver(None, name="x", credit=5, source=source).unsettled)
+        self.assertEqual(other.bodies(), [])
+        own = self.at("192.0.2.1")
+        self.assertEqual(len(own.receiver(None, name="x", credit=5, source=source).unsettled), 1)
+
+    def test_users_keep_their_names(self) -> None:
+        """L-09: a user's link is the user's from wherever."""
+        ann = Principal("user", "ann")
+        first = self.house.client(ann, facts={"host": "192.0.2.1"}).ready("client")
+        first.receiver(name="x")
+        second = self.house.client(ann, facts={"host": "192.0.2.2"}).ready("client")
+        second.receiver(name="x")
+        first.run()
+        self.assertEqual(condition(first.one(spec.Detach)), "amqp:link:stolen")
+        bob = self.house.client(Principal("user", "bob"), facts={"host": "192.0.2.2"})
+        bob.ready("client").receiver(name="x")
+        second.run()
+        self.assertTrue(second.none(spec.Detach))
 
 
 class DynamicTests(LinkCase):

@@ -9,11 +9,11 @@ from typing import Any
 from amqproute import conditions
 from amqproute.auth.policy import Rule
 from amqproute.broker.limits import QueueLimits
-from amqproute.broker.subscription import DurableSubscription
-from amqproute.filters.registry import SELECTOR
+from amqproute.broker.subscription import Definition, DurableSubscription
+from amqproute.filters.registry import NO_FILTERS, SELECTOR
 from amqproute.frontends.limits import FrontendLimits
 from amqproute.message import Message
-from amqproute.values import Principal
+from amqproute.values import ANONYMOUS_PRINCIPAL, Principal
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.types import Described, Symbol, Timestamp
 from tests.broker.test_topic import colored
@@ -564,6 +564,58 @@ class DurableTests(TopicCase):
         link = bob.receiver(None, 0, "in", source=None)
         self.run_now()
         self.assertDetached(bob, link, conditions.NOT_FOUND)
+
+    def stranger(self, host: str) -> Any:
+        """Return a client that has not authenticated, from an address."""
+        client = self.house.client(ANONYMOUS_PRINCIPAL, host)
+        self.run_now()
+        return client
+
+    def test_strangers(self) -> None:
+        """A subscription of somebody unauthenticated is nobody's at another address."""
+        first = self.stranger("192.0.2.1")
+        self.durable(first)
+        first.wire.cut()
+        other = self.stranger("192.0.2.2")
+        link = other.receiver(None, 0, "in", source=None)
+        self.run_now()
+        self.assertDetached(other, link, conditions.NOT_FOUND)
+        own = self.durable(other)
+        self.assertEqual(len({each.name for each in self.subscriptions()}), 2)
+        self.publish(message(b"x"))
+        self.assertEqual(other.bodies(), [b"x"])
+        own.detach(True)
+        other.flush()
+        self.run_now()
+        self.assertEqual(len(self.subscriptions()), 1)
+        self.build(store=self.house.store)
+        again = self.stranger("192.0.2.1")
+        self.durable(again)
+        self.assertEqual(again.bodies(), [b"x"])
+
+    def test_strangers_share_by_address(self) -> None:
+        """A shared subscription, of one container or of all, ends at the address."""
+        for words in (("shared",), ("shared", "global")):
+            with self.subTest(words):
+                self.build()
+                one, two, three = map(self.stranger, ("192.0.2.1", "192.0.2.1", "192.0.2.2"))
+                for number, each in enumerate((one, two, three)):
+                    capabilities = tuple(map(Symbol, words))
+                    self.subscribe(each, f"in|{number}", capabilities=capabilities)
+                self.publish(*(message(b"%d" % number) for number in range(4)))
+                self.assertEqual(len(one.bodies() + two.bodies()), 4)
+                self.assertEqual(len(three.bodies()), 4)
+
+    def test_strangers_of_before(self) -> None:
+        """A subscription from before addresses counted is not lost to who has not authenticated."""
+        definition = Definition("t", "client.example", "in", "anonymous", "c")
+        self.house.broker.topics["t"].subscribe(definition, NO_FILTERS)
+        self.run_now()
+        self.publish(message(b"x"))
+        stranger = self.stranger("192.0.2.1")
+        self.durable(stranger)
+        self.assertEqual(stranger.bodies(), [b"x"])
+        self.assertEqual(len(self.subscriptions()), 1)
 
     def test_stolen(self) -> None:
         """The same link from another connection takes it over."""

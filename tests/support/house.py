@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
@@ -443,10 +444,13 @@ class House:
         frontend.principal = principal
         return engine, frontend
 
-    def client(self, principal: Principal = ANN, **changes: Any) -> Client:
-        """Return a connected client."""
+    def client(self, principal: Principal = ANN, host: str = "", **changes: Any) -> Client:
+        """Return a connected client; its address is pretended."""
         client = Client(self, **changes)
-        wire = Wire(self.clock, (client.connection, client), self.accept(principal))
+        engine, frontend = self.accept(principal)
+        if host:
+            frontend.facts = replace(frontend.facts, host=host)
+        wire = Wire(self.clock, (client.connection, client), (engine, frontend))
         client.wire = wire  # type: ignore[attr-defined]
         return client
 
