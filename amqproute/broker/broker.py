@@ -112,6 +112,11 @@ class Broker:
         self.answers_to: Callable[[str], str | ITarget] | None = None
         self.fates = Fates(self._node, lambda: self.return_to, self.sparing, self.recent)
 
+    @property
+    def clock(self) -> IReactorTime:
+        """Of timers and turns."""
+        return self._clock
+
     def begin(self) -> Batch:
         """Return a new batch."""
         return Batch(self._store.begin(), self._now_ms(), self.gate, self.journal)

@@ -47,13 +47,14 @@ of these to dynamic ones, whose names nobody can guess, and to nodes that the as
 the service lends nobody its own rights.
 
 Limits: `MAX_ROWS` rows a reply; a client asks again with a larger ``offset``. A batch has
-`commands.MOST_COMMANDS` commands.
+`commands.MOST_COMMANDS` commands; `questions` bounds the work of its questions and the octets of
+its reply. A question for which there is no room has the status 507.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -77,10 +78,10 @@ from amqproute.services.commands import (
     BAD_REQUEST,
     CONFLICT,
     FORBIDDEN,
+    FULL,
     INTERNAL,
     NOT_FOUND,
     NOT_IMPLEMENTED,
-    NOT_RUN,
     OK,
     OPERATIONS,
     Command,
@@ -91,6 +92,14 @@ from amqproute.services.inventory import Changes, Inventory, Result
 from amqproute.services.links import Links
 from amqproute.services.moving import Moving
 from amqproute.services.overview import Overview, Row, Rows
+from amqproute.services.questions import (
+    MOST_UNITS_AMONG_CHANGES,
+    Asking,
+    QuestionTurns,
+    Results,
+    batch_reply,
+    failed_reply,
+)
 from amqproute.services.requests import (
     Allows,
     Commands,
@@ -100,7 +109,6 @@ from amqproute.services.requests import (
     accept,
     answering,
     attribute_names,
-    result_row,
     whole,
 )
 from amqproute.services.runtime_routes import RouteCommands
@@ -127,6 +135,8 @@ SYNONYMS: Final = ("amqp$admin",)
 
 MAX_ROWS: Final = 1000
 """Rows of one reply, whatever ``count`` asks for."""
+ROWS_IN_INDEX: Final = 30
+"""So many places in an index cost as much as one row does."""
 
 _CHANGING: Final = ("CREATE", "UPDATE", "RENAME", "DELETE", "PURGE", "MOVE", "COPY")
 _KINDS: Final = ("queue", "topic", "link", "alias", "route")
@@ -256,6 +266,7 @@ class ManagementService:
         }
         self._does = {} if inventory is None else _functions(inventory)
         self._moving = Moving(broker, now_ms)
+        self._questions = QuestionTurns(broker.clock, self._ask)
         if inventory is not None:
             self.operations |= {"MOVE": self._take, "COPY": self._take}
             self._does |= {(does, "node"): self._moving.later for does in ("MOVE", "COPY")}
@@ -399,29 +410,32 @@ class ManagementService:
 
     def _batch(
         self, batch: Commands | Refused, principal: Principal, changes: Changes | None
-    ) -> Reply:
+    ) -> Reply | Deferred[Reply]:
         """Do all of a batch or nothing (G-02, G-03), in the order given (G-27)."""
         if isinstance(batch, Refused):
             return Reply.of(batch.status, batch.words, {"committed": False, "results": []})
-        results: list[Result] = []
+        if all(isinstance(each, Refused) or _is_question(each) for _, each in batch):
+            return self._questions.answer(batch)
+        results = Results()
+        units = MOST_UNITS_AMONG_CHANGES
         for place, command in batch:
             try:
                 if isinstance(command, Refused):
                     raise command
-                results.append(self._carry_out(command, principal, changes))
+                if _is_question(command):
+                    result, used = _answered(self._ask(command), units)
+                    units -= used
+                else:
+                    result = self._carry_out(command, principal, changes)
+                results.add(result)
             except Refused as refused:
                 if changes is not None:
                     changes.roll_back()
-                failed = len(results)
-                results = [_FALLEN] * len(batch)
-                results[failed] = Result(refused.status, refused.words, refused.attributes)
-                return _batch_reply(refused.status, f"{place}: {refused.words}", False, results)
-        return _batch_reply(OK, "OK", True, results)
+                return failed_reply(refused, place, len(results.all), len(batch))
+        return batch_reply(OK, "OK", True, results.all)
 
     def _carry_out(self, command: Command, principal: Principal, changes: Changes | None) -> Result:
         command = self._by_names(command)
-        if command.operation in ("QUERY", "READ"):
-            return self._ask(command)
         if self._inventory is None or changes is None:
             raise Refused(NOT_IMPLEMENTED, "nothing can be changed here at runtime")
         if command.kind not in _KINDS:
@@ -509,24 +523,37 @@ class ManagementService:
         if any(row["name"] == name for row in self._overview.client_links()):
             raise Refused(CONFLICT, f"{name[:256]!r} is a client's link: only bindings change")
 
-    def _ask(self, command: Command) -> Result:
-        """Answer a query in a batch: name and options restrict it (G-11, G-17)."""
+    def _ask(self, command: Command) -> Asking:
+        """Answer a question of a batch: name and options restrict it (G-11, G-17)."""
+        command = self._by_names(command)
         found = self._types.get(command.kind)
         if found is None:
             known = ", ".join(self._types)
             raise Refused(BAD_REQUEST, f"no type {command.kind[:64]!r} here; there are {known}")
-        one = found.find(command.name) if command.name and found.index is not None else None
-        rows = [
-            row
-            for row in ((one,) if one is not None else found.rows())
-            if command.name in ("", row["name"]) and self._fits(row, command.arguments)
-        ]
-        if command.operation == "READ":
-            if not rows:
-                raise Refused(NOT_FOUND, f"there is no {command.kind} {command.name[:256]!r}")
-            return Result(OK, "OK", dict(rows[0]) | self._overview.details(command.name))
-        entities = [self._with_options(row) for row in rows[:MAX_ROWS]]
-        return Result(OK, f"{len(rows)} found", {"entities": entities, "total": len(rows)})
+        wanted, is_read = command.arguments, command.operation == "READ"
+        index = found.index() if found.index is not None else None
+        total = fitting = 0
+        entities: list[dict[str, Any]] = []
+        if index is not None and not command.name and not wanted and not is_read:
+            total, index = len(index), index[:MAX_ROWS]
+            yield 1 + total // ROWS_IN_INDEX
+        elif index is not None:
+            yield 1 + len(index) // ROWS_IN_INDEX
+            if command.name:
+                index = [each for each in index if each[0] == command.name][:1]
+        for row in found.rows() if index is None else _rows_there(index):
+            yield 1
+            if command.name not in ("", row["name"]) or not self._fits(row, wanted):
+                continue
+            if is_read:
+                return Result(OK, "OK", dict(row) | self._overview.details(command.name))
+            fitting += 1
+            if len(entities) < MAX_ROWS:
+                entities.append(self._with_options(row))
+        if is_read:
+            raise Refused(NOT_FOUND, f"there is no {command.kind} {command.name[:256]!r}")
+        total = max(total, fitting)
+        return Result(OK, f"{total} found", {"entities": entities, "total": total})
 
     def _fits(self, row: Row, wanted: Mapping[str, Any]) -> bool:
         """Tell whether an entity has these attributes, a node's options among them."""
@@ -621,7 +648,6 @@ class ManagementService:
 _NODES: Final = ("node", "topic")
 _NODES_BY_TYPE: Final = ("queue", "topic")
 _SEEN_ELSEWHERE: Final = ("topic", "binding", "shape")
-_FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed")
 
 Function = Callable[[Command, Changes], Result]
 
@@ -651,6 +677,35 @@ def _functions(inventory: Inventory) -> dict[tuple[str, str], Function]:
     }
 
 
-def _batch_reply(status: int, words: str, is_committed: bool, results: list[Result]) -> Reply:
-    rows = [result_row(index, result) for index, result in enumerate(results)]
-    return Reply.of(status, words, {"committed": is_committed, "results": rows})
+def _is_question(command: Command) -> bool:
+    return command.operation in ("QUERY", "READ")
+
+
+def _rows_there(index: Sequence[tuple[str, Callable[[str], Row]]]) -> Iterator[Row]:
+    """Give the rows of what is still there: things may go between one turn and the next."""
+    for name, make in index:
+        try:
+            row = make(name)
+        except KeyError:
+            continue
+        yield row
+
+
+def _answered(asking: Asking, most: int) -> tuple[Result, int]:
+    """Answer a question in one go; return the result and how much work it was.
+
+    Raises:
+        Refused: it cannot be answered, or is too much work.
+    """
+    units = 0
+    while True:
+        try:
+            units += next(asking)
+        except StopIteration as end:
+            return end.value, units
+        if units > most:
+            raise Refused(
+                FULL,
+                "the questions among changes look at too many entities: name what you ask about, "
+                "or ask in a message of its own",
+            )

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The questions of a batch to ``$management``: how much they read in a turn, and how large their
+reply is.
+
+A message may have a thousand questions, and each may go through all queues. Whoever answers one is
+a generator (`Asking`) that says how much it has done in between, so that the work can be cut.
+
+*A batch of questions only* changes nothing, so that it need not be answered in one go. It is given
+`TURN_UNITS` of work in a turn of the reactor, and takes turns with the other batches: all of them
+together have no more. From the question on whose result would exceed `MOST_OCTETS` nothing more is
+looked up: each of these questions has the status 507, and so has the reply. Batches that wait are
+bounded by `MOST_WAITING` and `MOST_WAITING_OCTETS`; one more is refused with 507.
+
+*Among changes* a question is answered within the one call in which the batch is done or undone
+(G-03). `MOST_UNITS_AMONG_CHANGES` bounds its work, `MOST_OCTETS` the results; beyond, it fails with
+507, and the batch with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from typing import Final, TypeAlias
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from amqproute.plurals import counted
+from amqproute.services.changes import Result
+from amqproute.services.commands import FULL, NOT_RUN, OK, Command, Refused
+from amqproute.services.requests import Commands, Reply, result_row
+from amqproute.wire.amqp10 import codec
+from amqproute.wire.amqp10.footprint import footprint
+
+__all__ = [
+    "MOST_OCTETS",
+    "MOST_UNITS_AMONG_CHANGES",
+    "MOST_WAITING_OCTETS",
+    "TURN_UNITS",
+    "Asking",
+    "QuestionTurns",
+    "Results",
+    "batch_reply",
+    "failed_reply",
+]
+
+MOST_OCTETS: Final = 1024 * 1024
+"""Octets of the results in one reply; the first result may be as large as its rows make it."""
+TURN_UNITS: Final = 200
+"""Work of all batches of questions in one turn of the reactor: a unit is a row."""
+MOST_UNITS_AMONG_CHANGES: Final = 4000
+"""Work of the questions of one batch that has changes as well."""
+MOST_WAITING_OCTETS: Final = 16 * 1024 * 1024
+"""Memory of the batches that wait for their turn; their results come on top, `MOST_OCTETS` each."""
+MOST_WAITING: Final = 16
+"""Batches that wait for their turn."""
+
+Asking: TypeAlias = Generator[int, None, Result]
+"""Answers a question: gives units of work as it goes on, and returns the result. Raises `Refused`
+if the question cannot be answered."""
+
+_FALLEN: Final = Result(NOT_RUN, "not done: another command of the batch failed")
+_NO_ROOM: Final = (
+    f"the results in one reply have {MOST_OCTETS} octets at most: ask this in a message of its own"
+)
+
+
+class Results:
+    """The results of a batch, and how many octets they have."""
+
+    def __init__(self) -> None:
+        self.all: list[Result] = []
+        self.left_out = 0
+        self._octets = 0
+
+    def __repr__(self) -> str:
+        return f"<Results {len(self.all)}, {self._octets} octets>"
+
+    def add(self, result: Result) -> None:
+        """Take a result.
+
+        Raises:
+            Refused: it has no room beside the others.
+        """
+        octets = len(codec.encode(result_row(len(self.all), result)))
+        if self.all and self._octets + octets > MOST_OCTETS:
+            raise Refused(FULL, _NO_ROOM)
+        self._octets += octets
+        self.all.append(result)
+
+    def leave_out(self, refused: Refused, count: int) -> None:
+        """Put it into words that so many results have no room."""
+        self.left_out += count
+        self.all += [Result(refused.status, refused.words)] * count
+
+
+class _Batch:
+    """A batch of questions that is being answered."""
+
+    def __init__(self, commands: Commands, ask: Callable[[Command], Asking]) -> None:
+        self._commands = commands
+        self._ask = ask
+        self._results = Results()
+        self._asking: Asking | None = None
+        self.octets = sum(
+            [footprint(each.arguments) for _, each in commands if isinstance(each, Command)]
+        )
+        self.answer: Deferred[Reply] = Deferred()
+
+    def run(self, units: int) -> tuple[int, Reply | None]:
+        """Work for so many units, or a little more; return what was used, and the reply if done."""
+        used = 0
+        while used < units:
+            number = len(self._results.all)
+            if number == len(self._commands):
+                return used, self._reply()
+            place, command = self._commands[number]
+            try:
+                if isinstance(command, Refused):
+                    raise command
+                self._asking = self._asking or self._ask(command)
+                used += next(self._asking)
+            except StopIteration as end:
+                self._asking = None
+                used += 1
+                try:
+                    self._results.add(end.value)
+                except Refused as refused:
+                    self._results.leave_out(refused, len(self._commands) - number)
+            except Refused as refused:
+                return used, failed_reply(refused, place, number, len(self._commands))
+        return used, None
+
+    def _reply(self) -> Reply:
+        left_out = self._results.left_out
+        if not left_out:
+            return batch_reply(OK, "OK", True, self._results.all)
+        words = f"{counted(left_out, 'question')} not answered: {_NO_ROOM}"
+        return batch_reply(FULL, words, True, self._results.all)
+
+
+class QuestionTurns:
+    """Answers batches of questions, a part of them in each turn of the reactor.
+
+    Args:
+        clock: the reactor's.
+        ask: begins to answer a question.
+    """
+
+    def __init__(self, clock: IReactorTime, ask: Callable[[Command], Asking]) -> None:
+        self._clock = clock
+        self._ask = ask
+        self._left = TURN_UNITS
+        self._waiting: deque[_Batch] = deque()
+        self._call: IDelayedCall | None = None
+
+    def __repr__(self) -> str:
+        return f"<QuestionTurns {len(self._waiting)} waiting>"
+
+    def answer(self, commands: Commands) -> Reply | Deferred[Reply]:
+        """Answer a batch: at once if that is little work, else in turns."""
+        batch = _Batch(commands, self._ask)
+        if not self._waiting:
+            reply = self._work_on(batch)
+            if reply is not None:
+                return reply
+        waiting = batch.octets + sum([each.octets for each in self._waiting])
+        if len(self._waiting) >= MOST_WAITING or waiting > MOST_WAITING_OCTETS:
+            number = counted(len(self._waiting), "batch is", "batches are")
+            return Reply.of(FULL, f"{number} being answered: ask again later")
+        self._waiting.append(batch)
+        return batch.answer
+
+    def _work_on(self, batch: _Batch) -> Reply | None:
+        """Use what is left of this turn; return the reply if it is ready."""
+        if self._call is None:
+            self._call = self._clock.callLater(0, self._turn)
+        used, reply = batch.run(self._left)
+        self._left = max(0, self._left - used)
+        return reply
+
+    def _turn(self) -> None:
+        self._call, self._left = None, TURN_UNITS
+        for _ in range(len(self._waiting)):
+            if not self._left:
+                return
+            batch = self._waiting.popleft()
+            try:
+                reply = self._work_on(batch)
+            except Exception as error:  # the log is told, and whoever asked
+                batch.answer.errback(error)
+                continue
+            if reply is None:
+                self._waiting.append(batch)
+            else:
+                batch.answer.callback(reply)
+
+
+def failed_reply(refused: Refused, place: int, failed: int, count: int) -> Reply:
+    """Return the reply to a batch that fell with one of its commands.
+
+    Args:
+        refused: why.
+        place: of that command, in words for whoever sent it.
+        failed: of that command, counted from 0.
+        count: how many commands there are.
+    """
+    results = [_FALLEN] * count
+    results[failed] = Result(refused.status, refused.words, refused.attributes)
+    return batch_reply(refused.status, f"{place}: {refused.words}", False, results)
+
+
+def batch_reply(status: int, words: str, is_committed: bool, results: Sequence[Result]) -> Reply:
+    """Return the reply to a batch."""
+    rows = [result_row(index, result) for index, result in enumerate(results)]
+    return Reply.of(status, words, {"committed": is_committed, "results": rows})
