@@ -127,9 +127,11 @@ class Expiry:
         self._call = None
 
     def end(self) -> None:
-        """The queue is no more: a sweep that is under way finds nothing."""
+        """The queue is no more: a sweep that is under way finds nothing.
+
+        Its timer is cancelled by `stop`, as it is where the queue stays.
+        """
         self._over = True
-        self.stop()
 
     def without_expired(self, entries: list[Entry]) -> list[Entry]:
         """Let go of those that have expired; return the others."""

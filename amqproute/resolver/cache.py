@@ -159,12 +159,10 @@ class _Kind(Generic[_K, _V]):
         self._entries[key] = entry
         self.octets += entry.octets
 
-    def remove(self, key: _K) -> bool:
+    def remove(self, key: _K) -> None:
         entry = self._entries.pop(key, None)
-        if entry is None:
-            return False
-        self.octets -= entry.octets
-        return True
+        if entry is not None:
+            self.octets -= entry.octets
 
     def remove_oldest(self) -> None:
         _, entry = self._entries.popitem(last=False)

@@ -88,6 +88,25 @@ class Asked:
         return number % self.step == 0
 
 
+class TidyTests(FeedTestCase):
+    """What a consumer with a filter has waiting is gone through when it is much."""
+
+    def test_order(self) -> None:
+        """Where others have taken some of it, the rest keeps its order."""
+        self.patch(feed_module, "LEAST_TIDIED", 7)
+        self.broker = make_broker(self.clock, self.store, node("q", priorities=10))
+        self.queue = self.broker.nodes["q"]
+        late = Taker(self.queue, 0, selects=Asked())
+        for number in (1, 5, 2, 6, 7, 3, 4):
+            self.put(number, priority=9 - number)
+        plain = self.taker(1)
+        self.assertEqual(plain.seen, bodies(1))
+        self.put(8, priority=1)
+        late.take(9)
+        turn(self.clock)
+        self.assertEqual(late.seen, bodies(*range(2, 9)))
+
+
 class LateTests(FeedTestCase):
     """Filters are asked so many times in one turn, and go on in the next."""
 

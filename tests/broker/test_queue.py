@@ -861,6 +861,15 @@ class DirectoryTests(QueueCase):
         self.assertEqual((queue.depth, self.broker.budget.used_bytes), (0, 0))
         self.broker.delete(queue)
 
+    def test_timers_of_a_deleted_queue(self) -> None:
+        """A queue that is gone leaves no timer: what watches over lives would hold it for long."""
+        queue = self.broker.create_dynamic()
+        self.put(b"1", queue=queue, ttl=100_000)
+        self.assertNotEqual(self.clock.getDelayedCalls(), [])
+        self.broker.delete(queue)
+        self.turn()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
     def settled(self, deferred: Any) -> Any:
         """Let it fire."""
         self.turn()

@@ -261,6 +261,19 @@ class PolicyTests(SynchronousTestCase):
         self.policy.leave(self.number)
         self.assertIsNone(self.arrive("user:bob"))
 
+    def test_half_of_an_odd_number(self) -> None:
+        """Half of the places is rounded up: of one place, one; of five, three."""
+        for places, half in ((1, 1), (5, 3)):
+            policy = AcceptPolicy(places)
+            listener = policy.listener(TERMS)
+            for key in range(half):
+                listener.enter(key, f"192.0.2.{key}", self.now)
+                said = listener.authenticated(key, Standing.KNOWN, self.now, "user:ann")
+                self.assertIsNone(said, places)
+            listener.enter(half, "192.0.2.99", self.now)
+            said = listener.authenticated(half, Standing.KNOWN, self.now, "user:ann")
+            self.assertIsNotNone(said, places)
+
     def test_many_users(self) -> None:
         """Several have equal shares, and there is always a place for the next one."""
         users = [f"user:{name}" for name in "abc"]

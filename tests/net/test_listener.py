@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 from ipaddress import ip_network
 from typing import Any
 
+from twisted.internet import tcp
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionDone
 from twisted.internet.testing import MemoryReactorClock
@@ -209,6 +211,31 @@ class ListenerTests(SynchronousTestCase):
         self.reactor.advance(0.5)
         self.assertEqual(did, ["stop", "start", "stop"])
         self.assertEqual(self.reactor.getDelayedCalls(), [])
+
+    def test_reserve(self) -> None:
+        """The reserve is had again when there is a descriptor, and not missed aloud before."""
+        left = 0
+
+        def opened(*_: object) -> Any:
+            if not left:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return open_(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+        open_ = os.open
+        reserve = tcp._FileDescriptorReservation(lambda: os.fdopen(opened()))
+        self.patch(tcp, "_reservedFD", reserve)
+        self.patch(os, "open", opened)
+        port = Port([])
+        _AcceptErrors(port, self.reactor)
+        for is_there in (False, False, True):
+            left = int(is_there)
+            port._logger.info("Could not accept ({acceptError})", acceptError="EMFILE")
+            self.reactor.advance(0.5)
+            self.assertEqual(reserve.available(), is_there)
+        self.assertEqual(self.flushLoggedErrors(), [])
+        with reserve:
+            left = 0
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)  # so Twisted would say it
 
     def test_mapped(self) -> None:
         """An IPv4 client of an IPv6 socket is that IPv4 client, to users and in the log."""

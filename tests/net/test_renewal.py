@@ -249,6 +249,7 @@ class RevocationTests(RenewalTestCase):
         )
         self.assertEqual(Meeting(alpha, self.beta).outcome("client"), "authenticated beta.example")
         self.assertEqual(len(alpha.loaded.revocations), 2)
+        self.assertNotIn("should have been renewed", self.said())
 
     def test_old_list(self) -> None:
         """A list past its time still revokes, and the log says that it is old."""

@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from amqproute.errors import TlsError
 from amqproute.net.pump import EngineProtocol, Limits, Security
 from amqproute.net.tls import ClientCertificateMode, TlsContexts, Verification, describe, translate
-from tests.net.wires import Side, Wire, contexts_in, settle
+from tests.net.wires import PretendEngine, Side, Wire, contexts_in, settle
 
 
 class Handshake:
@@ -374,6 +374,37 @@ class HandshakeTests(SynchronousTestCase):
             self.assertEqual(handshake.server.user.got, [("secured",)])
             self.assertEqual(handshake.client.user.got, [("secured",)])
             self.assertEqual(handshake.wire.seen[:4], b"tls\n")
+
+    def test_upgrade_is_answered_at_once(self) -> None:
+        """What an engine has to say under TLS it says without being asked, and has its deadline."""
+
+        def established(engine: PretendEngine, now: float) -> list[Any]:
+            engine.output.append(b"first")
+            engine.deadline = now + 5
+            return []
+
+        self.patch(PretendEngine, "tls_established", established)
+        handshake = Handshake(self.alpha, self.beta, upgrade=True)
+        for side in (handshake.client, handshake.server):
+            self.assertEqual(side.engine.reads[-1], b"first")
+        handshake.clock.advance(5)
+        for side in (handshake.client, handshake.server):
+            self.assertEqual(len(side.engine.ticks), 1)
+
+    def test_nothing_is_held(self) -> None:
+        """Certificates of a peer are not kept when its connection is lost."""
+        handshake = Handshake(self.alpha, self.beta)
+        pumps = (handshake.client_pump, handshake.server_pump)
+        held = [pump._verification for pump in pumps]
+        for verification in held:
+            assert verification is not None
+            self.assertTrue(verification._chain)
+        handshake.client_pump.abort()
+        settle(handshake.wire, handshake.clock)
+        self.assertEqual((len(handshake.lost), len(handshake.client_lost)), (1, 1))
+        for verification in held:
+            assert verification is not None
+            self.assertFalse(verification._chain)
 
     def test_upgrade_wrong_name(self) -> None:
         """In an upgrade the client's user learns why it failed, and its engine never goes on."""

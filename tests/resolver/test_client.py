@@ -15,12 +15,22 @@ import dns.rrset
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import CancelledError
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.errors import ResolveError
 from amqproute.resolver.answer import Answer, Outcome, Question, Unusable, read_response
-from amqproute.resolver.answer_turns import ANSWERS_PER_TURN
-from amqproute.resolver.client import MAX_STRAY_DATAGRAMS, ClientLimits, DnsClient, _parse
+from amqproute.resolver.answer_turns import ANSWERS_PER_TURN, AnswerTurns
+from amqproute.resolver.client import (
+    MAX_STRAY_DATAGRAMS,
+    ClientLimits,
+    DnsClient,
+    _parse,
+    _TcpQuery,
+)
 from amqproute.resolver.nameservers import (
     Nameserver,
     parse_nameserver,
@@ -382,6 +392,40 @@ class ForgeryTests(ClientTestCase):
                 answer.services, answer.glue, answer.summary()
         except Unusable:
             pass
+
+
+class TcpQueryTests(SynchronousTestCase):
+    """A query over TCP, when its connection ends."""
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.turns = AnswerTurns(self.clock)
+        self.query = dns.message.make_query("amqp.beta.example", "A", id=258)
+        self.at_work = _TcpQuery(self.query, self.turns)
+        self.at_work.makeConnection(StringTransport())
+
+    def test_closed_behind_its_answer(self) -> None:
+        """An answer that has come counts, though it is read in a later turn than the end."""
+        for _ in range(ANSWERS_PER_TURN):
+            self.turns.take(lambda: None)
+        reply = Authority([ZONE]).respond(self.query.to_wire(), udp=False)
+        assert reply is not None
+        self.at_work.dataReceived(len(reply.wire).to_bytes(2, "big") + reply.wire)
+        self.at_work.connectionLost(Failure(ConnectionDone()))
+        self.assertNoResult(self.at_work.result)
+        self.clock.advance(0)
+        self.assertEqual(len(self.successResultOf(self.at_work.result).answer), 1)
+
+    def test_closed_without_one(self) -> None:
+        """The end of a connection is a failure, unless the query has had one already."""
+        self.at_work.connectionLost(Failure(ConnectionDone()))
+        failure = self.failureResultOf(self.at_work.result, Unusable)
+        self.assertIn("closed without an answer", str(failure.value))
+        other = _TcpQuery(self.query, self.turns)
+        other.makeConnection(StringTransport())
+        other.result.errback(Unusable("dns.timeout", "no answer"))
+        other.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.failureResultOf(other.result, Unusable).value.code, "dns.timeout")
 
 
 class FlightTests(ClientTestCase):

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import errno
+from typing import Any, cast
+
 import dns.flags
 import dns.message
 import dns.opcode
@@ -10,10 +13,13 @@ import dns.rcode
 import dns.rdatatype
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import CannotListenError
+from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.resolver.answer import Question
-from amqproute.resolver.zone import MAX_REMEMBERED, Authority, Fault, FaultKind
+from amqproute.resolver.zone import MAX_REMEMBERED, Authority, Fault, FaultKind, ZoneServer
 
 ZONE = """
 $ORIGIN beta.example.
@@ -159,3 +165,79 @@ class AuthorityTests(SynchronousTestCase):
         wire = bytearray(dns.message.make_query("_amqps._tcp.beta.example", "SRV", id=1).to_wire())
         wire[position % len(wire)] = octet
         self.authority.respond(bytes(wire), udp=True)
+
+
+class Reactor(Clock):
+    """Notes at which ports somebody listens; some are taken."""
+
+    def __init__(self, free: int, *taken: int) -> None:
+        super().__init__()
+        self.free = free
+        self.taken = taken
+        self.asked: list[tuple[str, int]] = []
+        self.stopped: list[int] = []
+
+    def listenUDP(self, port: int, protocol: Any, interface: str, maxPacketSize: int) -> Any:
+        self.asked.append(("udp", port))
+        if not port:
+            self.free += 1
+        return Port(self, port or self.free - 1)
+
+    def listenTCP(self, port: int, factory: Any, interface: str) -> Any:
+        self.asked.append(("tcp", port))
+        if port in self.taken:
+            raise CannotListenError(interface, port, OSError(errno.EADDRINUSE, "in use"))
+        return Port(self, port)
+
+
+class Port:
+    """A port of `Reactor`."""
+
+    def __init__(self, reactor: Reactor, port: int) -> None:
+        self._reactor = reactor
+        self._port = port
+
+    def getHost(self) -> IPv4Address:
+        return IPv4Address("UDP", "127.0.0.1", self._port)
+
+    def stopListening(self) -> None:
+        self._reactor.stopped.append(self._port)
+
+
+class ServerTests(SynchronousTestCase):
+    """Where it listens, and what it still sends when it is stopped."""
+
+    def test_any_port(self) -> None:
+        """Unless one is named, the system finds a port, and one that both protocols have free."""
+        reactor = Reactor(4711, 4711, 4712)
+        server = ZoneServer([ZONE], cast(Any, reactor))
+        self.assertEqual(self.successResultOf(server.start()), 4713)
+        self.assertEqual([port for kind, port in reactor.asked if kind == "udp"], [0, 0, 0])
+        self.assertEqual([port for kind, port in reactor.asked if kind == "tcp"][-1], 4713)
+        self.assertEqual(reactor.stopped, [4711, 4712])
+        self.successResultOf(server.stop())
+        self.assertEqual(reactor.stopped, [4711, 4712, 4713, 4713])
+
+    def test_port_that_is_taken(self) -> None:
+        """Where one is named it is that one or none."""
+        reactor = Reactor(0, 53)
+        server = ZoneServer([ZONE], cast(Any, reactor))
+        self.failureResultOf(server.start(port=53), CannotListenError)
+        self.assertEqual((reactor.asked, reactor.stopped), ([("udp", 53), ("tcp", 53)], [53]))
+
+    def test_late_answers(self) -> None:
+        """An answer that is late is sent once; one that is due after the end is not."""
+        reactor = Reactor(4711)
+        server = ZoneServer([ZONE], cast(Any, reactor))
+        self.successResultOf(server.start())
+        server.authority.set_fault("amqp.beta.example", Fault(FaultKind.DELAY, 2.0))
+        query = dns.message.make_query("amqp.beta.example", "A").to_wire()
+        sent: list[bytes] = []
+        server.reply(query, sent.append, udp=True)
+        reactor.advance(1)
+        server.reply(query, sent.append, udp=True)
+        reactor.advance(1)
+        self.assertEqual(len(sent), 1)
+        self.successResultOf(server.stop())
+        reactor.advance(5)
+        self.assertEqual((len(sent), reactor.getDelayedCalls()), (1, []))
