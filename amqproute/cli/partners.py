@@ -25,6 +25,7 @@ from amqproute.pipeline.reconcile import (
 from amqproute.pipeline.reconcile import (
     reconcile as compare,
 )
+from amqproute.pipeline.reuse import Reuse
 
 __all__ = ["reconcile"]
 
@@ -37,6 +38,7 @@ def reconcile(
     with (
         started(output or "this directory", **spark) as running,
         tempfile.TemporaryDirectory(prefix="amqproute-") as folder,
+        Reuse() as reuse,
     ):
         scratch = Path(folder)
         first = open_source(running, ours, day, scratch / "ours", our_domain)
@@ -44,7 +46,7 @@ def reconcile(
         if first.domain == second.domain:
             step = "give our journal with --ours and the partner's with --theirs"
             raise Refusal(USAGE, "pipeline.source", f"both are of {first.domain}", step)
-        result = compare(*between(first, second), day=day, grace_seconds=grace)
+        result = compare(*between(first, second), day=day, grace_seconds=grace, reuse=reuse)
         if day is not None:
             check_days((first, second), day, sum(result.counts.values()))
         place = output or Path(f"reconciliation-{second.domain}-{day or 'all'}")

@@ -11,7 +11,8 @@ which `lines` makes rows of records and `duplicates` lets each record stand once
 `traces` makes silver of them, a row for each entry (`traces.hops`) and one for each message over
 all brokers (`traces.messages`); `figures`, `conservation` and, between two brokers, `handovers`
 make gold of that. `schema` says what each table holds, ``docs/pipeline.md`` tells it to people, and
-`tables` lets a change appear as a whole.
+`tables` lets a change appear as a whole. Rows that are used several times on the way are kept by
+`reuse`, so that a lost executor ends nothing.
 
 `session` gives the `SparkSession` that everything else takes as an argument; `java` finds the Java
 that it runs on, and starts it. `datasource` is a client of brokers: queues as data frames.

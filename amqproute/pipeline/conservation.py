@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 from amqproute.journal.record import END_OF_SEQ, ENDS, Kind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.lines import spread
+from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.schema import BALANCE, HOPS, RUNS, VIOLATIONS, conform
 from amqproute.pipeline.traces import is_answer
 
@@ -61,7 +62,12 @@ _PART: Final = 1 << 16
 _FOREVER: Final = coverage.FOREVER
 
 
-def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SECONDS) -> DataFrame:
+def judged(
+    runs: DataFrame,
+    entries: DataFrame,
+    grace_seconds: float = GRACE_SECONDS,
+    reuse: Reuse | None = None,
+) -> DataFrame:
     """Say of each entry that has not simply begun and ended what is wrong with it, if anything.
 
     These are few, as a rule. They are found here and now; `violations` and `balance` are made of
@@ -71,6 +77,7 @@ def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SEC
         runs: `RUNS`, from the first day of the entries to the last that there is.
         entries: `HOPS`.
         grace_seconds: see `GRACE_SECONDS`.
+        reuse: keeps what is returned; by default that is kept as long as the session.
 
     Returns:
         Those of `entries` that wait, or with which something is wrong: columns of `HOPS`, then
@@ -84,7 +91,8 @@ def judged(runs: DataFrame, entries: DataFrame, grace_seconds: float = GRACE_SEC
     stock = spread(runs.where(F.col("kind") == Kind.STOCK), ("node", "ranges"))
     seen = _seen(stock).persist()
     try:
-        return _judged(entries, seen, _last_stocks(runs, grace), grace).localCheckpoint()
+        rows = _judged(entries, seen, _last_stocks(runs, grace), grace)
+        return (reuse or Reuse()).computed(rows)
     finally:
         seen.unpersist()
 

@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
@@ -40,6 +42,7 @@ from amqproute.pipeline.chain import TAMPERED, with_previous
 from amqproute.pipeline.defaults import MOST_PIECES
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
 from amqproute.pipeline.lines import AHEAD_US, TOO_NEW, parse
+from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.schema import NOBODY, RUNS, SEGMENTS
 from amqproute.pipeline.tables import PARQUET, TIME_ZONE, Part, Warehouse, few
 
@@ -109,15 +112,43 @@ def ingest(
     """
     total = Ingested()
     until_us = (clock_us() if now_us is None else now_us) + AHEAD_US
-    while True:
-        fresh = _fresh(warehouse, journals, at_once, until_us)
-        if not fresh:
-            return total
-        taken = _take(warehouse, fresh, until_us)
+    while journals := [journal for journal in journals if _may_be_there(journal)]:
+        fresh: list[Row] = []
+        try:
+            fresh = _fresh(warehouse, journals, at_once, until_us)
+            if not fresh:
+                return total
+            with Reuse() as reuse:
+                taken = _take(warehouse, fresh, until_us, reuse)
+        except (PySparkException, Py4JJavaError):
+            # Segments are removed for their age at any moment, and then the rest is taken.
+            if not _has_lost(warehouse, journals, fresh):
+                raise
+            continue
         total += taken
         # Of a segment with lines that were refused there may be another copy.
         if len(fresh) < at_once and taken.rejected == taken.contradicting:
             return total
+    return total
+
+
+def _may_be_there(place: str | Path) -> bool:
+    """Tell whether a directory is there, where it costs nothing to know: on this machine."""
+    return "://" in str(place) or Path(place).exists()
+
+
+def _has_lost(warehouse: Warehouse, journals: Sequence[str | Path], fresh: Sequence[Row]) -> bool:
+    """Tell whether something is not there any more that was listed."""
+    system: Any = warehouse.spark.sparkContext
+    configuration, path_of = (
+        system._jsc.hadoopConfiguration(),
+        system._jvm.org.apache.hadoop.fs.Path,
+    )
+    for name in (*map(str, journals), *(row.path for row in fresh)):
+        path = path_of(name)
+        if not path.getFileSystem(configuration).exists(path):
+            return True
+    return False
 
 
 def clock_us() -> int:
@@ -170,7 +201,7 @@ def _fresh(
     return chosen.orderBy(*key).limit(at_once).collect()
 
 
-def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int) -> Ingested:
+def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int, reuse: Reuse) -> Ingested:
     """Take in some segments, in one change."""
     base = warehouse.snapshot()
     lines = with_previous(_lines(warehouse.spark, [row.path for row in fresh]))
@@ -181,7 +212,7 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int) -> Ingested
     kept, refused = read, None
     if any(row.is_shared for row in read):
         left, refused = settled(_with_path(warehouse, runs), warehouse.read("runs", snapshot=base))
-        refused = refused.localCheckpoint()
+        refused = reuse.computed(refused)
         runs = _written(warehouse, left.withColumn("reason", F.lit(None).cast("string")))
         kept = _counted(_with_path(warehouse, runs))
     if rejects or refused is not None:
@@ -198,7 +229,10 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int) -> Ingested
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    text = spark.read.text([literal(path) for path in paths], lineSep="\n")
+    # A file that is gone has to be an error, whatever the session is set to: without it the rest
+    # of its lines would be left out, and its segment would count as taken.
+    reader = spark.read.option("ignoreMissingFiles", "false")
+    text = reader.text([literal(path) for path in paths], lineSep="\n")
     # Rows of a partition have growing numbers, in the order of the file.
     at = F.struct("_metadata.file_block_start", F.monotonically_increasing_id().alias("id"))
     return text.select("value", F.col("_metadata.file_path").alias("path"), at.alias("at"))

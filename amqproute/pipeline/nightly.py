@@ -26,6 +26,7 @@ from amqproute.pipeline.facts import GONE, Facts, Tables, facts, last_hop, vanis
 from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
 from amqproute.pipeline.refusals import refusals
+from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.tables import Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
@@ -48,6 +49,11 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     Raises:
         Conflict: somebody else has changed the tables meanwhile.
     """
+    with Reuse() as reuse:
+        return _refreshed(warehouse, reuse)
+
+
+def _refreshed(warehouse: Warehouse, reuse: Reuse) -> Snapshot:
     base = warehouse.snapshot()
     days = base.pending
     if not days:
@@ -66,10 +72,10 @@ def refresh(warehouse: Warehouse) -> Snapshot:
     stocked = warehouse.read("runs", later, base)
     near = [day for day in base.days("runs") if day >= min(read)]
     rejects = warehouse.read("rejects", near, base) if base.of("rejects", near) else None
-    doubtful = judged(stocked, fresh)
+    doubtful = judged(stocked, fresh, reuse=reuse)
     altered = refusals(warehouse.read("rejects", made, base))
     frames = {
-        "messages": messages(known),
+        "messages": messages(known, reuse),
         "balance": balance(fresh, doubtful),
         "latencies": latencies(fresh),
         "volumes": volumes(fresh),

@@ -36,6 +36,7 @@ from pyspark.sql import functions as F
 from amqproute.journal.record import Kind
 from amqproute.pipeline import coverage
 from amqproute.pipeline.defaults import GRACE_SECONDS
+from amqproute.pipeline.reuse import Reuse
 
 __all__ = [
     "AGREED",
@@ -230,6 +231,7 @@ def reconcile(
     *,
     day: date | None = None,
     grace_seconds: float = GRACE_SECONDS,
+    reuse: Reuse | None = None,
 ) -> Reconciliation:
     """Compare what two organizations say of the messages between them.
 
@@ -238,9 +240,11 @@ def reconcile(
         theirs: the other.
         day: hand-overs of this UTC day only, by the clock of who handed over.
         grace_seconds: so much before and behind a hole nobody is sure either.
+        reuse: keeps the tables that are returned; by default they are kept as long as the session.
     """
+    reuse = reuse or Reuse()
     stated = ours.statement.unionByName(theirs.statement)
-    holes = _holes(ours, theirs).localCheckpoint()
+    holes = reuse.computed(_holes(ours, theirs))
     seen = Observation()
     compared = _compared(stated, day).observe(seen, *_figures(ours.domain))
     doubtful = compared.where(~F.col("agrees")).persist()
@@ -249,8 +253,7 @@ def reconcile(
         figures = seen.get
         offset = _offset(figures)
         judged = _judged(doubtful, holes, ours.domain, offset, round(grace_seconds * 1e6))
-        # Unlike a cached table it goes when nobody has it any more.
-        listed = _named(judged, stated, is_small=number <= _SMALL).localCheckpoint()
+        listed = reuse.computed(_named(judged, stated, is_small=number <= _SMALL))
     finally:
         doubtful.unpersist()
     counts = {

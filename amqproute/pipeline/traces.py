@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from amqproute.journal.record import BEGINS, ENDS, Kind
 from amqproute.pipeline.lines import spread
+from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.schema import HOPS, MESSAGES, RUNS, STAY, conform
 
 __all__ = ["hops", "is_answer", "messages", "roots"]
@@ -148,7 +149,7 @@ _OWN: Final = "anonymous"
 # -- whose hop it is ---------------------------------------------------------------------------
 
 
-def roots(entries: DataFrame) -> DataFrame:
+def roots(entries: DataFrame, reuse: Reuse | None = None) -> DataFrame:
     """Find the root of each entry that is not its own root, nor that of who handed it over.
 
     Goes up one step at a time, and with those only that have further to go; between two steps it
@@ -156,6 +157,7 @@ def roots(entries: DataFrame) -> DataFrame:
 
     Args:
         entries: `HOPS`.
+        reuse: keeps what is returned; by default that is kept as long as the session.
 
     Returns:
         ``stream``, ``entry``, ``root_stream``, ``root_entry``; with ``is_child`` for a copy or a
@@ -198,8 +200,7 @@ def roots(entries: DataFrame) -> DataFrame:
         )
         if moving.isEmpty():
             break
-    # Unlike a cached table it goes when nobody has it any more.
-    whole = functools.reduce(DataFrame.unionByName, found).localCheckpoint()
+    whole = (reuse or Reuse()).computed(functools.reduce(DataFrame.unionByName, found))
     for moved in steps:
         moved.unpersist()
     return whole
@@ -256,11 +257,12 @@ def _above(name: str) -> list[Column]:
 # -- messages ----------------------------------------------------------------------------------
 
 
-def messages(entries: DataFrame) -> DataFrame:
+def messages(entries: DataFrame, reuse: Reuse | None = None) -> DataFrame:
     """Make one row for each message, of the entries of all brokers that saw it.
 
     Args:
         entries: `HOPS`. They are read more than once: best from a table.
+        reuse: keeps what is computed on the way; the messages can be read until its context ends.
 
     Returns:
         `MESSAGES`. ``hops`` are in the order of the way, copies and reports behind. ``fate`` is
@@ -275,7 +277,7 @@ def messages(entries: DataFrame) -> DataFrame:
         F.coalesce("from_stream", "stream").alias("root_stream"),
         F.when(near, F.col("from_entry")).otherwise(F.col("entry")).alias("root_entry"),
     )
-    found = roots(entries)
+    found = roots(entries, reuse)
     looked_up = entries.where(lookup).join(found.drop("is_child"), ["stream", "entry"], "left")
     looked_up = looked_up.select(
         *entries.columns,

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that are computed once and used several times, also where executors come and go.
+
+Spark computes a plan anew for each query that uses it. Rows that several queries use are computed
+once, and how they are kept depends on what can be lost:
+
+* A local session is one process. It keeps them as a local checkpoint, which forgets the plan: the
+  queries behind it are planned faster, and the rows go when nobody refers to them any more.
+* On a cluster an executor may be lost with all that it keeps: its machine fails, or is wanted for
+  something else. There rows are cached and keep their plan, so that Spark computes again what was
+  lost, and nothing else. A local checkpoint would end the run with
+  ``CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND``.
+
+Tables in files, and Spark's reliable checkpoints, survive as well. They take longer, and a driver
+that is killed leaves them behind (``benchmarks/pipeline.md`` has the figures). Executors end with
+their driver, and what they keep with them.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Self
+
+from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Reuse", "may_lose_executors"]
+
+
+def may_lose_executors(spark: SparkSession) -> bool:
+    """Tell whether a session has executors that can end before it does."""
+    return not spark.sparkContext._jsc.isLocal()  # type: ignore[attr-defined]
+
+
+class Reuse:
+    """Computes rows now, and keeps them until its context ends."""
+
+    def __init__(self) -> None:
+        self._kept = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kept.close()
+
+    def computed(self, rows: DataFrame) -> DataFrame:
+        """Return the same rows, computed. On a cluster they can be used until the context ends."""
+        if not may_lose_executors(rows.sparkSession):
+            return rows.localCheckpoint()
+        cached = rows.persist()
+        self._kept.callback(cached.unpersist)
+        cached.count()
+        return cached
