@@ -7,6 +7,7 @@
 #
 # Parts of the suite:           make test TESTS=tests.wire
 # More or fewer processes:      make test JOBS=2
+# Keep how long tests take, by which they are ordered:  make test AMQPROUTE_SECONDS=write
 
 PYTHON ?= python3
 VENV   ?= .venv

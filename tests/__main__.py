@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m tests -j3 tests``: trial, with the tests that share a JVM in one of its processes.
+"""``python -m tests -j3 tests``: trial, with the tests that share a JVM in one or two processes.
 
 Trial deals out single tests to whichever process is free. Sooner or later each process gets one
 that needs Spark, and starts a JVM of its own, which takes seconds and is slow at whatever it does
-for the first time. Here one process gets the tests that say so (``shares_process``), and goes on as
-the others do behind them. A second one lends a hand as soon as nothing else is left to do, while
-there are enough of them to be worth a JVM. All options are trial's, and so is everything else.
+for the first time. Here the first process gets the tests that say so (``shares_process``), and goes
+on as the others do behind them. A second one does so too where these tests take longer than all
+others, and otherwise as soon as nothing else is left to do, while there are enough of them to be
+worth a JVM. All options are trial's, and so is everything else.
+
+Tests that took long are begun first, so that no process is left with a long one at the end.
+``tests/seconds.json`` says how long; a run that passes with ``AMQPROUTE_SECONDS=write`` writes it.
 
 Before the first test all sources are compiled. The suite starts some hundred processes, and where
 PYTHONDONTWRITEBYTECODE is set each of them would compile what it imports, which is more work than
@@ -17,9 +21,11 @@ A run ends with the tests, and the modules of tests, that took longest (`slowest
 from __future__ import annotations
 
 import compileall
+import json
+import os
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +34,17 @@ from twisted.trial._dist.disttrial import DistTrialRunner
 
 WORTH_A_JVM = 8
 """So many tests take longer than a JVM that starts."""
+MACHINES = 2
+"""Processes with a JVM, at most."""
 
 ROOT = Path(__file__).parent.parent
 COMPILED = ("amqproute", "benchmarks", "tests")
+SECONDS = ROOT / "tests" / "seconds.json"
+
+REMEMBERED_FROM = 1.0
+"""How long a test took is written down from so many seconds on."""
+SHORT = 0.03
+"""Seconds of a test of which nothing is written down, on average."""
 
 TESTS_LISTED = 20
 MODULES_LISTED = 10
@@ -65,24 +79,38 @@ class Runner(DistTrialRunner):
     _source: Iterable[Any] | None = None
     _shared: deque[Any]
     _rest: deque[Any]
-    _has_second = False
+    _machines = 0
+    _driven = 0
     _seconds: dict[str, float] = {}
+    _remembered: Mapping[str, float] = {}
     _clock: Callable[[], float] = staticmethod(time.monotonic)
 
     async def _driveWorker(self, result: Any, testCases: Iterable[Any], worker: Any) -> None:
         """Give tests to a process until there are none. All are given the same iterable."""
-        is_first = self._source is not testCases
-        if is_first:
-            self._source, cases = testCases, list(testCases)
-            self._shared = deque(case for case in cases if _shares(case))
-            self._rest = deque(case for case in cases if not _shares(case))
-            self._has_second = False
-            self._seconds = {}
+        if self._source is not testCases:
+            self._source = testCases
+            self._plan(list(testCases))
+        self._driven += 1
+        if has_machine := self._driven <= self._machines:
             await super()._driveWorker(result, self._each(self._shared, result), worker)
         await super()._driveWorker(result, self._each(self._rest, result), worker)
-        if len(self._shared) >= WORTH_A_JVM and not self._has_second:
-            self._has_second = True
+        if len(self._shared) >= WORTH_A_JVM and not has_machine and self._machines < MACHINES:
+            self._machines += 1
             await super()._driveWorker(result, self._each(self._shared, result), worker)
+
+    def _plan(self, cases: Sequence[Any]) -> None:
+        """Put the longest first, and decide how many processes begin with those that share one."""
+        seconds = {id(case): self._remembered.get(case.id(), SHORT) for case in cases}
+        longest = sorted(cases, key=lambda case: -seconds[id(case)])
+        self._shared = deque(case for case in longest if _shares(case))
+        self._rest = deque(case for case in longest if not _shares(case))
+        shared, rest = (
+            sum(seconds[id(case)] for case in some) for some in (self._shared, self._rest)
+        )
+        is_most = shared > rest and len(self._shared) >= 2 * WORTH_A_JVM
+        self._machines = MACHINES if is_most and self._maxWorkers > MACHINES else 1
+        self._driven = 0
+        self._seconds = {}
 
     def _each(self, queue: deque[Any], result: Any) -> Iterator[Any]:
         while queue and not (self._exitFirst and not result.original.wasSuccessful()):
@@ -96,6 +124,24 @@ class Runner(DistTrialRunner):
         """Write the outcome, then what took longest."""
         super().writeResults(result)
         self.stream.write("".join(f"{line}\n" for line in slowest(self._seconds)))
+        if os.environ.get("AMQPROUTE_SECONDS") == "write" and result.original.wasSuccessful():
+            remember(SECONDS, self._seconds)
+
+
+def remembered(path: Path) -> dict[str, float]:
+    """Return how long tests took that took long, by their ids; nothing where nobody has written
+    it."""
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    return {str(test): float(seconds) for test, seconds in found.items()}
+
+
+def remember(path: Path, seconds: Mapping[str, float]) -> None:
+    """Write down how long tests took."""
+    long = {test: round(each, 1) for test, each in seconds.items() if each >= REMEMBERED_FROM}
+    path.write_text(json.dumps(long, indent=1, sort_keys=True) + "\n")
 
 
 def _shares(case: Any) -> bool:
@@ -113,5 +159,6 @@ def compile_sources(root: Path) -> None:
 
 if __name__ == "__main__":
     compile_sources(ROOT)
+    Runner._remembered = remembered(SECONDS)
     trial.DistTrialRunner = Runner
     trial.run()

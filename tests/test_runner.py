@@ -18,9 +18,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from tests.__main__ import (
     LISTED_FROM,
     MODULES_LISTED,
+    REMEMBERED_FROM,
     TESTS_LISTED,
+    WORTH_A_JVM,
     Runner,
     compile_sources,
+    remember,
+    remembered,
     slowest,
 )
 
@@ -57,6 +61,28 @@ class Worker:
         self.ran.append(case.name)
 
 
+class WaitingWorker(Worker):
+    """One that has its seconds given one by one."""
+
+    def __init__(self) -> None:
+        super().__init__(Clock())
+        self._left = 0.0
+        self._done: Deferred[None] | None = None
+
+    async def run(self, case: Case, result: DistReporter) -> None:
+        """Run a test."""
+        self.ran.append(case.name)
+        self._left, self._done = case.seconds, Deferred()
+        await self._done
+
+    def work(self) -> None:
+        """Let a second go by."""
+        self._left -= 1
+        if self._left <= 0 and (done := self._done) is not None:
+            self._done = None
+            done.callback(None)
+
+
 class RunnerTests(SynchronousTestCase):
     """`tests.__main__.Runner`, with processes that are not there."""
 
@@ -64,7 +90,7 @@ class RunnerTests(SynchronousTestCase):
         self.clock = Clock()
         self.stream = StringIO()
         self.runner = Runner(
-            MinimalReporter, 2, [], stream=self.stream, reactor=MemoryReactorClock()
+            MinimalReporter, 3, [], stream=self.stream, reactor=MemoryReactorClock()
         )
         self.runner._clock = self.clock.seconds
         self.result = self.runner._makeResult()
@@ -77,6 +103,20 @@ class RunnerTests(SynchronousTestCase):
             self.successResultOf(Deferred.fromCoroutine(running))
         return found
 
+    def together(self, *cases: Case, workers: int = 3) -> list[Worker]:
+        """Run tests to their end, each process taking its next one when it is done."""
+        found = [WaitingWorker() for _ in range(workers)]
+        running = [
+            Deferred.fromCoroutine(self.runner._driveWorker(self.result, cases, worker))
+            for worker in found
+        ]
+        for _ in range(sum(int(case.seconds) for case in cases)):
+            for worker in found:
+                worker.work()
+        for each in running:
+            self.successResultOf(each)
+        return list(found)
+
     def test_shared_first(self) -> None:
         """The first process gets the tests that share one, before all others."""
         first, second = self.drive(
@@ -86,6 +126,50 @@ class RunnerTests(SynchronousTestCase):
         )
         self.assertEqual(first.ran, ["a.c.Case.test_shared", "a.b.Case.test_short"])
         self.assertEqual(second.ran, [])
+
+    def test_longest_first(self) -> None:
+        """What took longest is begun first, and what nobody knows is last, in its order."""
+        self.runner._remembered = {"a.b.Case.test_long": 9.0, "a.b.Case.test_longer": 10.0}
+        names = ["a.b.Case.test_x", "a.b.Case.test_long", "a.b.Case.test_longer", "a.b.Case.test_a"]
+        [worker] = self.drive(*(Case(name, 1.0) for name in names))
+        self.assertEqual(worker.ran, [names[2], names[1], names[0], names[3]])
+
+    def mixed(self, shared: float, rest: float) -> list[Worker]:
+        """Run tests of these seconds together, which are remembered."""
+        cases = [
+            *(Case(f"a.s.Case.test_{n}", shared, shares_process=True) for n in range(20)),
+            *(Case(f"a.r.Case.test_{n}", rest) for n in range(20)),
+        ]
+        self.runner._remembered = {case.name: case.seconds for case in cases}
+        workers = self.together(*cases)
+        ran = sorted(name for worker in workers for name in worker.ran)
+        self.assertEqual(ran, sorted(case.name for case in cases))
+        return workers
+
+    def test_second_from_the_start(self) -> None:
+        """Two processes begin with the tests that share one where those take longest."""
+        first, second, third = self.mixed(shared=2.0, rest=1.0)
+        self.assertEqual(
+            [each.ran[0][:3] for each in (first, second, third)], ["a.s"] * 2 + ["a.r"]
+        )
+        self.assertNotIn("a.s", {name[:3] for name in third.ran})
+
+    def test_second_at_the_end(self) -> None:
+        """Otherwise one does, and another helps with as many as are worth it, behind all others."""
+        first, second, third = self.mixed(shared=1.0, rest=1.0)
+        self.assertEqual({name[:3] for name in first.ran}, {"a.s"})
+        for helping in (second, third):
+            kinds = [name[:3] for name in helping.ran]
+            self.assertEqual(kinds, sorted(kinds))
+        self.assertEqual(
+            ["a.s.Case" in " ".join(each.ran) for each in (second, third)].count(True), 1
+        )
+
+    def test_few_are_not_worth_it(self) -> None:
+        """A handful of tests stays with one process, however long they take."""
+        cases = [Case(f"a.s.Case.test_{n}", 5.0, shares_process=True) for n in range(WORTH_A_JVM)]
+        self.runner._remembered = {case.name: case.seconds for case in cases}
+        self.assertEqual([len(each.ran) for each in self.together(*cases)], [WORTH_A_JVM, 0, 0])
 
     def test_ends_with_slowest(self) -> None:
         """The outcome is followed by what took longest."""
@@ -123,6 +207,17 @@ class CompileTests(SynchronousTestCase):
         compile_sources(root)
         found = {path.name.partition(".")[0] for path in root.rglob("*.pyc")}
         self.assertEqual(found, {"good", "other"})
+
+
+class RememberTests(SynchronousTestCase):
+    """`tests.__main__.remember`."""
+
+    def test_read_again(self) -> None:
+        """What took long is read as it was written; without the file nothing is remembered."""
+        path = Path(self.mktemp())
+        self.assertEqual(remembered(path), {})
+        remember(path, {"a": REMEMBERED_FROM, "b": REMEMBERED_FROM / 2, "c": 12.34})
+        self.assertEqual(remembered(path), {"a": REMEMBERED_FROM, "c": 12.3})
 
 
 class SlowestTests(SynchronousTestCase):
