@@ -1,151 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A branch of a distributed transaction, and its place in the state table of XA (C-03, C-08).
-
-::
-
-    start ──> active ──suspend──> suspended          a time-out in any of these three: timed out
-               │  ^ └──resume────────┘ │
-           end │  │ join               │ end
-               v  │                    │
-               idle <──────────────────┘
-               │  └── prepare ──> prepared ── commit, rollback ──> (gone)
-               │                    └── an operator ──> heuristically committed / rolled back
-               └── commit one-phase, rollback ──> (gone)               └── forget ──> (gone)
+"""A branch of a distributed transaction: what it contains, and where it is in the table of XA.
 
 A branch is active while one association is, suspended while there are suspended ones only, idle
 when all have ended. One whose work was refused, or ended with ``fail``, can only be rolled back:
 whatever else is asked for is answered with XA_RBROLLBACK, or XA_RBTIMEOUT if it was the time.
-
-What the states allow is `TABLE`; what is done is in `amqproute.broker.branches`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum, IntEnum
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
 
+from amqproute.broker.batch import Batch
+from amqproute.broker.branch_record import ROWS, Record, StoredPosting, StoredRetirement
 from amqproute.broker.levels import queue_of_key
-from amqproute.broker.transaction import Transaction
-from amqproute.wire.amqp10.types import Int
-
-if TYPE_CHECKING:
-    from amqproute.broker.branch_record import Record
-    from amqproute.broker.branch_recovery import Leftover
-    from amqproute.broker.queue import Queue
-
-LONGEST_ID: Final = 64
-"""Octets of a global transaction id, and of a branch qualifier (XA: MAXGTRIDSIZE, MAXBQUALSIZE)."""
+from amqproute.broker.queue import Queue
+from amqproute.broker.transaction import Posting, Transaction
+from amqproute.broker.xa_states import OPEN, TABLE, State, Xa, XaError, Xid
 
 
-class Xa(IntEnum):
-    """Return codes of XA (X/Open CAE C193, ``xa.h``), those that are used here."""
-
-    OK = 0
-    RDONLY = 3
-    RETRY = 4
-    HEURRB = 6
-    HEURCOM = 7
-    RBROLLBACK = 100
-    RBTIMEOUT = 106
-    RMERR = -3
-    NOTA = -4
-    INVAL = -5
-    PROTO = -6
-    RMFAIL = -7
-    DUPID = -8
-
-    @property
-    def symbol(self) -> str:
-        """Its name in ``xa.h``."""
-        return f"{'XA' if self >= 0 else 'XAER'}_{self.name}"
-
-
-class State(Enum):
-    """Where a branch is in the table of XA."""
-
-    ACTIVE = "active"
-    SUSPENDED = "suspended"
-    IDLE = "idle"
-    TIMED_OUT = "timed out"
-    PREPARED = "prepared"
-    COMMITTED = "heuristically committed"
-    ROLLED_BACK = "heuristically rolled back"
-    GONE = "gone"
-
-
-HEURISTIC: Final = (State.COMMITTED, State.ROLLED_BACK)
-_OPEN: Final = (State.ACTIVE, State.SUSPENDED, State.IDLE)
-TABLE: Final[Mapping[str, tuple[State, ...]]] = {
-    "join": _OPEN,
-    "resume": (State.ACTIVE, State.SUSPENDED),
-    "suspend": (State.ACTIVE,),
-    "end": (State.ACTIVE, State.SUSPENDED),
-    "prepare": (State.IDLE,),
-    "commit one-phase": (State.IDLE,),
-    "commit": (State.PREPARED, *HEURISTIC),
-    "rollback": (State.IDLE, State.PREPARED, *HEURISTIC),
-    "forget": HEURISTIC,
-    "decide": (State.PREPARED,),
-}
-"""Each command, and the states in which it may come; in any other it is a protocol error."""
-
-
-class XaError(Exception):
-    """A command that is answered with a code and changes nothing.
+class Leftover:
+    """What a revived branch could not take in hand, until it is resolved.
 
     Attributes:
-        code: the code.
+        strayed: by line, entries whose node is not there.
+        missing: by queue, how many entries are not in the store any more.
     """
 
-    def __init__(self, code: Xa, words: str) -> None:
-        super().__init__(words)
-        self.code = code
+    __slots__ = ("missing", "strayed")
 
-
-@dataclass(frozen=True, slots=True)
-class Xid:
-    """What names a branch (C-03).
-
-    Attributes:
-        format_id: the format of the other two; never negative.
-        global_id: the global transaction, 1 to 64 octets.
-        qualifier: the branch of it, up to 64 octets.
-    """
-
-    format_id: int
-    global_id: bytes
-    qualifier: bytes
-
-    def __str__(self) -> str:
-        return f"{self.format_id}.{self.global_id.hex()}.{self.qualifier.hex()}"
-
-    @property
-    def parts(self) -> list[Any]:
-        """Return the form that it has on the wire: a list of int, binary, binary."""
-        return [Int(self.format_id), self.global_id, self.qualifier]
-
-    @classmethod
-    def of(cls, value: Any) -> Xid:
-        """Read the form that it has on the wire.
-
-        Raises:
-            XaError: with INVAL: it is none.
-        """
-        match value:
-            case [int(number), bytes(global_id), bytes(qualifier)] if (
-                not isinstance(number, bool)
-                and 0 <= number < 1 << 31
-                and 1 <= len(global_id) <= LONGEST_ID
-                and len(qualifier) <= LONGEST_ID
-            ):
-                return cls(int(number), global_id, qualifier)
-        raise XaError(
-            Xa.INVAL,
-            f"an xid is a list of an int from 0 up, a binary of 1 to {LONGEST_ID} octets, and one "
-            f"of 0 to {LONGEST_ID}",
-        )
+    def __init__(self) -> None:
+        self.strayed: dict[str, set[int]] = {}
+        self.missing: dict[Queue, int] = {}
 
 
 class Branch:
@@ -236,7 +121,7 @@ class Branch:
         if self.state is State.TIMED_OUT:
             return Xa.RBTIMEOUT
         transaction = self.transaction
-        is_doomed = self.state in _OPEN and transaction is not None and transaction.doom is not None
+        is_doomed = self.state in OPEN and transaction is not None and transaction.doom is not None
         return Xa.RBROLLBACK if is_doomed else None
 
     @property
@@ -269,4 +154,41 @@ class Branch:
             )
 
 
-__all__ = ["HEURISTIC", "LONGEST_ID", "TABLE", "Branch", "State", "Xa", "XaError", "Xid"]
+def record_of(
+    branch: Branch,
+    transaction: Transaction,
+    batch: Batch,
+    next_id: Callable[[], int],
+    lasts: Callable[[Posting], bool],
+) -> Record:
+    """Return what has to be kept of a branch that is being prepared.
+
+    Args:
+        branch: the branch.
+        transaction: what it contains.
+        batch: gets rows for the posted messages.
+        next_id: gives ids for them.
+        lasts: whether a posting's target outlives a restart.
+    """
+    record = Record(branch.owner, branch.xid, State.PREPARED, branch.since_ms)
+    record.places = {queue.rows: count for queue, count in branch.reserved.items()}
+    for posting in transaction.postings:
+        if lasts(posting):
+            target, origin, message = posting.target, posting.origin, posting.message
+            name = target.rows if isinstance(target, Queue) else target.name
+            row = next_id()
+            batch.transaction.enqueue(ROWS, row, message.encoded, batch.now_ms, 0, 0, message.rest)
+            record.postings.append(
+                StoredPosting(name, row, origin.principal, origin.container_id, posting.tag)
+            )
+    for each in transaction.retirements:
+        entry = each.entry
+        if entry.durable and entry.stored and not each.consumer.copies:
+            size = len(entry.message.encoded)
+            record.retirements.append(
+                StoredRetirement(entry.line.key, entry.id, size, each.outcome)
+            )
+    return record
+
+
+__all__ = ["Branch", "Leftover", "record_of"]

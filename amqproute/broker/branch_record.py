@@ -10,14 +10,11 @@ a restart ends such messages, in a branch or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from amqproute.broker.batch import Batch
-from amqproute.broker.branch import Branch, State, XaError, Xid
-from amqproute.broker.queue import Queue
-from amqproute.broker.transaction import Posting, Transaction
+from amqproute.broker.xa_states import State, XaError, Xid
 from amqproute.errors import DecodeError
 from amqproute.values import Principal
 from amqproute.wire.amqp10 import codec, spec
@@ -155,43 +152,6 @@ def _retirement(line: str, entry_id: int, size: int, outcome: bytes) -> StoredRe
     return StoredRetirement(line, int(entry_id), int(size), spec.decode_composite(outcome, 0)[0])
 
 
-def record_of(
-    branch: Branch,
-    transaction: Transaction,
-    batch: Batch,
-    next_id: Callable[[], int],
-    lasts: Callable[[Posting], bool],
-) -> Record:
-    """Return what has to be kept of a branch that is being prepared.
-
-    Args:
-        branch: the branch.
-        transaction: what it contains.
-        batch: gets rows for the posted messages.
-        next_id: gives ids for them.
-        lasts: whether a posting's target outlives a restart.
-    """
-    record = Record(branch.owner, branch.xid, State.PREPARED, branch.since_ms)
-    record.places = {queue.rows: count for queue, count in branch.reserved.items()}
-    for posting in transaction.postings:
-        if lasts(posting):
-            target, origin, message = posting.target, posting.origin, posting.message
-            name = target.rows if isinstance(target, Queue) else target.name
-            row = next_id()
-            batch.transaction.enqueue(ROWS, row, message.encoded, batch.now_ms, 0, 0, message.rest)
-            record.postings.append(
-                StoredPosting(name, row, origin.principal, origin.container_id, posting.tag)
-            )
-    for each in transaction.retirements:
-        entry = each.entry
-        if entry.durable and entry.stored and not each.consumer.copies:
-            size = len(entry.message.encoded)
-            record.retirements.append(
-                StoredRetirement(entry.line.key, entry.id, size, each.outcome)
-            )
-    return record
-
-
 def holds_of(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, int]]]:
     """Return, by line, the ids and sizes of entries that prepared branches hold."""
     held: dict[str, list[tuple[int, int]]] = {}
@@ -205,4 +165,4 @@ def holds_of(notes: Mapping[str, bytes]) -> dict[str, list[tuple[int, int]]]:
     return held
 
 
-__all__ = ["NOTES", "ROWS", "Record", "StoredPosting", "StoredRetirement", "holds_of", "record_of"]
+__all__ = ["NOTES", "ROWS", "Record", "StoredPosting", "StoredRetirement", "holds_of"]

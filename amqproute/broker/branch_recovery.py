@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from amqproute.broker.batch import Batch
+from amqproute.broker.branch import Leftover
 from amqproute.broker.branch_holds import load_rows
 from amqproute.broker.branch_record import ROWS, Record
 from amqproute.broker.broker import Broker
@@ -98,28 +99,6 @@ async def _postings(record: Record, broker: Broker, store: Any, find: Find) -> l
     ]
 
 
-class Leftover:
-    """What a revived branch has not got in hand, and what is to be done about it in the end.
-
-    Attributes:
-        strayed: by line, entries whose node is not there.
-        missing: by queue, how many entries are not in the store any more.
-    """
-
-    __slots__ = ("missing", "strayed")
-
-    def __init__(self) -> None:
-        self.strayed: dict[str, set[int]] = {}
-        self.missing: dict[Queue, int] = {}
-
-    def forget(self, broker: Broker) -> None:
-        """The branch is resolved: nothing of this is held any more."""
-        for line, ids in self.strayed.items():
-            broker.unclaimed.forget_held(line, ids)
-        for queue, count in self.missing.items():
-            queue.holds.forget(count)
-
-
 async def revive(
     record: Record,
     transaction: Transaction,
@@ -173,4 +152,12 @@ async def revive(
     return leftover
 
 
-__all__ = ["Find", "Leftover", "revive"]
+def forget_leftover(leftover: Leftover, broker: Broker) -> None:
+    """Give back what a revived branch still held: it is resolved."""
+    for line, ids in leftover.strayed.items():
+        broker.unclaimed.forget_held(line, ids)
+    for queue, count in leftover.missing.items():
+        queue.holds.forget(count)
+
+
+__all__ = ["Find", "forget_leftover", "revive"]

@@ -40,9 +40,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from amqproute.broker.batch import Batch
-from amqproute.broker.branch import HEURISTIC, Branch, State, Xa, XaError, Xid
-from amqproute.broker.branch_record import NOTES, Record, record_of
-from amqproute.broker.branch_recovery import Find, revive
+from amqproute.broker.branch import Branch, record_of
+from amqproute.broker.branch_record import NOTES, Record
+from amqproute.broker.branch_recovery import Find, forget_leftover, revive
 from amqproute.broker.branch_watch import BranchWatch
 from amqproute.broker.broker import Broker
 from amqproute.broker.party_shares import PartyShares
@@ -55,6 +55,7 @@ from amqproute.broker.transaction import (
     TransactionTerms,
 )
 from amqproute.broker.transactions import Transactions
+from amqproute.broker.xa_states import HEURISTIC, State, Xa, XaError, Xid
 from amqproute.errors import AmqpError, DecodeError, StoreError, Unresolved
 from amqproute.values import Principal
 
@@ -611,7 +612,7 @@ class Branches:
         self._release(branch)
         self._forget(branch)
         if branch.leftover is not None:
-            branch.leftover.forget(self._broker)
+            forget_leftover(branch.leftover, self._broker)
         if left is not None:
             branch.state = left
             branch.since_ms = self._now_ms()

@@ -23,7 +23,7 @@ from twisted.python.failure import Failure
 from amqproute.broker.batch import Batch
 from amqproute.broker.limits import TopicLimits
 from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES, is_readable
-from amqproute.broker.subscription import Arrival
+from amqproute.broker.topic_state import Arrival
 from amqproute.errors import DecodeError
 from amqproute.message import Message
 

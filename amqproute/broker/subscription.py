@@ -16,14 +16,16 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from twisted.logger import Logger
 from zope.interface import implementer
 
 from amqproute.broker.batch import Batch
-from amqproute.entry import MOST_COUNTED, Entry, later_by
+from amqproute.broker.queue import Queue
+from amqproute.broker.topic_state import Arrival, TopicHost
+from amqproute.entry import MOST_COUNTED, Entry
 from amqproute.errors import DecodeError
 from amqproute.filters.registry import FilterSet
 from amqproute.interfaces import IConsumer, ISource
@@ -32,10 +34,6 @@ from amqproute.message import Message
 from amqproute.values import is_of_address, principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.types import Symbol
-
-if TYPE_CHECKING:
-    from amqproute.broker.queue import Queue
-    from amqproute.broker.topic import Topic
 
 NOTES: Final = "subscription"
 """The kind of the store's notes that hold the definitions of durable subscriptions."""
@@ -50,38 +48,6 @@ SIZE_MEMORY: Final = 64
 """A large message is forgotten by one part in so many with each batch of smaller ones."""
 ACCEPTED: Final = spec.Accepted()
 RELEASED: Final = spec.Released()
-
-
-class Arrival:
-    """A message that has reached a topic.
-
-    Attributes:
-        id: from the store's ids; grows.
-        message: as put.
-        arrived_ms: wall clock.
-        expires_ms: wall clock after which nobody gets it; 0 for never.
-        origin: the container-id of its sender, None if unknown.
-        stored: it is kept for newcomers in a row of the store (`broker.newest`).
-    """
-
-    __slots__ = ("arrived_ms", "expires_ms", "id", "message", "origin", "stored")
-
-    def __init__(
-        self, id: int, message: Message, arrived_ms: int, expires_ms: int, origin: str | None
-    ) -> None:
-        self.id = id
-        self.message = message
-        self.arrived_ms = arrived_ms
-        self.expires_ms = expires_ms
-        self.origin = origin
-        self.stored = False
-
-    def postpone(self, ms: int, now_ms: int) -> None:
-        """Have it age from later on: the clock was set. See `amqproute.entry.later_by`."""
-        by_ms = later_by(self.arrived_ms, ms, now_ms)
-        self.arrived_ms += by_ms
-        if self.expires_ms > 0:
-            self.expires_ms += by_ms
 
 
 @implementer(ISource)
@@ -127,7 +93,7 @@ class Subscription:
 
     def __init__(
         self,
-        topic: Topic,
+        topic: TopicHost,
         filters: FilterSet,
         since_ms: int | None = None,
         key: tuple[str, ...] | None = None,
@@ -498,7 +464,7 @@ class DurableSubscription:
     __slots__ = ("__weakref__", "_links", "definition", "filters", "queue", "topic")
 
     def __init__(
-        self, topic: Topic, definition: Definition, filters: FilterSet, queue: Queue
+        self, topic: TopicHost, definition: Definition, filters: FilterSet, queue: Queue
     ) -> None:
         self.topic = topic
         self.definition = definition

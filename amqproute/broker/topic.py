@@ -35,8 +35,7 @@ are durable survive a restart (`broker.newest`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -54,13 +53,13 @@ from amqproute.broker.sharing import SharingBatch
 from amqproute.broker.subscription import (
     ACCEPTED,
     NOTES,
-    Arrival,
     Definition,
     DurableSubscription,
     Subscription,
     same_filter,
     subscription_key,
 )
+from amqproute.broker.topic_state import Arrival, Outlet, TopicTally
 from amqproute.broker.waiters import Waiters
 from amqproute.entry import Entry
 from amqproute.errors import (
@@ -91,39 +90,6 @@ class _Nobody:
 NOBODY: Final = _Nobody()
 EMPTYING_SECONDS: Final = 0.1
 """How often a queue that is being emptied is looked at again."""
-
-
-@dataclass(slots=True)
-class TopicTally:
-    """What happened on a topic since the daemon started.
-
-    Attributes:
-        published: messages put.
-        delivered: entries handed to subscribers in memory.
-        dropped: entries that a full buffer had no room for.
-        expired: entries in buffers whose time was over.
-        unroutable: messages that nobody wanted.
-    """
-
-    published: int = 0
-    delivered: int = 0
-    dropped: int = 0
-    expired: int = 0
-    unroutable: int = 0
-
-
-class Outlet(Protocol):
-    """What takes messages off a topic within the publisher's batch."""
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the target can be full."""
-
-    def target(self) -> Any:
-        """Return the `ITarget`; raise `AmqpError` if there is none now."""
-
-    def selects(self, message: Message, origin: str | None) -> bool:
-        """Tell whether a message is wanted."""
 
 
 @implementer(ITarget)

@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -48,16 +48,13 @@ from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.party_shares import PartyShares
+from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotAllowed
 from amqproute.message import Message
 from amqproute.tracebacks import forget_frames
 from amqproute.values import Origin
 from amqproute.wire.amqp10 import spec
-
-if TYPE_CHECKING:
-    from amqproute.broker.queue import Queue
-    from amqproute.broker.transactions import Transactions
 
 MEBIBYTE: Final = 1024 * 1024
 _LASTING: Final = (spec.Accepted, spec.Rejected)
@@ -169,6 +166,32 @@ class Stage(Enum):
     ROLLED_BACK = "rolled back"
 
 
+class TransactionBook(Protocol):
+    """What a transaction needs of the collection it belongs to: bounds, and its account."""
+
+    terms: TransactionTerms
+
+    @property
+    def limits(self) -> TransactionLimits:
+        """The bounds that hold for it."""
+
+    def make_room(self, transaction: Transaction, size: int) -> None:
+        """Refuse one more operation of so many octets, if there is no room for it.
+
+        Raises:
+            ResourceLimitExceeded: there is none.
+        """
+
+    def staged(self, transaction: Transaction, operations: int, size: int) -> None:
+        """Count operations in, and the octets of their messages."""
+
+    def forget(self, transaction: Transaction, operations: int, size: int) -> None:
+        """A transaction is not open any more."""
+
+    def expired(self, transaction: Transaction) -> None:
+        """A transaction has been idle for too long."""
+
+
 class Transaction:
     """One transaction. Made by `Transactions.declare`.
 
@@ -203,7 +226,7 @@ class Transaction:
         "when_complete",
     )
 
-    def __init__(self, txn_id: bytes, owner: Any, book: Transactions) -> None:
+    def __init__(self, txn_id: bytes, owner: Any, book: TransactionBook) -> None:
         self.id = txn_id
         self.owner = owner
         self.stage = Stage.OPEN

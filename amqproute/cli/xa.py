@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from twisted.internet.interfaces import IReactorTime
 
-from amqproute.broker.branch import Xa, XaError, Xid
+from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.cli import content
 from amqproute.cli.client import Client, Patience, connect
 from amqproute.cli.refusal import ClientError

@@ -99,7 +99,7 @@ from amqproute.relay.agent import Agent
 from amqproute.relay.decision import Decisions
 from amqproute.relay.holds import HOLD_NOTES, LAST_HOLD_NOTES
 from amqproute.relay.relay import NOTE, Relay
-from amqproute.relay.row import peer_row
+from amqproute.relay.row import peer_row, row_of
 from amqproute.routing.table import Router
 from amqproute.services import clock
 from amqproute.services.clock import AgeClock, ClockWatch, awake_seconds
@@ -936,7 +936,7 @@ class House:
 
     def _destination_rows(self) -> list[dict[str, Any]]:
         assert self.relay is not None
-        return [destination.row() for destination in self.relay.destinations.values()]
+        return [row_of(destination) for destination in self.relay.destinations.values()]
 
     def _broker_facts(self) -> BrokerFacts:
         """Return what `amqproute status` judges besides nodes and next hops."""

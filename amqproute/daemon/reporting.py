@@ -15,6 +15,7 @@ from amqproute.errors import NotAllowed
 from amqproute.net.identity import peer_domains
 from amqproute.relay.disclosure import row_for_senders
 from amqproute.relay.relay import Relay
+from amqproute.relay.row import row_of
 from amqproute.routing.table import Router
 from amqproute.services.report import Reporter, ReportTerms
 from amqproute.values import NextHop
@@ -76,7 +77,7 @@ def make_reporter(
         destination = relay.destinations.get(key)
         if destination is None:
             return None
-        return {**row_for_senders(destination.row()), "offers": destination.offers}
+        return {**row_for_senders(row_of(destination)), "offers": destination.offers}
 
     reporter = Reporter(broker, place, hop_row, terms)
     broker.fates.reporter = reporter

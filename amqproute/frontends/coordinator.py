@@ -26,9 +26,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from amqproute import conditions
-from amqproute.broker.branch import Xa, XaError, Xid
 from amqproute.broker.transaction import Transaction, TransactionTerms
 from amqproute.broker.transactions import Transactions
+from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.errors import (
     AmqpError,
     DecodeError,

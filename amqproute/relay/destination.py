@@ -31,7 +31,6 @@ from amqproute.relay.disclosure import error_for_senders
 from amqproute.relay.ledger import Ledger
 from amqproute.relay.peer import PeerSession
 from amqproute.relay.rejections import Rejections
-from amqproute.relay.row import row_of
 from amqproute.relay.share import Share
 from amqproute.relay.starts import Starts
 from amqproute.relay.suspects import Finding
@@ -779,10 +778,6 @@ class Destination:
         if self._session is not None:
             self.ledger.tell_floor()
             self._session.close()
-
-    def row(self) -> dict[str, Any]:
-        """Return what an operator wants to know, for the management node."""
-        return row_of(self)
 
     def broken(self, failure: Failure) -> None:
         """See `Attempting.broken`."""

@@ -29,6 +29,7 @@ from amqproute.relay.first_contacts import FirstContacts
 from amqproute.relay.holds import Holds
 from amqproute.relay.note import NOTE, Note
 from amqproute.relay.rejections import Rejections
+from amqproute.relay.row import row_of
 from amqproute.relay.starts import Starts
 from amqproute.relay.terms import RelayTerms
 from amqproute.relay.verdict import refusal_seconds
@@ -363,6 +364,10 @@ class Relay:
             self._broker.forget_internal(queue.name)
 
     # -- the rest of the house ---------------------------------------------------------------------
+
+    def row(self, destination: Destination) -> dict[str, object]:
+        """Return the attributes of a destination, for the management node."""
+        return row_of(destination)
 
     def peer_called(self, principal: Principal) -> None:
         """A peer has connected to us, so it is up: try what waits for it, by whatever way."""

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from amqproute.relay.destination import Destination
-    from amqproute.relay.holds import Holds
+from amqproute.relay.destination import Destination
+from amqproute.relay.holds import Holds
 
 
 def row_of(destination: Destination) -> dict[str, Any]:

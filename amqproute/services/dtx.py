@@ -43,9 +43,9 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from amqproute.broker.batch import Batch
-from amqproute.broker.branch import Xa, XaError, Xid
 from amqproute.broker.branches import Branches
 from amqproute.broker.broker import Broker
+from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.errors import AmqprouteError
 from amqproute.interfaces import ITarget
 from amqproute.message import Message

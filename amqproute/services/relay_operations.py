@@ -59,7 +59,7 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
 
     Args:
         service: the node.
-        relay: the ways out: `destinations` by key, and `holds`.
+        relay: the ways out: `destinations` by key, `row` of each, and `holds`.
         allows: the access rules.
     """
 
@@ -101,20 +101,24 @@ def register(service: ManagementService, relay: Any, allows: Allows) -> None:
             made = relay.holds.add(reason, str(request.principal), to=destination.hop.key)
         except AmqpError as error:
             return Reply.of(CONFLICT, error.description)
-        return Reply.of(OK, "held", {**destination.row(), "hold": made.id})
+        return Reply.of(OK, "held", {**relay.row(destination), "hold": made.id})
 
     def release(destination: Any, request: Request) -> Reply:
         key = destination.hop.key
         for each in relay.holds.on(destination):
             if each.to == key and not each.where and not each.ids:
                 relay.holds.release(each.id)
-        return Reply.of(OK, "released", destination.row())
+        return Reply.of(OK, "released", relay.row(destination))
+
+    def retry(destination: Any, request: Request) -> Reply:
+        destination.wake()
+        return Reply.of(OK, "trying", relay.row(destination))
 
     service.operations.update(
         {
             "HOLD": acting(hold),
             "RELEASE": acting(release),
-            "RETRY-NOW": acting(_retry),
+            "RETRY-NOW": acting(retry),
             "EXPIRE": acting(_expire),
             "PURGE": acting(_purge),
         }
@@ -127,11 +131,6 @@ def _is_reason(reason: object) -> bool:
 
 def _no_reason() -> Reply:
     return Reply.of(BAD_REQUEST, f"`reason` is not a text of at most {LONGEST_REASON} letters")
-
-
-def _retry(destination: Any, request: Request) -> Reply:
-    destination.wake()
-    return Reply.of(OK, "trying", destination.row())
 
 
 def _expire(destination: Any, request: Request) -> Reply:

@@ -12,12 +12,12 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.branch import Xa, XaError, Xid
 from amqproute.broker.branch_record import NOTES, ROWS, holds_of
 from amqproute.broker.branches import Branches, BranchLimits
 from amqproute.broker.broker import Broker
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
 from amqproute.broker.transaction import Transaction, TransactionLimits, TransactionTerms
+from amqproute.broker.xa_states import Xa, XaError, Xid
 from amqproute.entry import Entry
 from amqproute.values import Origin, Principal
 from amqproute.wire.amqp10 import spec

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.broker.branch import Branch, State, Xa, XaError, Xid
+from amqproute.broker.branch import Branch
+from amqproute.broker.xa_states import State, Xa, XaError, Xid
 from tests.broker.branch_rig import OWNER, XID, BranchCase
 
 # Verb, and for each state "CODE" or "CODE>the state afterwards".

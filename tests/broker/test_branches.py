@@ -9,12 +9,12 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from amqproute.broker.branch import State, Xa, XaError, Xid
 from amqproute.broker.branch_record import NOTES, Record
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Duplicates, QueueOptions
 from amqproute.broker.subscription import Definition
+from amqproute.broker.xa_states import State, Xa, XaError, Xid
 from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message

@@ -8,8 +8,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.auth.policy import Rule
-from amqproute.broker.branch import Xa
 from amqproute.broker.branches import Branches, BranchLimits
+from amqproute.broker.xa_states import Xa
 from amqproute.services.dtx import DTX_COORDINATOR, DtxCoordinator, register
 from amqproute.services.management import MANAGEMENT
 from amqproute.values import Principal

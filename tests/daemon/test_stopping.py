@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from amqproute.broker.branch import Xa
+from amqproute.broker.xa_states import Xa
 from amqproute.config import loads
 from amqproute.daemon import assembly
 from amqproute.daemon.assembly import House as Daemon

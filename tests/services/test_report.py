@@ -16,6 +16,7 @@ from amqproute.errors import ConnectError, PreconditionFailed, ResolveError
 from amqproute.message import Message
 from amqproute.relay.destination import Destination
 from amqproute.relay.disclosure import DENIED
+from amqproute.relay.row import row_of
 from amqproute.services.report import CODES, check_wishes, wishes
 from amqproute.values import ORIGIN, REPORT, REPORT_KIND, RETURN_TO
 from amqproute.wire.amqp10 import spec
@@ -323,7 +324,7 @@ class CodeTests(ReportCase):
         self.assertOutcomes(client, "Rejected")
         self.assertIn(DENIED, str(client.updates))
         self.assertNotIn("private", str(client.updates))
-        self.assertIn("private", destination.row()["last-error"])  # operators see it
+        self.assertIn("private", row_of(destination)["last-error"])  # operators see it
 
     def test_expired_in_hold(self) -> None:
         """Its life ended because an operator held it: another code, and the operator's words."""

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two ends of a link that a `client.Client` can have."""
+"""The two ends of a link that a `LinkHost` can have."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from amqproute.errors import MessageSizeExceeded
-from amqproute.pipeline.datasource.place import SourceError
+from amqproute.pipeline.datasource.place import Place, SourceError
 from amqproute.values import EXACTLY_ONCE_CAPABILITY, STREAM
 from amqproute.wire.amqp10 import spec
 from amqproute.wire.amqp10.events import (
@@ -18,10 +18,8 @@ from amqproute.wire.amqp10.events import (
     LinkAttached,
 )
 from amqproute.wire.amqp10.link import Delivery, Link
+from amqproute.wire.amqp10.session import Session
 from amqproute.wire.amqp10.types import Symbol
-
-if TYPE_CHECKING:
-    from amqproute.pipeline.datasource.client import Client
 
 __all__ = ["CREDIT", "SYMBOLS", "Receiving", "Sending"]
 
@@ -37,6 +35,35 @@ OUTCOMES: Final = (spec.Accepted, spec.Rejected, spec.Released, spec.Modified)
 SYMBOLS: Final = tuple(each.symbol for each in OUTCOMES)
 
 
+class LinkHost(Protocol):
+    """What a link's end needs of its connection: to wait, to write, to be told events."""
+
+    place: Place
+
+    @property
+    def session(self) -> Session:
+        """The connection's one session."""
+
+    def join(self, link: Link, end: Receiving | Sending) -> None:
+        """Tell an end what happens on its link, and wait until it is attached."""
+
+    def forget(self, link: Link) -> None:
+        """Tell nobody any more what happens on a link."""
+
+    def wait(self, done: Callable[[], Any], what: str, seconds: float | None = None) -> None:
+        """Go on until something is true.
+
+        Raises:
+            SourceError: it did not become true in time, or the connection ended.
+        """
+
+    def step(self, seconds: float) -> bool:
+        """Write what is to be written, take what comes in this time; return whether it did."""
+
+    def flush(self) -> None:
+        """Write what the engine has to say."""
+
+
 class Receiving:
     """A link to receive on.
 
@@ -45,7 +72,7 @@ class Receiving:
         stream: names the store that numbers the entries; empty where tags are just tags.
     """
 
-    def __init__(self, client: Client, link: Link, node: str) -> None:
+    def __init__(self, client: LinkHost, link: Link, node: str) -> None:
         self.name = f"{node!r}"
         self.stream = ""
         self.is_attached = False
@@ -133,7 +160,7 @@ class Sending:
     """
 
     def __init__(
-        self, client: Client, address: str | None, link_name: str, exactly_once: bool
+        self, client: LinkHost, address: str | None, link_name: str, exactly_once: bool
     ) -> None:
         self.name = "the addresses of the messages" if address is None else repr(address)
         self.is_attached = False

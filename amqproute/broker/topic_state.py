@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a topic and its subscribers have in common: messages, counters, and what each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from amqproute.broker.limits import TopicLimits
+from amqproute.broker.queue import Queue
+from amqproute.entry import Entry, later_by
+from amqproute.message import Message
+
+
+class Arrival:
+    """A message that has reached a topic.
+
+    Attributes:
+        id: from the store's ids; grows.
+        message: as put.
+        arrived_ms: wall clock.
+        expires_ms: wall clock after which nobody gets it; 0 for never.
+        origin: the container-id of its sender, None if unknown.
+        stored: it is kept for newcomers in a row of the store (`broker.newest`).
+    """
+
+    __slots__ = ("arrived_ms", "expires_ms", "id", "message", "origin", "stored")
+
+    def __init__(
+        self, id: int, message: Message, arrived_ms: int, expires_ms: int, origin: str | None
+    ) -> None:
+        self.id = id
+        self.message = message
+        self.arrived_ms = arrived_ms
+        self.expires_ms = expires_ms
+        self.origin = origin
+        self.stored = False
+
+    def postpone(self, ms: int, now_ms: int) -> None:
+        """Have it age from later on: the clock was set. See `amqproute.entry.later_by`."""
+        by_ms = later_by(self.arrived_ms, ms, now_ms)
+        self.arrived_ms += by_ms
+        if self.expires_ms > 0:
+            self.expires_ms += by_ms
+
+
+@dataclass(slots=True)
+class TopicTally:
+    """What happened on a topic since the daemon started.
+
+    Attributes:
+        published: messages put.
+        delivered: entries handed to subscribers in memory.
+        dropped: entries that a full buffer had no room for.
+        expired: entries in buffers whose time was over.
+        unroutable: messages that nobody wanted.
+    """
+
+    published: int = 0
+    delivered: int = 0
+    dropped: int = 0
+    expired: int = 0
+    unroutable: int = 0
+
+
+class Outlet(Protocol):
+    """What takes messages off a topic within the publisher's batch."""
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the target can be full."""
+
+    def target(self) -> Any:
+        """Return the `ITarget`; raise `AmqpError` if there is none now."""
+
+    def selects(self, message: Message, origin: str | None) -> bool:
+        """Tell whether a message is wanted."""
+
+
+class TopicHost(Protocol):
+    """What a subscription needs of its topic."""
+
+    tally: TopicTally
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def limits(self) -> TopicLimits:
+        """Its bounds and habits."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock, ms since the epoch."""
+
+    def join(self, subscription: Any) -> None:
+        """Send a subscription what is published from now on."""
+
+    def leave(self, subscription: Any) -> None:
+        """Send it nothing any more."""
+
+    def unsubscribe(self, subscription: Any) -> None:
+        """End a durable subscription; what waits for it goes."""
+
+    def gave_space(self) -> None:
+        """Note that a subscription can take messages again."""
+
+    def archive(self, queue: Queue, entries: Sequence[Entry]) -> None:
+        """End entries on the queue of a durable subscription that its filters do not want."""
+
+
+__all__ = ["Arrival", "Outlet", "TopicHost", "TopicTally"]
