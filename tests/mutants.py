@@ -2,14 +2,16 @@
 """Mutation testing: small faults are planted one by one, and the tests have to find each.
 
     python -m tests.mutants cover          # which test modules reach which lines, and in what time
+    python -m tests.mutants cover --only tests.store
     python -m tests.mutants run            # judge the mutants that have not been judged
     python -m tests.mutants run --only store/seal.py --again survived
+    python -m tests.mutants run --again open    # those that live without a reason
 
 The mutants are drawn with a seed, equally many from each package of `PACKAGES`. A mutant is run in
 a copy of the project against the test modules that reach its line, the quickest first, until one
-fails or `SECONDS` are over. Verdicts stand in ``tests/mutants.json`` and are kept from run to run;
-whoever finds that a survivor cannot be told from the original writes the reason there. The page
-``tests/MUTANTS.md`` is made from that file.
+fails or `SECONDS` of CPU are used up. Verdicts stand in ``tests/mutants.json`` and are kept from
+run to run; whoever finds that a survivor cannot be told from the original writes the reason there.
+The page ``tests/MUTANTS.md`` is made from that file.
 
 Only modules that run the product in the test's own process count as reaching a line: what a daemon
 of an integration test does is not seen. So each survivor is asked for a test that is close to it.
@@ -59,7 +61,7 @@ SEED: Final = 13
 EACH: Final = 55
 """Mutants of each package."""
 SECONDS: Final = 60.0
-"""For all test modules of one mutant."""
+"""CPU for all test modules of one mutant: a busy machine takes longer by the clock."""
 MODULE_SECONDS: Final = 300.0
 """For one test module without a mutant, under coverage."""
 START_SECONDS: Final = 1.0
@@ -72,6 +74,8 @@ ELSEWHERE: Final = ("integration", "network")
 """Packages of tests that run the product in processes of its own."""
 
 KILLED, SURVIVED, UNREACHED = "killed", "survived", "unreached"
+OPEN: Final = "open"
+"""Stands for survivors and those that nothing reaches, as long as nobody has given a reason."""
 
 # -- mutants -----------------------------------------------------------------------------------
 
@@ -276,7 +280,7 @@ class Reach:
     """What one test module reaches.
 
     Attributes:
-        seconds: that it takes, without what every start takes.
+        seconds: of CPU that it takes, without what every start takes.
         digest: of the module's source at that time.
         lines: by file below ``amqproute``; the first entry is the digest of the file.
     """
@@ -300,21 +304,27 @@ def digest_of(source: str) -> str:
     return hashlib.sha256(source.encode()).hexdigest()[:16]
 
 
-def cover(jobs: int) -> None:
+def cover(only: str, jobs: int) -> None:
     """Run each test module under coverage, and keep what it reaches; those that fail are left out.
 
     Modules that have not changed since are not run again: remove the file to begin from the start.
+
+    Args:
+        only: modules whose name has this in it.
+        jobs: run so many at a time.
     """
     kept = load_reach() if COVERAGE.exists() else {}
     modules = test_modules()
     digests = {module: digest_of(_file_of(module).read_text()) for module in modules}
     kept = {module: each for module, each in kept.items() if digests.get(module) == each.digest}
-    wanted = [module for module in modules if module not in kept]
+    wanted = [module for module in modules if only in module and module not in kept]
     with copies(jobs) as free, ThreadPoolExecutor(jobs) as pool:
         running = {pool.submit(_covered, module, free): module for module in wanted}
         for done in as_completed(running):
             module, reach = running[done], done.result()
             if reach is not None:
+                if COVERAGE.exists():  # another run may have added to it
+                    kept = load_reach() | kept
                 kept[module] = reach
                 COVERAGE.parent.mkdir(exist_ok=True)
                 COVERAGE.write_text(json.dumps({m: dataclasses.asdict(r) for m, r in kept.items()}))
@@ -342,17 +352,18 @@ def _covered(module: str, copies_: Queue[Trials]) -> Reach | None:
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            begun = time.monotonic()
             ended = os.pidfd_open(process.pid)
             try:
-                has_ended = _waited_for(process.pid, ended, MODULE_SECONDS)
+                seconds = _waited_for(process.pid, ended, MODULE_SECONDS)
             finally:
                 os.close(ended)
                 _end(process.pid)
-                process.wait()
-            if not has_ended or process.returncode:
+                _, status, usage = os.wait4(process.pid, 0)
+                process.returncode = os.waitstatus_to_exitcode(status)
+            if seconds is None or process.returncode:
                 return None
-            seconds = time.monotonic() - begun
+            # A sample may lack what came after it, the usage the children that were not awaited.
+            seconds = max(seconds, usage.ru_utime + usage.ru_stime)
             found = CoverageData(str(data))
             found.read()
             lines = {}
@@ -410,11 +421,11 @@ class Trials:
             stdin.write(json.dumps([str(output), *_options(directory), *tests]).encode() + b"\n")
             session = int(stdout.readline())
             try:
-                has_ended = _waited_for(session, stdout.fileno(), seconds)
+                used = _waited_for(session, stdout.fileno(), seconds)
             finally:
                 _end(session)
             code = int(stdout.readline())
-            if not has_ended:
+            if used is None:
                 return None, ""
             words = output.read_text(errors="replace")
             failed = re.findall(r"^tests\.[\w.]+$", words, re.MULTILINE)
@@ -450,11 +461,11 @@ def _options(directory: str | Path) -> list[str]:
     return ["--reporter=text", "--exitfirst", f"--temp-directory={Path(directory) / 'trial'}"]
 
 
-def _waited_for(session: int, descriptor: int, seconds: float) -> bool:
-    """Wait until there is something to read, and tell whether there will be.
+def _waited_for(session: int, descriptor: int, seconds: float) -> float | None:
+    """Wait until there is something to read; return how much CPU the session was seen to use.
 
-    There will not be if the session has used more CPU than it may, or none for long: on a machine
-    that has much else to do, the time by the clock says nothing.
+    None if there will be nothing, since the session has used more CPU than it may, or none for
+    long: on a machine that has much else to do, the time by the clock says nothing.
     """
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
@@ -464,8 +475,8 @@ def _waited_for(session: int, descriptor: int, seconds: float) -> bool:
         if now_used > used + 0.02:
             used, since = now_used, time.monotonic()
         if used > seconds or time.monotonic() - since > IDLE_SECONDS:
-            return False
-    return True
+            return None
+    return used
 
 
 def _end(session: int) -> None:
@@ -622,7 +633,7 @@ def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
         mutant
         for mutant in chosen
         if only in mutant.key
-        and (mutant.key not in verdicts or verdicts[mutant.key].verdict == again)
+        and (mutant.key not in verdicts or _is_asked_again(verdicts[mutant.key], again))
     ][:count]
 
     def judged(mutant: Mutant) -> Verdict:
@@ -648,15 +659,22 @@ def run(only: str, again: str, count: int, jobs: int, seconds: float) -> None:
             save(verdicts)
 
 
+def _is_asked_again(verdict: Verdict, again: str) -> bool:
+    if again == OPEN:
+        return verdict.verdict != KILLED and not verdict.reason
+    return verdict.verdict == again
+
+
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = parser.add_subparsers(dest="command", required=True)
     coverer = commands.add_parser("cover", help="find which test modules reach which lines")
+    coverer.add_argument("--only", default="", metavar="TEXT", help="in the test module's name")
     runner = commands.add_parser("run", help="judge mutants that have no verdict")
     runner.add_argument("--only", default="", metavar="TEXT", help="in the mutant's key")
-    runner.add_argument("--again", default="", choices=(KILLED, SURVIVED, UNREACHED))
+    runner.add_argument("--again", default="", choices=(KILLED, SURVIVED, UNREACHED, OPEN))
     runner.add_argument("--count", type=int, default=10**6, help="at most so many")
     runner.add_argument("--seconds", type=float, default=SECONDS, help="of tests for each")
     for each in (coverer, runner):
@@ -664,7 +682,7 @@ def main() -> None:
     commands.add_parser("list", help="print the mutants")
     given = parser.parse_args()
     if given.command == "cover":
-        cover(given.jobs)
+        cover(given.only, given.jobs)
     elif given.command == "run":
         run(given.only, given.again, given.count, given.jobs, given.seconds)
     else:

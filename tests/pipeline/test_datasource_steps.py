@@ -23,18 +23,28 @@ if not MISSING:
     from pyspark.sql import Row
 
     from amqproute.journal import record
+    from amqproute.message import Message
     from amqproute.pipeline.datasource.batch import JournalReader
     from amqproute.pipeline.datasource.client import Client
     from amqproute.pipeline.datasource.options import OptionError, Reading, Streaming, Writing
     from amqproute.pipeline.datasource.place import Place, SourceError
     from amqproute.pipeline.datasource.plain import DEBUG, plain
-    from amqproute.pipeline.datasource.rows import READ_SCHEMA, row_of
+    from amqproute.pipeline.datasource.rows import READ_SCHEMA, Encoder, row_of
     from amqproute.pipeline.datasource.stream import QueueStream, ranges, unranged
     from amqproute.pipeline.datasource.write import send
     from amqproute.url import parse_url
     from amqproute.wire.amqp10 import codec, sections, spec
+    from amqproute.wire.amqp10.events import ConnectionClosed, SessionEnded
     from amqproute.wire.amqp10.types import Symbol, Timestamp, ULong
     from amqproute.wire.amqp10.unsettled import Unsettled
+
+
+TAGS = [
+    "4d40a9b7373121cddeb71f97e7ef142700000000",
+    "75d91722fc538411343c4a82f34d263700000000",
+    "4d40a9b7373121cddeb71f97e7ef142700000001",
+]
+"""Of some messages."""
 
 
 class RowTests(SynchronousTestCase):
@@ -85,6 +95,20 @@ class RowTests(SynchronousTestCase):
         row = self.row(b"\x00\x53\x73\xff")
         self.assertEqual((row["body"], row["body_type"]), (b"\x00\x53\x73\xff", "undecodable"))
         self.assertEqual((row["queue"], row["message_id"], row["priority"]), ("q", None, None))
+
+    def test_headers(self) -> None:
+        """A message is durable unless its row says otherwise."""
+        for given, expected in (({}, True), ({"durable": None}, True), ({"durable": False}, False)):
+            out = Encoder("run", "q").encode(Row(body="x", **given))
+            self.assertEqual(Message(b"".join(out.parts)).header.durable, expected, given)
+
+    def test_tags(self) -> None:
+        """Rows have the names that they had in earlier releases: a task that is tried again after
+        an upgrade sends nothing twice."""
+        encoder = Encoder("run", "q")
+        outs = [encoder.encode(Row(body=body)) for body in ("x", "y", "x")]
+        self.assertEqual([out.tag.hex() for out in outs], TAGS)
+        self.assertEqual([out.message_id for out in outs], [f"run/{tag}" for tag in TAGS])
 
     def test_ranges(self) -> None:
         """Numbers of entries as text, and back."""
@@ -155,10 +179,35 @@ class ClientTests(BrokerCase):
             (Streaming.of, {**whole, "maxMessages": "0"}, "is a number from 1"),
             (Writing.of, {"url": "amqp://h amqp://i"}, "sends to one broker"),
             (Writing.of, {"url": "amqp://h", "delivery": "often"}, "exactly-once or at-least"),
+            (Writing.of, {"url": "amqp://h", "run": "x" * 101}, "of 100 characters at most"),
+            (Writing.of, {"url": "amqp://h", "run": "a\nb"}, "of 100 characters at most"),
         ):
             with self.assertRaises(OptionError) as caught:
                 of(options)
             self.assertIn(expected, str(caught.exception))
+        self.assertEqual(Writing.of({"url": "amqp://h", "run": "x" * 100}).run, "x" * 100)
+        self.assertIsNone(Writing.of({"url": "amqp://h"}).run)
+        self.assertEqual(Streaming.of(whole).most, 10_000)
+        self.assertEqual(Streaming.of({**whole, "maxMessages": "1"}).most, 1)
+
+    def test_ended(self) -> None:
+        """Where the broker ends session or connection, whoever waits for something hears why."""
+        error = spec.Error(condition=Symbol("amqp:internal-error"), description="maintenance")
+        with Client(Place(parse_url(url(self.alpha)))) as client:
+            for event, what in (
+                (SessionEnded(client.session, error), "the session"),
+                (ConnectionClosed(error, by_fault=False, clean=True), "the connection"),
+            ):
+                with self.assertRaises(SourceError) as caught:
+                    client._take([event])
+                self.assertIn(what, str(caught.exception))
+                self.assertIn("maintenance", str(caught.exception))
+
+    def test_words_for_people(self) -> None:
+        """Errors of sending name the address, or that each message has its own."""
+        with Client(Place(parse_url(url(self.alpha)))) as client:
+            for address, words in ((None, "the addresses of the messages"), ("q5", "'q5'")):
+                self.assertEqual(client.sending(address, "x", exactly_once=False).name, words)
 
 
 class OnceTests(BrokerCase):
@@ -294,6 +343,14 @@ class StreamTests(BrokerCase):
             self.rows(stream, zero, one)
         self.assertIn("3 messages of this batch are not on 'q3'", str(caught.exception))
         self.assertEqual(self.rows(self.stream("q3", failOnDataLoss="false"), zero, one), [])
+
+    def test_no_such_queue(self) -> None:
+        """A queue that is not there is named, and the connection is dropped."""
+        stream = self.stream("nowhere")
+        with self.assertRaises(SourceError) as caught:
+            stream.latestOffset(stream.initialOffset(), stream.getDefaultReadLimit())
+        self.assertIn("'nowhere'", str(caught.exception))
+        self.assertEqual(stream._looks, {})
 
     def test_another_store(self) -> None:
         """Numbers of another store mean nothing: nothing is accepted by them."""

@@ -98,6 +98,43 @@ class PageTests(SynchronousTestCase):
         self.assertEqual(chart.count("<circle"), 1)
         self.assertIn("d p50: 1 s", chart)
 
+    def test_all_can_be_seen(self) -> None:
+        """Everything that is drawn is within the chart, one bar below the other."""
+        days = [f"day {number}" for number in range(9)]
+        values = {"a": [3.0 * number for number in range(9)], "b": [1.0, None] * 4 + [2.0]}
+        for chart in (columns, lines, bars):
+            figure = ElementTree.fromstring(f"<x>{chart('a', 'b', days, values)}</x>")
+            (svg,) = figure.iter("svg")
+            _, _, width, height = map(float, svg.attrib["viewBox"].split())
+            tops = []
+            for shape in svg.iter():
+                given = {name: float(shape.get(name, 0)) for name in ("x", "y", "width", "height")}
+                given |= {name: float(shape.get(name, 0)) for name in ("cx", "cy", "y1", "y2")}
+                down = max(given["y"] + given["height"], given["cy"], given["y1"], given["y2"])
+                self.assertLessEqual(down, height, (chart, shape.attrib))
+                self.assertLessEqual(given["x"] + given["width"], width, (chart, shape.attrib))
+                self.assertGreaterEqual(min(given.values()), 0, (chart, shape.attrib))
+                if shape.tag == "rect":
+                    tops.append(given["y"])
+            if chart is bars:
+                self.assertEqual(tops, sorted(tops))
+                self.assertEqual(len(set(tops)), 9)
+
+    def test_from_zero(self) -> None:
+        """Columns stand on the axis, and the highest reaches the tick that it is worth."""
+        figure = ElementTree.fromstring(
+            f"<x>{columns('a', 'b', ['c', 'd'], {'e': [4.0, 2.0]})}</x>"
+        )
+        high, low = (
+            {name: float(each.attrib[name]) for name in ("y", "height")}
+            for each in figure.iter("rect")
+        )
+        axis = max(float(line.attrib["y1"]) for line in figure.iter("line"))
+        self.assertEqual(high["y"] + high["height"], axis)
+        self.assertEqual(low["y"] + low["height"], axis)
+        self.assertEqual(high["height"], 2 * low["height"])
+        self.assertEqual(high["y"], min(float(line.attrib["y1"]) for line in figure.iter("line")))
+
     def test_what_stands_behind_a_bar(self) -> None:
         """The sum of its parts, unless something else is to be said."""
         parts = {"queue": [1e6, 2e6], "wire": [2e6, None]}

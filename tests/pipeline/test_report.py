@@ -21,6 +21,7 @@ if not MISSING:
     from amqproute.cli.analysis import _as_json, _print_report
     from amqproute.pipeline import coverage, facts
     from amqproute.pipeline.facts import Facts
+    from amqproute.pipeline.refusals import CHANGED_LINE
     from amqproute.pipeline.report import headline, report_page
     from amqproute.pipeline.schema import HOPS, RUNS
     from amqproute.pipeline.tables import few
@@ -107,6 +108,19 @@ class HeadlineTests(SynchronousTestCase):
         said.unaccounted = 1
         self.assertEqual([state for state, _, _ in headline(said)], ["bad", "bad"])
         self.assertEqual(headline(said)[0][2], ["lost: m at b, q"])
+
+    def test_altered_lines(self) -> None:
+        """Lines that somebody changed are wrong by themselves, and the first of them are named."""
+        said = self.facts(0, 1, 2)
+        row = {"message_id": None, "entry": None, "broker": "b", "hidden": False}
+        said.altered_lines = 7
+        said.violations = [
+            *[Row(what=CHANGED_LINE, node=f"file {number}", **row) for number in range(6)],
+            Row(what="lost", node="q", **row),
+        ]
+        named = [f"{CHANGED_LINE}: file {number}" for number in range(5)]
+        words = "7 lines of journals are not what was written"
+        self.assertEqual(headline(said), [("bad", words, named)])
 
     def test_what_does_not_wait(self) -> None:
         """What vanished is no number among what waits; memory that was lost, and days without

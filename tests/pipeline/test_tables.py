@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from amqproute.journal.record import FIELDS, LINE_FIELDS, RUN_FIELDS
 from tests.pipeline.support import MISSING
 
 if not MISSING:
+    from amqproute.pipeline import tables
     from amqproute.pipeline.schema import RECORDS, RUNS, TABLES
 
 PAGE = Path(amqproute.__file__).parents[1] / "docs" / "pipeline.md"
@@ -53,3 +55,33 @@ class SchemaTests(SynchronousTestCase):
         """Every table is divided by day and domain."""
         for schema in TABLES.values():
             self.assertEqual(schema.names[-2:], ["day", "domain"])
+
+
+class LinkTests(SynchronousTestCase):
+    """How the list of what counts appears in a local directory."""
+
+    skip = MISSING
+
+    def test_whole_or_not_at_all(self) -> None:
+        """Its text is on the disk before it has its name; nobody else's name is taken."""
+        did: list[str] = []
+        sync, link = os.fsync, os.link
+
+        def synced(descriptor: int) -> None:
+            file = Path(f"/proc/self/fd/{descriptor}")
+            did.append(f"sync {file.resolve().name if file.is_dir() else file.read_text()}")
+            sync(descriptor)
+
+        def linked(source: Path, target: Path) -> None:
+            did.append(f"link {target.name}")
+            link(source, target)
+
+        self.patch(os, "fsync", synced)
+        self.patch(os, "link", linked)
+        path = Path(self.mktemp()) / "log" / "7"
+        files = object.__new__(tables._Files)
+        files._link(path, "text")
+        self.assertEqual(did, ["sync text", "link 7", "sync log"])
+        self.assertRaises(tables.Conflict, files._link, path, "other")
+        self.assertEqual([each.name for each in path.parent.iterdir()], ["7"])
+        self.assertEqual(path.read_text(), "text")

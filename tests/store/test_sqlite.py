@@ -73,12 +73,17 @@ class LifeTests(StoreCase):
 
     def test_private(self) -> None:
         """Directory and files are the owner's alone."""
-        self.opened()
-        modes = [
-            stat.S_IMODE(os.stat(path).st_mode)
-            for path in (os.path.dirname(self.path), self.path, self.path + "-wal")
-        ]
-        self.assertEqual(modes, [0o700, 0o600, 0o600])
+        house = self.opened(file_bytes=100)
+        house.put("q", b"x" * 1000)
+        state = os.path.dirname(self.path)
+        there = [state]
+        for folder, folders, names in os.walk(state):
+            there += [os.path.join(folder, name) for name in (*folders, *names)]
+        self.assertGreater(len(there), 5)
+        for path in there:
+            status = os.stat(path)
+            wanted = 0o700 if stat.S_ISDIR(status.st_mode) else 0o600
+            self.assertEqual(stat.S_IMODE(status.st_mode), wanted, path)
 
     def test_second_daemon(self) -> None:
         """A second store on the same file is refused in words and does not hurt the first."""
