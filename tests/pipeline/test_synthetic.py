@@ -12,13 +12,14 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.journal.record import BEGINS, ENDS, GENESIS, Kind, Record, read_line
-from amqproute.pipeline.synthetic import Faults, Plan, Planted, generate
+from amqproute.pipeline.synthetic import Faults, Plan, Planted, Rates, generate
 
 PAIR = ("alpha.example", "beta.example")
 EVERY = Faults(
     lost=3, duplicated=2, changed=1, unknown=1, in_flight=5,
     vanished=2, unexplained=1, ended_twice=1, came_back=1, gap=1,
 )  # fmt: skip
+WITHIN = Faults(vanished=3, unexplained=3, ended_twice=3, came_back=3)
 
 
 def records(directory: Path) -> Iterator[Record]:
@@ -109,6 +110,47 @@ class SyntheticTests(SynchronousTestCase):
             {key for key, [digest, *_] in taken.items() if digests.get(key, digest) != digest},
             keys("changed"),
         )
+
+    def test_faults_within(self) -> None:
+        """What happens within one broker shows in its own journal, and nothing else does."""
+        planted, _ = self.made(Plan(5000, stock_seconds=7200, faults=WITHIN))
+        found: dict[str, set[tuple[str, int]]] = defaultdict(set)
+        for directory in planted.journals.values():
+            begun: set[tuple[str, int]] = set()
+            ended: Counter[tuple[str, int]] = Counter()
+            stock: dict[str, str] = {}
+            stream = ""
+            for each in records(directory):
+                stream = each.stream
+                if each.digest is not None:
+                    self.assertRegex(each.digest, "^[0-9a-f]{64}$")
+                if each.kind == Kind.STOCK:
+                    stock[each.node or ""] = each.ranges or ""
+                elif each.entry is not None and each.kind in BEGINS:
+                    begun.add((stream, each.entry))
+                elif each.entry is not None and each.kind in ENDS:
+                    ended[stream, each.entry] += 1
+            there = {(stream, entry) for entry in held(stock)}
+            found["vanished"] |= begun - ended.keys() - there
+            found["unexplained"] |= ended.keys() - begun
+            found["ended_twice"] |= {key for key, count in ended.items() if count > 1}
+            found["came_back"] |= there & ended.keys()
+        expected = {
+            kind: {(fault.stream, fault.entry) for fault in planted.of(kind)} for kind in found
+        }
+        self.assertEqual(found, expected)
+        self.assertEqual(set(map(len, found.values())), {3})
+
+    def test_too_many_faults(self) -> None:
+        """A plan with more faults than messages for them is refused."""
+        for faults in (Faults(lost=40), Faults(vanished=40)):
+            with self.assertRaises(ValueError) as caught:
+                self.made(Plan(10, organizations=PAIR, faults=faults))
+            self.assertIn("more faults than messages", str(caught.exception))
+        ended_early = Plan(10, organizations=PAIR, rates=Rates(expired=1.0), faults=Faults(lost=1))
+        with self.assertRaises(ValueError) as caught:
+            self.made(ended_early)
+        self.assertIn("a fault found no message", str(caught.exception))
 
     def test_clocks(self) -> None:
         """An organization's clock is ahead by what the plan says."""
