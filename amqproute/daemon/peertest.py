@@ -50,6 +50,7 @@ from amqproute.values import (
     TRANSFER_CAPABILITY,
     Candidate,
     NextHop,
+    RouteRule,
 )
 from amqproute.wire.amqp10 import codec, sections, spec
 from amqproute.wire.amqp10 import events as ev
@@ -105,6 +106,7 @@ class PeerTest:
         address: the domain, and perhaps the node that a message would go to.
         probe: names the test, on both sides.
         size: octets of the message that is asked about.
+        made: the routes made at runtime.
         told: called with each step.
 
     Attributes:
@@ -118,6 +120,7 @@ class PeerTest:
     address: Address
     probe: str
     size: int = 0
+    made: tuple[RouteRule, ...] = ()
     told: Callable[[Step], None] = lambda _: None
     steps: list[Step] = field(default_factory=list)
     own: str = ""
@@ -156,13 +159,14 @@ class PeerTest:
         self.begin()
         domain = self.address.domain
         assert domain is not None
-        router = make_router(self.config, self.config.container_id or "")
+        router = make_router(self.config, self.config.container_id or "", self.made)
         if domain in router.own_names:
             words = f"{domain} is one of our own domains: there is no peer"
             self.note("configuration", "", FAILED, "route.local", words)
             return
         hop = router.hop(domain, self.address.node)
-        targets = make_targets(lambda: self.config)
+        patterns = {rule.pattern for rule in self.made}
+        targets = make_targets(lambda: self.config, patterns.__contains__)
         try:
             contexts = make_contexts(self.config)
             resolver = make_resolver(self.config, self.reactor, targets)
@@ -208,7 +212,7 @@ class PeerTest:
 
     async def _places(self, hop: NextHop, resolver: Any) -> Sequence[Candidate]:
         if hop.via is not None:
-            self.note("dns", "", SKIPPED, words=f"a route of the configuration leads to {hop.via}")
+            self.note("dns", "", SKIPPED, words=f"a route leads to {hop.via}")
             return (static_candidate(hop.via),)
         try:
             found = await resolver.resolve(hop.domain)

@@ -191,7 +191,7 @@ class EntityType:
         name: as it stands in ``entityType``.
         rows: gives the entities now: attribute to value, all encodable; each has ``name``.
         index: where there may be many of them, their names in the order of `rows`, with what makes
-            the row of each; None where `rows` is as good.
+            the row of each, or raises `KeyError` once it has gone; None where `rows` is as good.
     """
 
     name: str
@@ -278,7 +278,8 @@ class ManagementService:
         self.register(EntityType("link", overview.links))
         self.register(EntityType("alias", overview.aliases))
         if inventory is not None:
-            self.register(EntityType("route", RouteCommands(inventory).rows))
+            routes = RouteCommands(inventory)
+            self.register(EntityType("route", routes.rows, routes.index))
         self.register(EntityType("shape", overview.shapes))
         self.register(EntityType("connection", connections))
 

@@ -8,7 +8,8 @@ wait already keep the way they have, as after a reload of the configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from amqproute.errors import ConfigError
@@ -110,16 +111,30 @@ class RouteCommands:
 
     def rows(self) -> Iterable[dict[str, Any]]:
         """Describe each route: those of the configuration in their order, then the others."""
-        configured = self._inventory.configured
-        for rule in configured.routes:
-            place = configured.route_places.get(rule.pattern)
-            origin = {"origin": "configuration", "declared-at": place}
-            yield {"name": rule.pattern, "type": "route", **_options(rule), **origin}
-        known = {rule.pattern for rule in configured.routes}
-        for name, made in sorted(self._made.items()):
-            if name not in known:
-                runtime = {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms}
-                yield {"name": name, "type": "route", **made.options, **runtime}
+        return (make(name) for name, make in self.index())
+
+    def index(self) -> list[tuple[str, Callable[[str], dict[str, Any]]]]:
+        """Return the names of the routes in the order of `rows`, with what makes the row of each.
+
+        What makes a row raises `KeyError` when the route has gone.
+        """
+        configured = self._inventory.configured.routes
+        index: list[tuple[str, Callable[[str], dict[str, Any]]]] = [
+            (rule.pattern, partial(self._configured_row, rule)) for rule in configured
+        ]
+        known = {rule.pattern for rule in configured}
+        index += [(name, self._made_row) for name in sorted(self._made) if name not in known]
+        return index
+
+    def _configured_row(self, rule: RouteRule, name: str) -> dict[str, Any]:
+        place = self._inventory.configured.route_places.get(name)
+        origin = {"origin": "configuration", "declared-at": place}
+        return {"name": name, "type": "route", **_options(rule), **origin}
+
+    def _made_row(self, name: str) -> dict[str, Any]:
+        made = self._made[name]
+        runtime = {"origin": "runtime", "made-by": made.by, "made-at-ms": made.since_ms}
+        return {"name": name, "type": "route", **made.options, **runtime}
 
     def _find(self, pattern: str) -> RouteRule | None:
         rules = (*self._inventory.configured.routes, *self._inventory.route_rules())

@@ -13,11 +13,14 @@ from unittest.mock import Mock
 import click
 from click.testing import CliRunner, Result
 from cryptography import x509
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute import __main__
 from amqproute.cli import content, main, render, runner
 from amqproute.cli.commands import checking, lookup, messages
+from amqproute.cli.commands.refreshing import Consulted
 from amqproute.cli.content import Draft
 from amqproute.cli.main import amqproute
 from amqproute.cli.refusal import Refusal
@@ -25,7 +28,7 @@ from amqproute.daemon.examination import Findings
 from amqproute.errors import ResolveError
 from amqproute.net.authority import issue, make_authority
 from amqproute.net.dane import record_of
-from amqproute.values import Candidate, Resolution, TransportSecurity
+from amqproute.values import Candidate, Resolution, RouteRule, TransportSecurity
 
 CONFIG = """\
 container-id: broker.alpha.example
@@ -421,13 +424,33 @@ class DnsTests(CommandTestCase):
 
     answer: Any = None
 
-    def look_up(self, config: Any, domain: str, first: Any = None, is_own: bool = False) -> Any:
+    consulted = Consulted("no daemon here")
+
+    async def look_up(
+        self, _: Any, __: Any, domain: str, is_named: Any = None, is_own: bool = False
+    ) -> Any:
         self.asked = domain
+        self.is_named = is_named
         return self.answer
+
+    async def consult(self, *_: Any) -> Consulted:
+        return self.consulted
 
     def setUp(self) -> None:
         super().setUp()
         self.patch(lookup, "_look_up", self.look_up)
+        self.patch(lookup, "consult", self.consult)
+        self.patch(lookup, "consult_about_node", self.consult)
+
+        def run(work: Any) -> Any:
+            running = Deferred.fromCoroutine(work(None))
+            failed: list[Failure] = []
+            running.addErrback(failed.append)
+            for failure in failed:
+                failure.raiseException()
+            return self.successResultOf(running)
+
+        self.patch(lookup.runner, "run", run)
 
     def found(self) -> Resolution:
         candidate = Candidate(
@@ -554,6 +577,31 @@ class DnsTests(CommandTestCase):
         self.assertEqual(facts["route"]["rule"], 0)
         self.assertEqual(facts["route"]["next-hop"], "gateway.partner.example:5671")
         self.assertEqual(facts["security"]["names"], ["gateway.partner.example"])
+
+    def test_explain_a_route_made_at_runtime(self) -> None:
+        """What operators have made counts, before a wider route of the file."""
+        made = RouteRule("a.partner.example", "amqps://b.partner.example:5671", "anonymous", ())
+        self.consulted = Consulted("forgotten", (made,))
+        facts = json.loads(self.amqproute("explain", "x@a.partner.example", "--json").stdout)
+        self.assertEqual(facts["route"]["via"], "amqps://b.partner.example:5671")
+        self.assertEqual((facts["route"]["origin"], facts["route"]["rule"]), ("runtime", None))
+        self.assertTrue(any("made at runtime" in step for step in facts["steps"]), facts["steps"])
+        facts = json.loads(self.amqproute("explain", "x@c.partner.example", "--json").stdout)
+        self.assertEqual((facts["route"]["origin"], facts["route"]["rule"]), ("configuration", 0))
+
+    def test_explain_a_domain_named_at_runtime(self) -> None:
+        """A route by name lets the DNS lead to private addresses, as in the daemon."""
+        self.answer = self.found()
+        self.consulted = Consulted("forgotten", (RouteRule("beta.example", None),))
+        self.amqproute("explain", "x@beta.example")
+        self.assertTrue(self.is_named("beta.example"))
+        self.assertFalse(self.is_named("gamma.example"))
+
+    def test_explain_a_node_made_at_runtime(self) -> None:
+        """A node that the file does not have, and the daemon does."""
+        self.consulted = Consulted("the daemon has it", node="made")
+        result = self.amqproute("explain", "also@alpha.example")
+        self.assertIn("goes onto the local node made", result.stdout, result.output)
 
     def test_explain_without_certificate(self) -> None:
         """A broker that cannot prove its domain relays nothing."""

@@ -19,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from amqproute.cli.commands import lookup
+from amqproute.cli.commands.refreshing import Consulted
 from amqproute.config import Config, loads
 from amqproute.daemon.federation import make_judge, own_places, peer_policy
 from amqproute.errors import ResolveError
@@ -353,12 +354,19 @@ class VerdictTests(SynchronousTestCase):
     def explain(self, config: Config, resolver: SrvResolver, address: str) -> Any:
         outcomes: dict[str, Any] = {}
 
-        def look_up(_: Config, domain: str, first: Any = None) -> Resolution | ResolveError:
+        async def look_up(
+            _: Any, __: Config, domain: str, ___: Any = None
+        ) -> Resolution | ResolveError:
             outcomes[domain] = self.look_up(resolver, domain)
             return outcomes[domain]  # type: ignore[no-any-return]
 
+        async def consult(*_: Any) -> Consulted:
+            return Consulted("no daemon here")
+
         self.patch(lookup, "_look_up", look_up)
-        return lookup._explain(config, address)
+        self.patch(lookup, "consult", consult)
+        explaining = Deferred.fromCoroutine(lookup._explain(None, config, address))
+        return self.successResultOf(explaining)
 
     def test_fixtures(self) -> None:
         """Each fixture has its one code, in ``explain`` and in the connector."""

@@ -62,6 +62,13 @@ class RouteTests(ManagementCase):
         self.amqproute("batch", stdin=f"create route hidden.example with {way}\n")
         self.publish_abroad(b"1")
         self.assertEqual(received(), b"1")
+        for told in (
+            self.amqproute("explain", "inbox@hidden.example"),
+            self.amqproute("peer", "test", "hidden.example"),
+        ):
+            self.assertEqual(told.returncode, 0, told.stdout + told.stderr)
+            self.assertIn(str(beta.tls), told.stdout)
+            self.assertRegex(told.stdout, "(?m)^ok: ")
         self.daemon.kill()
         self.daemon.start()
         self.publish_abroad(b"2")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,12 @@ from amqproute.address import (
 from amqproute.cli import render, runner
 from amqproute.cli.commands.local import optional
 from amqproute.cli.commands.options import config_option, json_option
-from amqproute.cli.commands.refreshing import refresh
+from amqproute.cli.commands.refreshing import Consulted, consult, consult_about_node
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Interrupted, Refusal, next_step_for
 from amqproute.config import Config, load
 from amqproute.config.access import Listen
 from amqproute.config.load import find
-from amqproute.daemon.federation import make_judge, make_resolver, peer_policy
+from amqproute.daemon.federation import make_judge, make_resolver, make_targets, peer_policy
 from amqproute.daemon.routes import make_router
 from amqproute.errors import ConfigError, InvalidField, ResolveError, TlsError
 from amqproute.net.dane import record_of
@@ -71,7 +71,7 @@ def resolve(domain: str, config: Path | None, as_json: bool) -> int:
     """
     settings = _config_or_default(config)
     is_own = domain.rstrip(".").lower() in settings.domains
-    outcome = _look_up(settings, domain, is_own=is_own)
+    outcome = runner.run(lambda reactor: _look_up(reactor, settings, domain, is_own=is_own))
     demands: list[Demand] = []
     if isinstance(outcome, Resolution):
         policy = peer_policy(settings, outcome.domain)
@@ -103,36 +103,31 @@ def _config_or_default(config: Path | None) -> Config:
     return Config() if loaded is None else loaded
 
 
-def _look_up(
+async def _look_up(
+    reactor: Any,
     config: Config,
     domain: str,
-    first: Callable[[Any], Coroutine[Any, Any, None]] | None = None,
+    is_named: Callable[[str], bool] = lambda _: False,
     *,
     is_own: bool = False,
 ) -> Resolution | ResolveError:
-    """Ask the DNS, and do something with the reactor before, since it runs only once.
+    """Ask the DNS.
 
     Args:
+        reactor: asks.
         config: whose rules count.
         domain: what to look up.
-        first: what to do before.
+        is_named: tells whether a route made at runtime names a domain.
         is_own: the domain is ours, and is looked up as others do.
     """
-
-    async def work(reactor: Any) -> Resolution | ResolveError:
-        if first is not None:
-            await first(reactor)
-        try:
-            if is_own:
-                resolver = make_resolver(config, reactor, own=frozenset())
-                return await resolver.resolve(domain, to_dial=False)
-            return await make_resolver(config, reactor).resolve(domain)
-        except ResolveError as error:
-            return error
-
-    result: Coroutine[Any, Any, Resolution | ResolveError] | Any = runner.run(work)
-    assert isinstance(result, Resolution | ResolveError)
-    return result
+    try:
+        if is_own:
+            resolver = make_resolver(config, reactor, own=frozenset())
+            return await resolver.resolve(domain, to_dial=False)
+        targets = make_targets(lambda: config, is_named)
+        return await make_resolver(config, reactor, targets).resolve(domain)
+    except ResolveError as error:
+        return error
 
 
 def _candidate_facts(candidate: Candidate, wanted: Demand) -> dict[str, Any]:
@@ -293,10 +288,12 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     The rule that decides, the places that would be tried in their order, the security level, and
     the names that would be accepted in the peer's certificate; or the one code that stops it.
     The decision is made by the daemon's own functions, with the DNS as it is now; nothing is
-    sent and no peer is connected to. A daemon that runs here is asked to forget its earlier answers
-    about that domain first, so that it acts by the same. Exits with 1 if the message could not go.
+    sent and no peer is connected to. A daemon that runs here is asked first for the routes that
+    were made at runtime, and to forget its earlier answers about that domain, so that it acts by
+    the same. Exits with 1 if the message could not go.
     """
-    found = _explain(load(find(config)), address, config)
+    settings = load(find(config))
+    found = runner.run(lambda reactor: _explain(reactor, settings, address, config))
     if as_json:
         render.json_text(
             {
@@ -318,7 +315,9 @@ def explain(address: str, config: Path | None, as_json: bool) -> int:
     return DONE
 
 
-def _explain(config: Config, text: str, file: Path | None = None) -> Explanation:
+async def _explain(
+    reactor: Any, config: Config, text: str, file: Path | None = None
+) -> Explanation:
     """Explain by a configuration; `file` is where it stands, None for the usual place."""
     found = Explanation(text)
     try:
@@ -332,11 +331,15 @@ def _explain(config: Config, text: str, file: Path | None = None) -> Explanation
     )
     router = make_router(config, config.container_id or "")
     if address.domain is None or address.domain in router.own_names:
-        return _explain_local(config, address, found)
-    return _explain_remote(config, router, address, found, file)
+        return await _explain_local(reactor, config, address, found, file)
+    consulted = await consult(reactor, file, str(address))
+    router = make_router(config, config.container_id or "", consulted.routes)
+    return await _explain_remote(reactor, config, router, address, found, consulted)
 
 
-def _explain_local(config: Config, address: Address, found: Explanation) -> Explanation:
+async def _explain_local(
+    reactor: Any, config: Config, address: Address, found: Explanation, file: Path | None
+) -> Explanation:
     domain = address.domain
     found.steps.append(f"local: {domain} is one of ours" if domain else "local: no domain given")
     found.facts["route"] = {"kind": "local", "node": address.node}
@@ -352,13 +355,24 @@ def _explain_local(config: Config, address: Address, found: Explanation) -> Expl
         found.steps.append(f"alias: {address.node} stands for {node}")
         found.facts["route"]["node"] = node
     if all(each.name != node for each in config.nodes):
-        return found.stop("amqp:not-found", f"no node {node!r} is configured here")
+        consulted = await consult_about_node(reactor, file, address)
+        found.facts["daemon"] = consulted.words
+        if not consulted.node:
+            found.steps.append(consulted.words)
+            return found.stop("amqp:not-found", f"no node {node!r} is configured here")
+        node = found.facts["route"]["node"] = consulted.node
+        found.steps.append(f"not in the configuration: {node} was made at runtime")
     found.words = f"goes onto the local node {node}"
     return found
 
 
-def _explain_remote(
-    config: Config, router: Router, address: Address, found: Explanation, file: Path | None
+async def _explain_remote(
+    reactor: Any,
+    config: Config,
+    router: Router,
+    address: Address,
+    found: Explanation,
+    consulted: Consulted,
 ) -> Explanation:
     domain = address.domain
     assert domain is not None
@@ -368,16 +382,21 @@ def _explain_remote(
         )
     rule = router.rule(domain)
     hop = router.hop(domain, address.node)
+    number: int | None = None
     if rule is None:
-        found.steps.append("no route of the configuration matches; the DNS decides")
+        found.steps.append("no route matches; the DNS decides")
+    elif rule in consulted.routes:
+        words = f"a route made at runtime matches: {rule.pattern} via {rule.via or 'DNS'}"
+        found.steps.append(words)
     else:
-        number = router.rules.index(rule)
+        number = [each.domain for each in config.routes].index(rule.pattern)
         found.steps.append(f"routes[{number}] matches: {rule.pattern} via {rule.via or 'DNS'}")
     peer = config.peer_for(hop.domain)
     names = [hop.domain, *hop.names]
     found.facts["route"] = {
         "kind": "remote",
-        "rule": None if rule is None else router.rules.index(rule),
+        "rule": number,
+        "origin": None if rule is None else "runtime" if number is None else "configuration",
         "pattern": None if rule is None else rule.pattern,
         "next-hop": hop.key,
         "via": hop.via,
@@ -390,11 +409,11 @@ def _explain_remote(
         return found.stop(
             "tls.file", "tls.certificate is not configured: this broker cannot prove its domain"
         )
-    return _explain_places(config, hop, found, str(address), file)
+    return await _explain_places(reactor, config, hop, found, consulted)
 
 
-def _explain_places(
-    config: Config, hop: NextHop, found: Explanation, address: str, file: Path | None
+async def _explain_places(
+    reactor: Any, config: Config, hop: NextHop, found: Explanation, consulted: Consulted
 ) -> Explanation:
     """Decide as the daemon does, with its functions (`amqproute.relay.decision`)."""
     candidates: Sequence[Candidate] = ()
@@ -403,25 +422,21 @@ def _explain_places(
     if hop.via is not None:
         candidates = (static_candidate(hop.via),)
     else:
-
-        async def first(reactor: Any) -> None:
-            found.facts["daemon"] = await refresh(reactor, file, address)
-
-        outcome = _look_up(config, hop.domain, first)
+        found.facts["daemon"] = consulted.words
+        outcome = await _look_up(reactor, config, hop.domain, consulted.names)
         attempts = outcome.attempts
         if isinstance(outcome, ResolveError):
             error = outcome
         else:
             candidates = outcome.candidates
-    demands = _demands(config, hop, candidates)
+    demands = await _demands(reactor, config, hop, candidates)
     found.candidates, found.demands = tuple(candidates), demands
     decision = found.facts["decision"] = decision_of(hop, candidates, demands, error)
     pairs = list(zip(candidates, demands, strict=True))
     found.facts["candidates"] = [_candidate_facts(each, wanted) for each, wanted in pairs]
     if hop.via is None:
         found.facts["attempts"] = list(attempts)
-        if "daemon" in found.facts:
-            found.steps.append(found.facts["daemon"])
+        found.steps.append(consulted.words)
         found.steps += [f"asked: {line}" for line in attempts]
     found.steps += _demand_lines(found.candidates, found.demands)
     if error is not None:
@@ -435,19 +450,14 @@ def _explain_places(
     return found
 
 
-def _demands(config: Config, hop: NextHop, candidates: Sequence[Candidate]) -> list[Demand]:
+async def _demands(
+    reactor: Any, config: Config, hop: NextHop, candidates: Sequence[Candidate]
+) -> list[Demand]:
     """Return what the daemon's connector would demand at each place."""
-    if hop.via is not None and peer_policy(config, hop.domain).level is Level.DANE:
-        # The TLSA records of a host that an operator named: they have to be asked for.
-        async def work(reactor: Any) -> list[Demand]:
-            judge = make_judge(config, make_resolver(config, reactor))
-            return await demands_of(hop, candidates, judge.demand_for)
-
-        return runner.run(work)
-    found: list[list[Demand]] = []
-    ready = Deferred.fromCoroutine(demands_of(hop, candidates, make_judge(config, None).demand_for))
-    ready.addCallback(found.append)
-    return found[0]
+    # The TLSA records of a host that an operator named: they have to be asked for.
+    asks = hop.via is not None and peer_policy(config, hop.domain).level is Level.DANE
+    resolver = make_resolver(config, reactor) if asks else None
+    return await demands_of(hop, candidates, make_judge(config, resolver).demand_for)
 
 
 # -- dns ---------------------------------------------------------------------------------------

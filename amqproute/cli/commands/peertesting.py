@@ -15,7 +15,7 @@ import click
 
 from amqproute.address import parse
 from amqproute.cli import render, runner
-from amqproute.cli.commands.refreshing import refresh
+from amqproute.cli.commands.refreshing import consult
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal, next_step_for
 from amqproute.config.load import find, load
 from amqproute.daemon.peertest import FAILED, OK, PeerTest, Step
@@ -95,10 +95,10 @@ def go(domain: str, size: int, config: Path | None, as_json: bool) -> int:
         click.echo(f"probe {probe} to {domain}")
 
     async def work(reactor: Any) -> PeerTest:
-        told = await refresh(reactor, config, str(address))
+        consulted = await consult(reactor, config, str(address))
         if not as_json:
-            click.echo(render.printable(told))
-        walk = PeerTest(settings, reactor, address, probe, size)
+            click.echo(render.printable(consulted.words))
+        walk = PeerTest(settings, reactor, address, probe, size, consulted.routes)
         if not as_json:
             walk.told = lambda step: _tell(step, _cure(step, walk))
         await walk.run()
