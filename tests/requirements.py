@@ -519,6 +519,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
     "L-09": Proof(
         "a second attach of a name by its container gets the link, the old one link:stolen",
         "tests.conformance.test_link.AttachTests.test_same_name_both_ways",
+        "tests.conformance.test_link.AnonymousNameTests.test_no_stealing_across_addresses",
+        "tests.conformance.test_link.AnonymousNameTests.test_users_keep_their_names",
         "tests.conformance.test_link.StolenTests.test_on_another_connection",
         "tests.conformance.test_link.StolenTests.test_on_the_same_session",
         "tests.conformance.test_link.StolenTests.test_other_container",
@@ -937,6 +939,8 @@ PROVED: Final[dict[str, Proof | Unproved]] = {
         "lost frame boundary closes",
         "tests.conformance.test_messages.ToleranceTests.test_bad_annotations",
         "tests.conformance.test_messages.ToleranceTests.test_bad_header",
+        "tests.conformance.test_messages.ToleranceTests.test_bad_properties",
+        "tests.conformance.test_messages.ToleranceTests.test_bad_properties_elsewhere",
         "tests.conformance.test_messages.ToleranceTests.test_format_code",
         "tests.conformance.test_messages.ToleranceTests.test_frame_boundary_lost",
         "tests.conformance.test_messages.ToleranceTests.test_header_twice",

@@ -37,6 +37,7 @@ from amqproute.frontends.suspended import Retention, Taken, told
 from amqproute.message import Message, enclose
 from amqproute.values import FLOOR, NextHop, Origin
 from amqproute.wire.amqp10 import spec
+from amqproute.wire.amqp10.checked import check_sections
 from amqproute.wire.amqp10.events import PartsReceived
 from amqproute.wire.amqp10.link import Delivery, Link
 from amqproute.wire.amqp10.types import Symbol
@@ -286,7 +287,8 @@ class Inbound:
             )
         if not message.has_body:
             self._check_bodiless(message)
-        # The annotations are read now, so that nobody stumbles over them later (M-24).
+        # Whoever reads a section later, here or behind us, has nobody to reject it to (M-23, M-24).
+        check_sections(message.encoded, message.offsets)
         admitted: Message = self._frontend.shared.termini.admitted(message.received(), self.origin)
         return admitted
 

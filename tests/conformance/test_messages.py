@@ -306,6 +306,24 @@ class SectionsTests(MessageCase):
         self.assertEqual(codes[-4:], [0x73, 0x74, 0x75, 0x78])
 
 
+def undecodable() -> list[bytes]:
+    """Properties and application-properties within a sound frame, and none of them sound."""
+    long = b"\x00\x53\x74\xd1\x00\x00\x00\x0b\x00\x00\x00\x02"
+    return [
+        section(spec.SECTION_PROPERTIES, [Symbol("no-address")] * 3),
+        section(spec.SECTION_PROPERTIES, [None] * 12 + [7]),
+        section(spec.SECTION_PROPERTIES, [None] * 14 + ["beyond"]),
+        b"\x00\x53\x73\xc0\x05\x03\x40\x40\xa1\x01",
+        b"\x00\x53\x73\xc0\x06\x03\x40\x40\xa1\x01\xff",
+        section(spec.SECTION_APPLICATION_PROPERTIES, {1: "number"}),
+        section(spec.SECTION_APPLICATION_PROPERTIES, {Symbol("s"): "symbol"}),
+        b"\x00\x53\x74\xc1\x04\x01\xa1\x01a",
+        b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x3f",
+        b"\x00\x53\x74\xc1\x09\x04\xa1\x01a\x41\xa1\x01a\x41",
+        long + b"\xa1\x01\xff\xa1\x02ab",
+    ]
+
+
 class ToleranceTests(MessageCase):
     """M-22 to M-24, E-08."""
 
@@ -418,6 +436,22 @@ class ToleranceTests(MessageCase):
     def test_bad_header(self) -> None:
         """M-24: a header whose fields are of other types."""
         self.malformed(section(spec.SECTION_HEADER, ["yes"]) + data())
+
+    def test_bad_properties(self) -> None:
+        """M-24: properties and application-properties that cannot be decoded, at any place."""
+        for number, bad in enumerate(undecodable()):
+            with self.subTest(bad.hex()):
+                self.setUp()
+                self.assertTrue(self.refused(bad + data()), number)
+
+    def test_bad_properties_elsewhere(self) -> None:
+        """M-23, M-24: so it is on the way to other domains, to services and within transactions."""
+        bad = undecodable()[-1] + data()
+        for number, target in enumerate(("amqp$transfer", "$management")):
+            self.client.sender(target, handle=7 + number)
+            self.client.publish(number, bad, handle=7 + number)
+            told = self.client.one(spec.Disposition)
+            self.assertEqual(condition(told.state), "amqp:decode-error", target)
 
     def test_bad_annotations(self) -> None:
         """M-24, T-27: annotations that are no map."""

@@ -268,6 +268,23 @@ class Refused(LargeCase):
         self.run_now()
         self.assertEqual(self.client.outcomes(), ["Rejected"])
 
+    def test_undecodable_sections(self) -> None:
+        """M-24: sections that cannot be decoded are refused with the first part of a message."""
+        for bad in (
+            b"\x00\x53\x73\xc0\x06\x03\x40\x40\xa1\x01\xff",
+            b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x3f",
+        ):
+            self.client.updates.clear()
+            outgoing = self.sender().send_parts(1_000_000, b"tag")
+            outgoing.append([bad + self.large().encoded[:60_000]])
+            self.client.flush()
+            self.run_now()
+            (update,) = [state for _, state, _ in self.client.updates]
+            self.assertEqual(update.error.condition, conditions.DECODE_ERROR)
+            self.assertEqual(self.rests(), [])
+            self.client = self.house.client(max_frame_size=FRAME)
+            self.run_now()
+
     def test_malformed(self) -> None:
         """A body that is none is rejected, as that of a small one is (M-24)."""
         link = self.sender()

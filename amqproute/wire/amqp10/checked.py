@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether properties and application-properties can be decoded, found out without decoding them.
+
+A broker carries these sections and seldom reads them; but whoever reads one later, here or at
+another hop, has nobody left to reject the message to. So each message is checked when it comes
+(part 3 §3.2.4, §3.2.5). What is encoded as usual is recognized by a walk over its format codes, a
+fraction of the work of decoding; of anything else `sections.decode_section` decides. So a section
+passes if and only if that decodes it.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from amqproute.wire.amqp10.sections import Offsets, decode_section
+
+__all__ = ["check_sections"]
+
+_U32 = struct.Struct(">I").unpack_from
+_STR_8: Final = 0xA1
+_ASCII: Final = frozenset((0xA1, 0xA3))
+_VARIABLE: Final = frozenset((0xA0, 0xA1, 0xA3))
+_STRING: Final = frozenset((0xA1,))
+_SYMBOL: Final = frozenset((0xA3,))
+_MESSAGE_ID: Final = frozenset((0x44, 0x53, 0x80, 0x98, 0xA0, 0xA1))
+_TIMESTAMP: Final = frozenset((0x83,))
+# The usual format codes of each field of the properties.
+_FIELDS: Final = (
+    _MESSAGE_ID, frozenset((0xA0,)), _STRING, _STRING, _STRING, _MESSAGE_ID, _SYMBOL, _SYMBOL,
+    _TIMESTAMP, _TIMESTAMP, _STRING, frozenset((0x43, 0x52, 0x70)), _STRING,
+)  # fmt: skip
+# Octets of a value with its code, where any octets are a value.
+_FIXED: Final = {
+    0x40: 1, 0x41: 1, 0x42: 1, 0x43: 1, 0x44: 1, 0x50: 2, 0x51: 2, 0x52: 2, 0x53: 2, 0x54: 2,
+    0x55: 2, 0x60: 3, 0x61: 3, 0x70: 5, 0x71: 5, 0x72: 5, 0x80: 9, 0x81: 9, 0x82: 9, 0x83: 9,
+    0x98: 17,
+}  # fmt: skip
+
+
+def check_sections(encoded: bytes, offsets: Offsets) -> None:
+    """Look whether properties and application-properties can be decoded.
+
+    Args:
+        encoded: the message, or of a very large one what precedes its body.
+        offsets: of its sections.
+
+    Raises:
+        DecodeError: one of them cannot.
+    """
+    start, end = offsets.properties_start, offsets.properties_end
+    if start != end and not _are_usual_properties(encoded, start, end):
+        decode_section(encoded, start, end)
+    start, end = offsets.application_properties_start, offsets.application_properties_end
+    if start != end and not _are_usual_application_properties(encoded, start, end):
+        decode_section(encoded, start, end)
+
+
+def _are_usual_properties(encoded: bytes, start: int, end: int) -> bool:
+    try:
+        if encoded[start : start + 4] == b"\x00\x53\x73\xc0":
+            count, pos = encoded[start + 5], start + 6
+        elif encoded[start : start + 4] == b"\x00\x53\x73\xd0":
+            (count,), pos = _U32(encoded, start + 8), start + 12
+        else:
+            return False
+        if count > len(_FIELDS):
+            return False
+        for codes in _FIELDS[:count]:
+            code = encoded[pos]
+            if code == 0x40:
+                pos += 1
+            elif code not in codes:
+                return False
+            elif code in _VARIABLE:
+                after = pos + 2 + encoded[pos + 1]
+                if code in _ASCII and not encoded[pos + 2 : after].isascii():
+                    if code != _STR_8:
+                        return False
+                    encoded[pos + 2 : after].decode()
+                pos = after
+            else:
+                pos += _FIXED[code]
+    except (IndexError, UnicodeDecodeError, struct.error):
+        return False
+    return pos == end
+
+
+def _are_usual_application_properties(encoded: bytes, start: int, end: int) -> bool:
+    try:
+        if encoded[start : start + 4] == b"\x00\x53\x74\xc1":
+            count, pos = encoded[start + 5], start + 6
+        elif encoded[start : start + 4] == b"\x00\x53\x74\xd1":
+            (count,), pos = _U32(encoded, start + 8), start + 12
+        else:
+            return False
+        keys = set()
+        while pos < end:
+            after = pos + 2 + encoded[pos + 1]
+            key = encoded[pos:after]
+            if key[0] != _STR_8:
+                return False
+            keys.add(key[2:].decode())
+            code = encoded[after]
+            if code in _VARIABLE:
+                pos = after + 2 + encoded[after + 1]
+                if code in _ASCII and not encoded[after + 2 : pos].isascii():
+                    if code != _STR_8:
+                        return False
+                    encoded[after + 2 : pos].decode()
+            else:
+                pos = after + _FIXED[code]
+    except (IndexError, KeyError, UnicodeDecodeError, struct.error):
+        return False
+    return pos == end and count == 2 * len(keys)
