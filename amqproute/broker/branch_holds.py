@@ -44,16 +44,33 @@ class BranchHolds:
         consumers: they count what is acquired.
         store: the `IStore`.
         tell: called when there are more or fewer places.
+        unreadable: given the level, and rows of the store whose octets are no message: sets them
+            aside.
 
     Attributes:
         places: kept free at this moment.
     """
 
-    __slots__ = ("_consumers", "_levels", "_store", "_tell", "places")
+    __slots__ = (
+        "_consumers",
+        "_levels",
+        "_set_aside",
+        "_store",
+        "_tell",
+        "_unreadable",
+        "places",
+    )
 
     def __init__(
-        self, levels: Levels, consumers: Consumers, store: Any, tell: Callable[[], None]
+        self,
+        levels: Levels,
+        consumers: Consumers,
+        store: Any,
+        tell: Callable[[], None],
+        unreadable: Callable[[int, Sequence[Any]], None],
     ) -> None:
+        self._unreadable = unreadable
+        self._set_aside: set[int] = set()
         self._levels = levels
         self._consumers = consumers
         self._store = store
@@ -84,6 +101,8 @@ class BranchHolds:
     async def load(self, key: str, ids: Sequence[int]) -> list[Entry]:
         """Read held entries of a line; those that are in the store no more are left out.
 
+        So are those that are no messages: they are set aside, as on any line.
+
         Args:
             key: the line's.
             ids: theirs, ascending.
@@ -93,7 +112,12 @@ class BranchHolds:
         """
         line = next(each for each in self._levels.lines if each.key == key)
         rows = await load_rows(self._store, key, ids)
-        found = [line.entry(row) for row in rows if is_readable(row)]
+        bad = [row for row in rows if not is_readable(row)]
+        fresh = [row for row in bad if row.id not in self._set_aside]
+        if fresh:
+            self._set_aside.update([row.id for row in fresh])
+            self._unreadable(line.level, fresh)
+        found = [line.entry(row) for row in rows if row not in bad]
         for entry in found:
             entry.taken = True
         return found

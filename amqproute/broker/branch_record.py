@@ -75,6 +75,7 @@ class Record:
         postings: what it will put.
         retirements: what it holds.
         places: how many places it keeps free, by the name of a queue's rows.
+        lost: how many of its postings turned out to be missing or damaged; not in the store.
     """
 
     owner: str
@@ -84,6 +85,7 @@ class Record:
     postings: list[StoredPosting] = field(default_factory=list)
     retirements: list[StoredRetirement] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
 
     def encode(self) -> bytes:
         """Return it as the octets of an AMQP list."""

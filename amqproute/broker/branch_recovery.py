@@ -21,6 +21,7 @@ from amqproute.broker.branch import Leftover
 from amqproute.broker.branch_holds import load_rows
 from amqproute.broker.branch_record import ROWS, Record
 from amqproute.broker.broker import Broker
+from amqproute.broker.line import is_readable
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import Posting, Retirement, Transaction
 from amqproute.entry import Entry
@@ -81,21 +82,32 @@ class _Keeper:
         self.queue.release([each.entry for each in retirements])
 
 
-async def _postings(record: Record, broker: Broker, store: Any, find: Find) -> list[Posting]:
+async def _postings(
+    record: Record, broker: Broker, store: Any, find: Find, *, is_lenient: bool
+) -> list[Posting]:
     sender = _Sender()
     found = await load_rows(store, ROWS, [each.row for each in record.postings])
-    if len(found) < len(record.postings):
-        raise StoreError(f"{len(record.postings) - len(found)} of its messages are not there")
+    bad = [row for row in found if not is_readable(row)]
+    if bad:
+        broker.set_aside(ROWS, bad, "is no message")
+    rows = {row.id: row for row in found if row not in bad}
+    gone = [each.row for each in record.postings if each.row not in rows]
+    if gone:
+        # What is in quarantine now, by us or by the store, does not end with the branch.
+        record.postings = [each for each in record.postings if each.row in rows]
+        record.lost += len(gone)
+    if record.lost and not is_lenient:
+        raise StoreError(f"{record.lost} of its messages are not there, or damaged")
     return [
         Posting(
             sender,
             None,
             _Way(each.target, each.principal, broker, find),
-            Message(row.encoded, row.rest),
+            Message(rows[each.row].encoded, rows[each.row].rest),
             Origin(each.principal, container_id=each.container_id),
             each.tag,
         )
-        for each, row in zip(record.postings, found, strict=True)
+        for each in record.postings
     ]
 
 
@@ -116,8 +128,8 @@ async def revive(
         broker: the nodes.
         store: the `IStore`.
         find: see there.
-        is_lenient: entries of nodes that are not there may stay where they are: for a roll-back
-            that is all there is to do.
+        is_lenient: entries of nodes that are not there may stay where they are, and posted
+            messages may be missing: for a roll-back that is all there is to do.
 
     Returns:
         What it could not put there.
@@ -148,7 +160,8 @@ async def revive(
             Retirement(transaction, keeper, None, entry, outcomes[entry.id], True)
             for entry in entries
         ]
-    transaction.restore(await _postings(record, broker, store, find), retirements)
+    postings = await _postings(record, broker, store, find, is_lenient=is_lenient)
+    transaction.restore(postings, retirements)
     return leftover
 
 

@@ -38,13 +38,15 @@ from typing import Any, TypeVar
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.branch import Branch, record_of
-from amqproute.broker.branch_record import NOTES, Record
+from amqproute.broker.branch_record import NOTES, ROWS, Record
 from amqproute.broker.branch_recovery import Find, forget_leftover, revive
 from amqproute.broker.branch_watch import BranchWatch
 from amqproute.broker.broker import Broker
+from amqproute.broker.line import LOAD_BYTES, LOAD_MESSAGES
 from amqproute.broker.party_shares import PartyShares
 from amqproute.broker.queue import Queue
 from amqproute.broker.transaction import (
@@ -171,11 +173,18 @@ class Branches:
 
     def recovered(self, notes: Mapping[str, bytes]) -> None:
         """Take over what the store holds; the nodes have been declared."""
+        unreadable = 0
         for key, encoded in notes.items():
             try:
                 record = Record.decode(encoded)
             except DecodeError as error:
-                self.log.error("branch {key} cannot be read: {error}", key=key, error=error)
+                unreadable += 1
+                self.log.error(
+                    "branch {key} cannot be read: {error}; what it posted is kept in quarantine, "
+                    "what it held is available again",
+                    key=key,
+                    error=error,
+                )
                 continue
             branch = Branch(record.xid, record.owner, record.state, record.since_ms)
             branch.record = record
@@ -199,6 +208,29 @@ class Branches:
                 key=oldest.key,
             )
         self._watch.look()
+        if unreadable:
+            known = {row for branch in self._known.values() for row in branch.rows}
+            Deferred.fromCoroutine(self._set_strays_aside(known)).addErrback(self._not_set_aside)
+
+    async def _set_strays_aside(self, known: set[int]) -> None:
+        """Keep the posted messages of branches that cannot be read: an operator may release them.
+
+        Args:
+            known: the rows of the others.
+        """
+        newest = self._store.next_id()
+        after = 0
+        while True:
+            rows = await self._store.load(ROWS, after, LOAD_MESSAGES, LOAD_BYTES)
+            strays = [row for row in rows if row.id not in known and row.id < newest]
+            if strays:
+                self._broker.set_aside(ROWS, strays, "was posted in a branch that cannot be read")
+            if not rows or rows[-1].id >= newest:
+                return
+            after = rows[-1].id
+
+    def _not_set_aside(self, failure: Failure) -> None:
+        self.log.failure("messages of branches that cannot be read stay where they are", failure)
 
     def stop(self) -> None:
         """Cancel the timers. What is not prepared ends here."""
@@ -573,13 +605,16 @@ class Branches:
         except (AmqpError, StoreError):
             transaction.roll_back()
             raise
+        finally:
+            branch.rows = [each.row for each in record.postings]
         branch.transaction = transaction
         return transaction
 
     def _unmake(self, branch: Branch) -> None:
         """Do not keep what was made leniently: a commit must not take it for the whole."""
-        transaction, leftover = branch.transaction, branch.leftover
-        if transaction is not None and leftover is not None and leftover.strayed:
+        transaction, leftover, record = branch.transaction, branch.leftover, branch.record
+        is_part = bool(leftover and leftover.strayed) or bool(record and record.lost)
+        if transaction is not None and is_part:
             transaction.roll_back()
             branch.transaction = branch.leftover = None
 

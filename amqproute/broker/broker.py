@@ -39,7 +39,7 @@ from amqproute.interfaces import IBroker, ITarget
 from amqproute.journal.events import SILENCE
 from amqproute.sparing import Sparing
 from amqproute.store.records import Damage
-from amqproute.values import RELAY_PREFIX
+from amqproute.values import QUARANTINE, RELAY_PREFIX
 
 MOST_DYNAMIC = 10_000
 """Dynamic nodes at one time; those that outlive their connection are bounded by nothing else."""
@@ -252,6 +252,30 @@ class Broker:
         batch.damaged(rows, [damage.entry_id for damage in damages], DAMAGED)
         batch.commit().addErrback(
             lambda failure: self.log.failure("damage is not in the journal", failure)
+        )
+
+    def set_aside(self, key: str, rows: Sequence[Any], why: str) -> None:
+        """Have the store keep rows that are of no queue here in quarantine.
+
+        Args:
+            key: of the line that they stand in.
+            rows: as the store gave them.
+            why: in words, for the log.
+        """
+        place = queue_of_key(key)
+        batch = self.begin()
+        for row in rows:
+            self.log.error(
+                "entry {entry} of {node} {why}: it goes to nobody, and is kept in quarantine: "
+                "amqproute store quarantine show {entry}",
+                entry=row.id,
+                node=place,
+                why=why,
+            )
+            batch.transaction.move(row.id, QUARANTINE, row.id)
+        batch.damaged(place, [row.id for row in rows], DAMAGED)
+        batch.commit().addErrback(
+            lambda failure: self.log.failure("what is damaged could not be set aside", failure)
         )
 
     def _remove_ended(self) -> None:

@@ -227,7 +227,11 @@ class Queue:
             self._log,
         )
         self.holds = BranchHolds(
-            self._levels, self._consumers, store, lambda: self._call_soon(self._space.look)
+            self._levels,
+            self._consumers,
+            store,
+            lambda: self._call_soon(self._space.look),
+            self._unreadable,
         )
         self._space = Space(
             self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock

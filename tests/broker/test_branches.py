@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from amqproute.broker.branch_record import NOTES, Record
+from amqproute.broker.branch_record import NOTES, ROWS, Record
 from amqproute.broker.declaration import NodeDeclaration
 from amqproute.broker.limits import QueueLimits
 from amqproute.broker.options import Duplicates, QueueOptions
@@ -18,7 +18,7 @@ from amqproute.broker.xa_states import State, Xa, XaError, Xid
 from amqproute.errors import AmqpError, DecodeError, NotFound, Unresolved
 from amqproute.filters.registry import NO_FILTERS
 from amqproute.message import Message
-from amqproute.values import NextHop, Origin, Principal
+from amqproute.values import QUARANTINE, NextHop, Origin, Principal
 from amqproute.wire.amqp10 import spec
 from tests.broker.branch_rig import ANN, OWNER, XID, BranchCase, Link
 from tests.support.fakes import body_of, message, node, put, settle_down, topic
@@ -328,6 +328,61 @@ class RestartTests(BranchCase):
         batch.transaction.dequeue([row.id])
         batch.commit()
         self.assertEqual((self.do("commit"), self.counts()), ("OK", (0, 0, 1)))
+
+    def quarantined(self) -> list[int]:
+        """Return what the store keeps for nobody."""
+        settle_down(self.clock)
+        return [row.id for row in self.store.rows(QUARANTINE)]
+
+    def spoil(self, queue: str) -> int:
+        """Write an entry that is no message over the one on a queue; return its id."""
+        (row,) = self.store.rows(queue)
+        entries = self.store._queues[self.store._numbers[queue]].entries
+        entries[row.id] = replace(row, encoded=b"\x00\x53\x70\xff no message")
+        return int(row.id)
+
+    def test_row_unreadable(self) -> None:
+        """An entry that is no message is set aside as on any queue, and the rest is committed."""
+        for command in ("commit", "rollback"):
+            with self.subTest(command):
+                self.setUp()
+                self.prepared()
+                entry = self.spoil("q")
+                self.restart()
+                self.assertEqual(self.do(command), "OK")
+                self.assertEqual(self.quarantined(), [entry])
+                self.assertEqual(self.store.rows("q"), [])
+                self.assertEqual(self.counts(), (0, 0, command == "commit"))
+                self.restart()
+                self.assertEqual((self.counts()[:2], self.quarantined()), ((0, 0), [entry]))
+
+    def test_posting_unreadable(self) -> None:
+        """A posted one is set aside; the branch cannot be committed any more, and rolled back."""
+        self.prepared()
+        entry = self.spoil(ROWS)
+        self.restart()
+        self.assertEqual((self.do("commit"), self.do("commit")), ("RETRY", "RETRY"))
+        self.assertEqual(self.quarantined(), [entry])
+        self.restart()
+        self.assertEqual((self.do("commit"), self.do("rollback")), ("RETRY", "OK"))
+        self.assertEqual((self.quarantined(), self.store.rows(ROWS)), ([entry], []))
+        self.assertEqual((self.counts(), self.notes()), ((1, 0, 0), 0))
+
+    def test_record_unreadable(self) -> None:
+        """What a branch has posted is set aside when its record cannot be read; others' is not."""
+        self.prepared()
+        ((key, _),) = self.store.notes[NOTES].items()
+        (lost,) = [row.id for row in self.store.rows(ROWS)]
+        other = Xid(1, b"other", b"branch")
+        self.restart()
+        transaction = self.open(other)
+        self.post(transaction, Link(self.broker.nodes["r"]), "r", b"kept")
+        self.assertEqual((self.do("end", other), self.do("prepare", other)), ("OK", "OK"))
+        self.store.notes[NOTES][key] = b"\x41"
+        self.restart()
+        self.assertEqual(self.quarantined(), [lost])
+        self.assertEqual(len(self.store.rows(ROWS)), 1)
+        self.assertEqual((self.do("commit", other), self.counts()[2]), ("OK", 1))
 
     def test_node_back(self) -> None:
         """Declared again, the node does not hand out what the branch holds."""
