@@ -22,6 +22,7 @@ Imports only go down, and rooms of one storey do not know each other; a test hol
     2  message  entry  values                  the nouns that pass between rooms
     1  wire                                    engines: bytes in, events out; no sockets, no clock
     0  errors  conditions  address  url  targets  sparing  stamp  tracebacks  plurals
+       jsontext
 
 Only `amqproute.daemon.service` (and the command line) imports the reactor; clock, randomness,
 resolver and connector are arguments everywhere else.

@@ -26,6 +26,7 @@ STOREYS: tuple[tuple[str, ...], ...] = (
         "url",
         "targets",
         "sparing",
+        "jsontext",
         "stamp",
         "tracebacks",
         "plurals",

@@ -59,6 +59,7 @@ from amqproute.broker.batch import Batch
 from amqproute.entry import Entry
 from amqproute.errors import DecodeError
 from amqproute.frontends.limits import FrontendLimits
+from amqproute.jsontext import parse_json
 from amqproute.values import principal_of
 from amqproute.wire.amqp10 import codec, spec
 from amqproute.wire.amqp10.footprint import footprint
@@ -540,7 +541,7 @@ def read_note_key(text: str) -> tuple[Key, bytes]:
     Raises:
         ValueError: it is not the name of such a note.
     """
-    parts = json.loads(text)
+    parts = parse_json(text)
     if not isinstance(parts, list) or len(parts) != 5 or not all(
         isinstance(part, str) for part in parts
     ):  # fmt: skip

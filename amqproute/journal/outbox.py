@@ -24,6 +24,7 @@ from zope.interface import implementer
 
 from amqproute.interfaces import IOutbox
 from amqproute.journal.events import Event, Run
+from amqproute.jsontext import parse_json
 
 MOST_UNSAVED: Final = 20_000
 """Events that wait for the journal's disk and may be carried. When a disk stands still, older ones
@@ -130,7 +131,7 @@ def _read_line(line: bytes) -> tuple[int, Run]:
         ValueError: it is damaged.
     """
     text, _, checksum = line.rpartition(b",")
-    body = json.loads(line)
+    body = parse_json(line)
     if len(body) == 7 and checksum == b"%d]" % crc32(text):
         body.pop()
     elif len(body) != 6 or not line.endswith(b"}]"):  # earlier releases wrote no checksum

@@ -39,6 +39,8 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Literal
 
+from amqproute.jsontext import parse_json
+
 VERSION: Final = 1
 """Of the schema. A reader takes every version up to its own: fields are added, never changed.
 
@@ -467,8 +469,8 @@ def read_line(octets: bytes, previous: str | None = None) -> Line:
     if previous is not None and own != link(previous, octets[_BEHIND:]):
         raise InvalidLine("its hash does not follow from its text and the line before")
     try:
-        body = json.loads(octets)
-    except (ValueError, RecursionError) as error:  # a wrong encoding is a ValueError too
+        body = parse_json(octets)
+    except ValueError as error:  # a wrong encoding is one too
         raise InvalidLine(f"not JSON: {error}") from None
     return Line(own, *_checked(body), body)
 

@@ -46,6 +46,7 @@ from amqproute.journal.record import (
     encode,
     read_line,
 )
+from amqproute.jsontext import parse_json
 from amqproute.stamp import is_copy, stamp
 
 OPEN: Final = "open"
@@ -125,7 +126,7 @@ def read_head(directory: Path) -> Head | None:
     """Return what the head says, or None if there is none that can be read."""
     try:
         with (directory / HEAD).open("rb") as file:
-            told = json.loads(file.read())
+            told = parse_json(file.read())
             # Heads of early releases do not say it.
             is_other = _WRITTEN in told and is_copy(file.fileno(), told[_WRITTEN] * 1000)
         return Head(**{name: told[name] for name in _TOLD}, is_copy=is_other)

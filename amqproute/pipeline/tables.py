@@ -41,6 +41,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from amqproute.jsontext import parse_json
 from amqproute.pipeline.schema import NOBODY, TABLES, conform
 
 __all__ = ["PARQUET", "TIME_ZONE", "Conflict", "Part", "Snapshot", "Warehouse", "few"]
@@ -133,7 +134,7 @@ class Warehouse:
         if not versions:
             return Snapshot(0, ())
         version = max(versions)
-        said = json.loads(self._files.read(f"log/{version:020}.json"))
+        said = parse_json(self._files.read(f"log/{version:020}.json"))
         if said["format"] != _FORMAT:
             raise ValueError(f"{self.base}: a warehouse of format {said['format']}")
         pending = frozenset(map(date.fromisoformat, said.get("pending", ())))

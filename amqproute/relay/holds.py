@@ -27,6 +27,7 @@ from amqproute.broker.aim import EVERYTHING, NOTHING, Aim, Picks
 from amqproute.broker.batch import Batch
 from amqproute.entry import Entry
 from amqproute.errors import AmqprouteError, ResourceLimitExceeded
+from amqproute.jsontext import parse_json
 from amqproute.values import NextHop
 
 __all__ = ["HOLD_NOTES", "LAST_HOLD_NOTES", "MOST_HOLDS", "Hold", "Holds"]
@@ -80,7 +81,7 @@ class Hold:
         Raises:
             ValueError: it is no hold.
         """
-        facts = json.loads(value)
+        facts = parse_json(value)
         try:
             return cls(**{**facts, "ids": tuple(facts["ids"])})
         except (KeyError, TypeError) as error:

@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
+from amqproute.jsontext import parse_json
+
 NOTE = "destination"
 """The kind of the notes in the store."""
 
@@ -39,7 +41,7 @@ class Note:
         Raises:
             ValueError: it is no note.
         """
-        noted = json.loads(value)
+        noted = parse_json(value)
         try:
             return cls(
                 int(noted["failures"]),

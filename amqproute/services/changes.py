@@ -19,6 +19,7 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.binding import BindingDeclaration
 from amqproute.broker.declaration import NodeDeclaration, TopicDeclaration
 from amqproute.broker.subscription import NOTES as SUBSCRIPTIONS
+from amqproute.jsontext import parse_json
 from amqproute.values import RouteRule
 
 __all__ = [
@@ -115,7 +116,7 @@ class Made:
         Raises:
             ValueError: it is none.
         """
-        facts = json.loads(encoded)
+        facts = parse_json(encoded)
         try:
             return cls(dict(facts["options"]), str(facts["by"]), int(facts["since"]), facts["rows"])
         except (KeyError, TypeError) as error:

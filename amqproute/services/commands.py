@@ -179,7 +179,11 @@ class _Builder(Transformer[Token, Command]):
         return scalar(str(found[0]))
 
     def several(self, found: list[Any]) -> list[Any]:
-        return [each for each in found if each is not None]
+        several = [each for each in found if each is not None]
+        for each in several:
+            if isinstance(each, list) and any(isinstance(one, list) for one in each):
+                raise Refused(BAD_REQUEST, _TOO_DEEP)  # no option has such values
+        return several
 
     def option(self, found: list[Any]) -> tuple[str, Any]:
         return str(found[0]), found[1]
@@ -279,11 +283,16 @@ def _check_count(count: int) -> None:
         raise Refused(BAD_REQUEST, f"{count} commands; at most {MOST_COMMANDS} go in one message")
 
 
+_TOO_DEEP: Final = "brackets nest too deep"
+
+
 def _parse_line(line: str) -> Command | Refused:
     try:
         return _Builder().transform(_parser().parse(line))
     except UnexpectedInput as error:
         return Refused(BAD_REQUEST, _words(error, line))
+    except RecursionError:
+        return Refused(BAD_REQUEST, _TOO_DEEP)
     except VisitError as error:
         if isinstance(error.orig_exc, Refused):
             return error.orig_exc

@@ -31,6 +31,7 @@ from amqproute.entry import Entry
 from amqproute.errors import AmqpError, InvalidField, ResourceLimitExceeded, StoreError
 from amqproute.filters.selector import Selector, compile_selector
 from amqproute.journal.record import Kind
+from amqproute.jsontext import parse_json
 from amqproute.plurals import counted
 from amqproute.services.changes import Changes, Result
 from amqproute.services.commands import BAD_REQUEST, CONFLICT, NOT_FOUND, OK, Command, Refused
@@ -262,7 +263,7 @@ def _read_cursor(given: Mapping[str, Any]) -> Place:
     if not text:
         return START
     try:
-        level, after = json.loads(text)
+        level, after = parse_json(text)
         return Place(int(level), int(after))
     except (TypeError, ValueError):
         raise Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None

@@ -68,6 +68,7 @@ from amqproute.errors import (
     StoreError,
 )
 from amqproute.journal.record import Kind
+from amqproute.jsontext import parse_json
 from amqproute.plurals import counted
 from amqproute.routing.table import Router
 from amqproute.services.commands import FORBIDDEN
@@ -718,7 +719,7 @@ def _read_cursor(request: Request) -> tuple[str, Place]:
     if not text:
         return "", START
     try:
-        name, level, after = json.loads(text)
+        name, level, after = parse_json(text)
         return str(name), Place(int(level), int(after))
     except (TypeError, ValueError):
         raise _Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None

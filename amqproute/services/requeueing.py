@@ -58,6 +58,7 @@ from amqproute.errors import (
 from amqproute.filters.selector import Selector, compile_selector
 from amqproute.interfaces import ITarget
 from amqproute.journal.record import Kind
+from amqproute.jsontext import parse_json
 from amqproute.message import Message
 from amqproute.plurals import counted
 from amqproute.routing.table import Router
@@ -479,7 +480,7 @@ def _place_of(cursor: object, newest: int) -> tuple[Place, int]:
     if not cursor:
         return START, newest
     try:
-        level, after, until = json.loads(str(cursor))
+        level, after, until = parse_json(str(cursor))
         return Place(int(level), int(after)), int(until)
     except (TypeError, ValueError):
         raise _Refused(BAD_REQUEST, "`cursor` is not one that was given out") from None

@@ -36,6 +36,7 @@ from typing import Final
 from urllib.parse import quote
 
 from amqproute.errors import StoreError
+from amqproute.jsontext import parse_json
 from amqproute.store import fsck
 from amqproute.store.copies import temporary_copy
 from amqproute.store.files import Directory, named_files
@@ -294,7 +295,7 @@ def _verified(folder: Path) -> tuple[dict[str, tuple[int, str]], int, list[str]]
         StoreError: it is not.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text())
+        manifest = parse_json((folder / MANIFEST).read_text())
         files = {
             str(name): (int(size), str(digest))
             for name, (size, digest) in manifest["files"].items()

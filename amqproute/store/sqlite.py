@@ -535,7 +535,10 @@ class SqliteStore:
         ):
             if not is_sound(crc_of_receipt, (stream, *row), crc):
                 raise StoreDamaged(self._damaged_row("receipt", f"of {stream!r}", crc))
-            receipt = read_receipt(*row)
+            try:
+                receipt = read_receipt(*row)
+            except (TypeError, ValueError):
+                raise StoreDamaged(self._damaged_row("receipt", f"of {stream!r}", crc)) from None
             received.setdefault(stream, set()).update(receipt.ids())
             recovery.received_ms = max(recovery.received_ms, receipt.at_ms)
         recovery.received = {stream: sorted(ids) for stream, ids in received.items()}

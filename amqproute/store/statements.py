@@ -23,6 +23,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from amqproute.errors import MessageDamaged, StoreError
+from amqproute.jsontext import parse_json
 from amqproute.store.checksums import (
     crc_of_note,
     crc_of_receipt,
@@ -453,5 +454,9 @@ def _forget(connection: sqlite3.Connection, stream: str, below: int) -> None:
 
 
 def read_receipt(low: int, high: int, at_ms: int, steps: str) -> Receipt:
-    """A receipt from its row."""
-    return Receipt(low, high, tuple(json.loads(steps)) if steps else (), at_ms)
+    """A receipt from its row.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return Receipt(low, high, tuple(parse_json(steps)) if steps else (), at_ms)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
@@ -21,17 +22,28 @@ from amqproute.daemon.identity import NOTES as IDENTITY_NOTES
 from amqproute.daemon.identity import identify
 from amqproute.daemon.journaling import Sources
 from amqproute.errors import DecodeError
+from amqproute.frontends.suspended import read_note_key
+from amqproute.journal.outbox import read_rows
+from amqproute.journal.segments import HEAD, read_head
 from amqproute.message import Message
 from amqproute.relay.holds import Hold
 from amqproute.relay.note import NOTE, Note
+from amqproute.services import moving, relay_messages, requeueing
 from amqproute.services.changes import Made
+from amqproute.services.commands import Command, Refused, parse_text
 from amqproute.services.delay import DelayWatch
+from amqproute.services.requests import Request
 from amqproute.store.records import Recovery
+from amqproute.store.statements import read_receipt
 from amqproute.values import NextHop, Origin, Principal
 from tests.support.fakes import KeptStore, message, node
 from tests.support.house import House, Network
 
-GARBAGE = (b"", b"\xff\xfe", b"{}", b"[]", b"null", b"7.5", b'"x"', b"[[[]]]", b"\x00Sp", bytes(40))
+DEEP = b"[" * 100_000
+GARBAGE = (
+    *(b"", b"\xff\xfe", b"{}", b"[]", b"null", b"7.5", b'"x"', b"[[[]]]", b"\x00Sp", bytes(40)),
+    *(DEEP, b'{"a":' * 100_000, b"\x00" * 5000),
+)
 
 
 def logged(case: SynchronousTestCase) -> list[str]:
@@ -111,6 +123,46 @@ class UnreadableNotesTests(SynchronousTestCase):
         self.assertEqual(found[0].container_id, "alpha")
         self.assertTrue(found[0].stream)
         self.assertIn("cannot be read", told[0])
+
+
+class DeepTests(SynchronousTestCase):
+    """Values that nest too deep to be read are damage like any other, wherever they stand."""
+
+    def test_names_of_notes(self) -> None:
+        self.assertRaises(ValueError, read_note_key, DEEP.decode())
+
+    def test_receipts(self) -> None:
+        self.assertRaises(ValueError, read_receipt, 1, 2, 3, DEEP.decode())
+
+    def test_outbox_of_the_journal(self) -> None:
+        """A row of the store with records for the journal."""
+        self.assertEqual(read_rows([(1, DEEP + b"}]")]), ([], 1))
+
+    def test_head_of_the_journal(self) -> None:
+        directory = Path(self.mktemp())
+        directory.mkdir()
+        (directory / HEAD).write_bytes(DEEP)
+        self.assertIsNone(read_head(directory))
+
+    def test_cursors(self) -> None:
+        """An operator's mistake is answered as one."""
+        request = Request("HOLD", {}, {"cursor": DEEP.decode()}, Principal("user", "ann"))
+        for read, error in (
+            (lambda: moving._read_cursor(request.body), moving.Refused),
+            (lambda: requeueing._place_of(DEEP.decode(), 1), requeueing._Refused),
+            (lambda: relay_messages._read_cursor(request), relay_messages._Refused),
+        ):
+            self.assertRaises(error, read)
+
+    def test_commands(self) -> None:
+        """Brackets in a text of commands: a refusal of that line, and of what nests at all."""
+        for depth in (3, 500, 100_000):
+            text = f"create queue a with x={'[' * depth}{']' * depth}"
+            ((_, refused),) = parse_text(text)
+            self.assertIsInstance(refused, Refused)
+            self.assertIn("too deep", refused.words)  # type: ignore[union-attr]
+        ((_, command),) = parse_text("create queue a with x=[[1], [2, 3]]")
+        self.assertIsInstance(command, Command)
 
 
 class UnreadableBackoffTests(SynchronousTestCase):

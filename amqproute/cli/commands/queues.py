@@ -387,7 +387,7 @@ def _options(given: Iterable[str]) -> dict[str, Any]:
             )
         try:
             options[key] = yaml.safe_load(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, RecursionError):
             options[key] = value
         if not isinstance(options[key], str | int | float | bool | list | None):
             options[key] = value
