@@ -5,13 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from amqproute.broker.floodgate import Floodgate
+from amqproute.broker.receipts import Stream
 from amqproute.entry import Entry
 from amqproute.interfaces import IBatch
 from amqproute.journal.events import SILENCE, Arrivals, Came, Gone, Told
@@ -19,13 +21,21 @@ from amqproute.journal.record import Kind
 from amqproute.message import Message
 from amqproute.values import Origin
 
-if TYPE_CHECKING:
-    from amqproute.broker.floodgate import Floodgate
-    from amqproute.broker.queue import Queue
-    from amqproute.broker.receipts import Stream
-
 _NOTHING: Final[Mapping[Any, int]] = MappingProxyType({})
 _NO_FACTS: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class BatchParticipant(Protocol):
+    """A node whose messages are in a batch: it is told how far the batch has come."""
+
+    def go_ahead(self, entries: list[Any], batch: Batch) -> None:
+        """Hand messages out before they are committed (`broker.ahead`)."""
+
+    def arrived(self, entries: list[Any]) -> None:
+        """Take messages in: they are committed."""
+
+    def not_arrived(self, entries: list[Any]) -> None:
+        """Forget messages: their batch has failed, or was given up."""
 
 
 @implementer(IBatch)
@@ -81,13 +91,13 @@ class Batch:
         self.transaction = transaction
         self.now_ms = now_ms
         self.gate = gate
-        self.arrivals: dict[Queue, list[Entry]] = {}
+        self.arrivals: dict[BatchParticipant, list[Any]] = {}
         self.last_id = 0
         self.goes_ahead = False
         self.ahead: list[Entry] = []
         self.is_rehearsal = False
         self.is_transactional = False
-        self.leaving: Mapping[Queue, int] = _NOTHING
+        self.leaving: Mapping[BatchParticipant, int] = _NOTHING
         self.redo: list[tuple[Sequence[int], Callable[[Batch], None]]] = []
         self._receipts: dict[Stream, list[int]] = {}
         self._when_committed: list[Callable[[], None]] | None = None  # of most batches

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.binding import Binding
-from amqproute.broker.queue import Queue
+from amqproute.broker.queue_view import QueueView
 from amqproute.broker.recent import Happening, RecentCounts
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
@@ -86,7 +86,7 @@ class Fates:
         self.reporter: IReporter | None = None
 
     def counted(
-        self, queue: Queue, count: int, reason: DeadLetterReason, error: spec.Error | None
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
     ) -> None:
         """Count what becomes a dead letter. See `IFates.counted`."""
         condition = str(error.condition) if error is not None else ""
@@ -101,7 +101,7 @@ class Fates:
 
     def dead_letter(
         self,
-        queue: Queue,
+        queue: QueueView,
         entries: list[Entry],
         reason: DeadLetterReason,
         error: spec.Error | None,
@@ -139,7 +139,9 @@ class Fates:
                     words=f" ({_in_words(error)[:LONGEST_LOGGED]})" if error else "",
                 )
 
-    def taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+    def taken(
+        self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
+    ) -> None:
         """Tell senders who have asked for it that a consumer has accepted their messages."""
         reporter = self.reporter
         if reporter is None or type(consumer) is Binding:
@@ -149,7 +151,7 @@ class Fates:
             taker: Taker = getattr(consumer, "taker", SOMEBODY)
             _report(reporter.taken, queue, asking, batch, taker.kind, taker.facts)
 
-    def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+    def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
         """Tell senders who have asked for it that nobody will get their messages any more."""
         reporter = self.reporter
         if reporter is None:
@@ -157,14 +159,14 @@ class Fates:
         asking = [entry for entry in entries if entry.message.mentions(RETURN_TO_OCTETS)]
         if asking:
 
-            def tell(queue: Queue, entry: Entry, batch: Batch) -> bool:
+            def tell(queue: QueueView, entry: Entry, batch: Batch) -> bool:
                 return reporter.dropped(queue, entry, code, batch)
 
             _report(tell, queue, asking, batch, Kind.DELETED, {"code": code})
 
     def _return(
         self,
-        queue: Queue,
+        queue: QueueView,
         entry: Entry,
         reason: DeadLetterReason,
         error: spec.Error | None,
@@ -212,7 +214,7 @@ class Fates:
 
     def _bury(
         self,
-        queue: Queue,
+        queue: QueueView,
         entry: Entry,
         reason: DeadLetterReason,
         error: spec.Error | None,
@@ -229,7 +231,7 @@ class Fates:
         find: Callable[[], ITarget],
         message: Callable[[ITarget], Any],
         batch: Batch,
-        queue: Queue,
+        queue: QueueView,
         entry: Entry,
     ) -> bool:
         try:
@@ -257,8 +259,8 @@ class Fates:
 
 
 def _report(
-    tell: Callable[[Queue, Entry, Batch], bool],
-    queue: Queue,
+    tell: Callable[[QueueView, Entry, Batch], bool],
+    queue: QueueView,
     entries: Sequence[Entry],
     batch: Batch,
     kind: Kind,
@@ -283,7 +285,7 @@ def _in_words(error: spec.Error) -> str:
 
 
 def _facts_for_partners(
-    queue: Queue, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
 ) -> dict[Symbol, object]:
     """As `_facts`, without names that only mean something in this broker.
 
@@ -302,7 +304,7 @@ def _facts_for_partners(
 
 
 def _facts(
-    queue: Queue, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
+    queue: QueueView, entry: Entry, reason: DeadLetterReason, error: spec.Error | None
 ) -> dict[Symbol, object]:
     facts: dict[Symbol, object] = {REASON: Symbol(reason.value), SOURCE: queue.name}
     if error is not None:

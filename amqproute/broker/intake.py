@@ -10,7 +10,7 @@ charged for it (`broker.accounts`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -24,6 +24,7 @@ from amqproute.broker.limits import QueueLimits
 from amqproute.broker.line import Line
 from amqproute.broker.once import Once
 from amqproute.broker.options import Duplicates, Durability, NonTransactional, QueueOptions
+from amqproute.broker.queue_view import QueueView
 from amqproute.broker.removal import Removal
 from amqproute.broker.space import Space
 from amqproute.broker.tally import Tally
@@ -33,9 +34,6 @@ from amqproute.message import Message
 from amqproute.plurals import counted
 from amqproute.values import Origin
 from amqproute.wire.amqp10 import spec
-
-if TYPE_CHECKING:
-    from amqproute.broker.queue import Queue
 
 
 class Intake:
@@ -84,7 +82,7 @@ class Intake:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: QueueView,
         levels: Levels,
         space: Space,
         ahead: Ahead,

@@ -4,12 +4,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from amqproute.broker.options import Lifetime
-
-if TYPE_CHECKING:
-    from amqproute.broker.queue import Queue
+from amqproute.broker.queue_view import QueueView
 
 
 class Life:
@@ -29,7 +26,7 @@ class Life:
 
     __slots__ = ("_creator_gone", "_queue", "is_exclusive", "owner", "policy", "when_over")
 
-    def __init__(self, policy: Lifetime, is_exclusive: bool, queue: Queue) -> None:
+    def __init__(self, policy: Lifetime, is_exclusive: bool, queue: QueueView) -> None:
         self.policy = policy
         self.is_exclusive = is_exclusive
         self.owner: object = None

@@ -187,7 +187,7 @@ class Queue:
             self.dispatch,
             self._load_failed,
         )
-        self._removal = Removal(
+        self._removal: Removal = Removal(
             self,
             self._levels,
             self._consumers,
@@ -199,14 +199,14 @@ class Queue:
             self._gone,
             self._commit_failed,
         )
-        self._unreachable = Unreachable(
+        self._unreachable: Unreachable = Unreachable(
             self._levels,
             self._consumers,
             self._removal.unreachable_now,
             lambda: self._call_soon(self._unreachable.look),
             self._removal.clear_out_unreachable,
         )
-        self._settlement = Settlement(
+        self._settlement: Settlement = Settlement(
             self,
             self._consumers,
             self._deferral,
@@ -233,7 +233,7 @@ class Queue:
             lambda: self._call_soon(self._space.look),
             self._unreadable,
         )
-        self._space = Space(
+        self._space: Space = Space(
             self._levels, self._consumers, self._deferral, self._ahead, self.holds, clock
         )
         self._intake = Intake(

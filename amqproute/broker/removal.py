@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -21,6 +21,7 @@ from amqproute.broker.batch import Batch
 from amqproute.broker.consumers import Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.levels import Levels
+from amqproute.broker.queue_view import QueueView
 from amqproute.broker.tally import Tally
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError
@@ -28,9 +29,6 @@ from amqproute.journal.events import SOMEBODY, Taker, because
 from amqproute.journal.record import Kind
 from amqproute.values import QUARANTINE, DeadLetterReason
 from amqproute.wire.amqp10 import spec
-
-if TYPE_CHECKING:
-    from amqproute.broker.queue import Queue
 
 PURGED: Final = "operator.purged"
 NODE_DELETED: Final = "node.deleted"
@@ -58,20 +56,22 @@ MOST_RESTS: Final = 16
 class IFates(Protocol):
     """What becomes of entries that leave their queues: who is told of it, and what is kept."""
 
-    def taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+    def taken(
+        self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
+    ) -> None:
         """Entries end with this batch since a consumer has accepted them."""
 
-    def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+    def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
         """Entries end with this batch which nobody has taken and which are no dead letters."""
 
     def counted(
-        self, queue: Queue, count: int, reason: DeadLetterReason, error: spec.Error | None
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
     ) -> None:
         """So many entries become dead letters; once for each, however often `dead_letter` is."""
 
     def dead_letter(
         self,
-        queue: Queue,
+        queue: QueueView,
         entries: list[Entry],
         reason: DeadLetterReason,
         error: spec.Error | None,
@@ -86,20 +86,22 @@ class IFates(Protocol):
 class Discard:
     """Tells nobody and keeps nothing: for queues that are not where a message was sent."""
 
-    def taken(self, queue: Queue, entries: Sequence[Entry], batch: Batch, consumer: object) -> None:
+    def taken(
+        self, queue: QueueView, entries: Sequence[Entry], batch: Batch, consumer: object
+    ) -> None:
         """See `IFates.taken`."""
 
-    def dropped(self, queue: Queue, entries: Sequence[Entry], code: str, batch: Batch) -> None:
+    def dropped(self, queue: QueueView, entries: Sequence[Entry], code: str, batch: Batch) -> None:
         """See `IFates.dropped`."""
 
     def counted(
-        self, queue: Queue, count: int, reason: DeadLetterReason, error: spec.Error | None
+        self, queue: QueueView, count: int, reason: DeadLetterReason, error: spec.Error | None
     ) -> None:
         """See `IFates.counted`."""
 
     def dead_letter(
         self,
-        queue: Queue,
+        queue: QueueView,
         entries: list[Entry],
         reason: DeadLetterReason,
         error: spec.Error | None,
@@ -146,7 +148,7 @@ class Removal:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: QueueView,
         levels: Levels,
         consumers: Consumers,
         deferral: Deferral,

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from amqproute.broker.batch import Batch
 from amqproute.broker.consumers import Consumers
 from amqproute.broker.deferral import Deferral
 from amqproute.broker.expiry import Expiry
 from amqproute.broker.feed import Feed
+from amqproute.broker.queue_view import QueueView
 from amqproute.broker.removal import UNREADABLE, Removal
 from amqproute.broker.tally import Tally
 from amqproute.broker.unreachable import Unreachable
@@ -19,9 +20,6 @@ from amqproute.journal.events import SOMEBODY, Taker, Told
 from amqproute.journal.record import Kind
 from amqproute.values import DeadLetterReason
 from amqproute.wire.amqp10 import spec
-
-if TYPE_CHECKING:
-    from amqproute.broker.queue import Queue
 
 
 class Settlement:
@@ -57,7 +55,7 @@ class Settlement:
 
     def __init__(
         self,
-        queue: Queue,
+        queue: QueueView,
         consumers: Consumers,
         deferral: Deferral,
         expiry: Expiry,

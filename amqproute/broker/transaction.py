@@ -46,9 +46,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from amqproute.broker.batch import Batch
+from amqproute.broker.batch import Batch, BatchParticipant
 from amqproute.broker.party_shares import PartyShares
-from amqproute.broker.queue import Queue
 from amqproute.entry import Entry
 from amqproute.errors import AmqpError, NotAllowed
 from amqproute.message import Message
@@ -238,7 +237,7 @@ class Transaction:
         self.retirements: list[Retirement] = []
         self._acquisitions: dict[Any, Any] = {}
         self._bytes = 0
-        self._leaving: dict[Queue, int] = {}
+        self._leaving: dict[BatchParticipant, int] = {}
         self.timeout_seconds = book.limits.timeout_seconds
         clock = book.terms.clock
         self._last = clock.seconds()
