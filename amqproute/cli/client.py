@@ -312,6 +312,11 @@ class Client:
         await self.wait(self._stirred, what)
 
     @property
+    def container_id(self) -> str:
+        """Ours."""
+        return self._container_id
+
+    @property
     def answer_seconds(self) -> float:
         """How long to wait for each answer of the broker."""
         return self.patience.answer_seconds

@@ -103,6 +103,7 @@ class Sender:
         self._under_way: dict[Delivery, Deferred[Any]] = {}
         self._room: Deferred[None] | None = None
         self._failure: ClientError | None = None
+        self._has_file = False  # one that has not begun to go
         self._next_tag = 0
 
     def __repr__(self) -> str:
@@ -112,6 +113,11 @@ class Sender:
     def pending(self) -> int:
         """Messages without an outcome."""
         return len(self._waiting) + len(self._under_way)
+
+    @property
+    def waits_for_credit(self) -> bool:
+        """There is something to send, and the broker takes nothing."""
+        return (bool(self._waiting) or self._has_file) and self.link.credit <= 0
 
     async def attached(self, link: Link) -> None:
         """Wait for the broker's answer to the attach."""
@@ -152,9 +158,13 @@ class Sender:
         """
         await self.settled()
         what = f"room for a message to {self.name!r}"
-        while self.link.credit <= 0:
-            await self._client.stirred(what)
-            self._raise_failure()
+        self._has_file = True
+        try:
+            while self.link.credit <= 0:
+                await self._client.stirred(what)
+                self._raise_failure()
+        finally:
+            self._has_file = False
         tag = self._next_tag.to_bytes(8, "big")
         self._next_tag += 1
         try:

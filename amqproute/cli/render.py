@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from enum import Enum
 from typing import Any, Final, Protocol, Self
 
 import click
@@ -19,6 +21,7 @@ from amqproute.cli.refusal import Refusal
 
 __all__ = [
     "Progress",
+    "cell",
     "compact",
     "json_line",
     "json_text",
@@ -65,12 +68,12 @@ def table(
 
     Args:
         headings: of the columns.
-        rows: their cells; None is shown as a hyphen.
+        rows: their cells; see `cell`.
         right: headings of the columns to align right, divided by blanks.
         spare: headings of the columns that a terminal too narrow for all does without, likewise,
             in the order in which they are left out.
     """
-    cells = [["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]
+    cells = [[cell(each) for each in row] for row in rows]
     if sys.stdout.isatty():
         from amqproute.cli import terminal  # for whoever looks at it only, see above
 
@@ -79,6 +82,30 @@ def table(
     click.echo("\t".join(headings))
     for row in cells:
         click.echo("\t".join(row))
+
+
+def cell(value: Any) -> str:
+    """Write a value for a person: nothing as a hyphen, others as the configuration has them."""
+    return printable(_in_words(value))
+
+
+def _in_words(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Enum):
+        return _in_words(value.value)
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, Mapping):
+        pairs = ((str(key), _in_words(each)) for key, each in value.items())
+        return ", ".join(f"{key}: {each}" for key, each in pairs) or "-"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ", ".join(map(_in_words, value)) or "-"
+    return str(value)
 
 
 def json_text(value: Any) -> None:

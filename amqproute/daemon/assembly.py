@@ -155,7 +155,7 @@ class House:
     def __init__(
         self, config: Config, reactor: Any, on_death: Callable[[str], None] = lambda _: None
     ) -> None:
-        self.config = config
+        self.config = self._begun_with = config
         self._on_death = on_death
         self.container_id = ""
         self.listeners: list[Listener] = []
@@ -740,14 +740,15 @@ class House:
             "limits",
             "distributed_transactions",
         )
-        changed = [name for name in fixed if getattr(config, name) != getattr(self.config, name)]
-        if not same_but_for_targets(config.resolver, self.config.resolver):
+        begun = self._begun_with  # what is in force of these, whatever was reloaded since
+        changed = [name for name in fixed if getattr(config, name) != getattr(begun, name)]
+        if not same_but_for_targets(config.resolver, begun.resolver):
             changed.append("resolver")
-        if without_shares(config.listen) != without_shares(self.config.listen):
+        if without_shares(config.listen) != without_shares(begun.listen):
             changed.append("listen")
-        if config.journal.enabled != self.config.journal.enabled:
+        if config.journal.enabled != begun.journal.enabled:
             changed.append("journal.enabled")
-        if config.log.format != self.config.log.format:
+        if config.log.format != begun.log.format:
             changed.append("log.format")
         old = self.config
         self.config = config

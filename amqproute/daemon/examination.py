@@ -99,7 +99,12 @@ def _examine_tls(config: Config, findings: Findings) -> None:
     tls = config.tls
     try:
         contexts = TlsContexts(
-            tls.certificate, tls.private_key, tls.trust, crl=tls.crl, checks_dates=False
+            tls.certificate,
+            tls.private_key,
+            tls.trust,
+            crl=tls.crl,
+            checks_dates=False,
+            warns=False,
         )
     except TlsError as error:
         key = {"tls.key": "private-key", "tls.crl": "crl"}.get(error.code, "certificate")

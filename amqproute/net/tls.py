@@ -390,6 +390,7 @@ class TlsContexts:
         crl: Sequence[str | os.PathLike[str]] = (),
         now: Callable[[], float] = time.time,
         checks_dates: bool = True,
+        warns: bool = True,
     ) -> None:
         """Load and check.
 
@@ -402,6 +403,7 @@ class TlsContexts:
             crl: PEM or DER files with certificate revocation lists.
             now: the wall clock, seconds since 1970.
             checks_dates: refuse a certificate of ours that is not valid now; else see `ailment`.
+            warns: say it in the log if others can read the key; an examination says it itself.
 
         Raises:
             TlsError: ``tls.file`` for what cannot be read, ``tls.key`` for a key of another
@@ -409,6 +411,7 @@ class TlsContexts:
         """
         if (certificate is None) != (private_key is None):
             raise TlsError("tls.file", "a certificate and a private key belong together")
+        self._warns = warns
         self._certificate = None if certificate is None else Path(certificate)
         self._private_key = None if private_key is None else Path(private_key)
         self._trust = None if trust is None or os.fspath(trust) == "system" else Path(trust)
@@ -538,7 +541,7 @@ class TlsContexts:
         key: crypto.PKey | None = None
         if self._certificate is not None and self._private_key is not None:
             chain = _read_certificates(self._certificate)
-            key = _read_key(self._private_key)
+            key = _read_key(self._private_key, warns=self._warns)
             self._check(chain[0], key, self._certificate, self._private_key)
         trusted = None if self._trust is None else _read_certificates(self._trust)
         present = datetime.datetime.fromtimestamp(self.now(), datetime.UTC)
@@ -712,13 +715,13 @@ def _described_pem(octets: bytes, wanted: bytes) -> str:
     return "there is no line that begins with -----BEGIN"
 
 
-def _read_key(path: Path) -> crypto.PKey:
+def _read_key(path: Path, *, warns: bool) -> crypto.PKey:
     try:
         with path.open("rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             octets = file.read()
         key = serialization.load_pem_private_key(octets, None)
-        if mode & stat.S_IRWXO:
+        if warns and mode & stat.S_IRWXO:
             log.warn(
                 "private key {path} is open to every user of this machine (chmod o= it)", path=path
             )

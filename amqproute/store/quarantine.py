@@ -54,6 +54,7 @@ class Quarantine:
         self.path = ""
         self.items: list[dict[str, str | int]] = []
         self._base = folder_of(database)
+        self._reported = 0
 
     def __repr__(self) -> str:
         return f"<Quarantine {self.path} {len(self.items)}>"
@@ -74,7 +75,7 @@ class Quarantine:
         return self._put(path, why, shutil.copyfile)
 
     def report(self, why: str) -> None:
-        """Write the report, if there is anything to tell.
+        """Write the report, if there is anything to tell that it does not say yet.
 
         Args:
             why: what led to this, in words.
@@ -82,8 +83,9 @@ class Quarantine:
         Raises:
             OSError: it could not be written.
         """
-        if not self.path:
+        if len(self.items) == self._reported:
             return
+        self._reported = len(self.items)
         size = sum(int(item["size"]) for item in self.items)
         told = {"time": _now(), "why": why, "files": self.items, "size": size}
         lines = [f"{told['time']}: {why}", ""]

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``receive`` says that it waits."""
+"""``receive`` and ``send`` say that they wait."""
 
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from amqproute.cli.commands import messages
+from amqproute.cli.commands import messages, waiting
 from amqproute.cli.commands.messages import NOTICE_SECONDS
+from amqproute.cli.refusal import ClientError
 
 
 class NoticeTests(SynchronousTestCase):
@@ -62,3 +64,92 @@ class NoticeTests(SynchronousTestCase):
             self.assertEqual(self.said, [])
         self.assertEqual(self.said, [])
         self.assertEqual(len(self.wait(None, half, half, half)), 1)
+
+
+class CreditTests(SynchronousTestCase):
+    """What ``send`` says without credit."""
+
+    class Client:
+        """A client whose broker answers, or does not."""
+
+        answer_seconds = 30.0
+        container_id = "command/1"
+
+    class Sender:
+        """A link that waits, or does not."""
+
+        name = "orders\x1b"
+        waits_for_credit = True
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.said: list[str] = []
+        self.patch(click, "echo", lambda words, err: self.said.append(words))
+        self.rows: dict[str, list[dict[str, Any]]] = {
+            "watermark": [
+                {"name": "disk", "state": "closed", "reason": "31 MB are free"},
+                {"name": "memory", "state": "open", "reason": ""},
+            ],
+            "connection": [
+                {"principal": "user:ann", "container": "command/1"},
+                {"principal": "user:bob", "container": "other"},
+            ],
+            "contract": [
+                {"name": "user:ann", "limiter": "spool"},
+                {"name": "user:bob", "limiter": "links"},
+            ],
+        }
+        self.queue: dict[str, Any] = {"name": "orders", "depth": 7, "options": {"capacity": 7}}
+
+        async def query(_: Any, kind: str) -> list[dict[str, Any]]:
+            if not self.rows:
+                raise ClientError(1, "management.403", "you may not")
+            return self.rows[kind]
+
+        async def ask(*_: Any) -> dict[str, Any]:
+            return self.queue
+
+        self.patch(waiting, "query", query)
+        self.patch(waiting, "ask", ask)
+
+    def wait(self, *states: bool) -> list[str]:
+        """Wait for as many seconds as there are states of the link; return what is said."""
+        client: Any = self.Client()
+        sender: Any = self.Sender()
+        with waiting.notice_of_no_credit(self.clock, client, sender):
+            for state in states:
+                sender.waits_for_credit = state
+                self.clock.pump([waiting.LOOK_SECONDS] * round(1 / waiting.LOOK_SECONDS))
+        self.clock.advance(60)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        return self.said
+
+    def test_said_once(self) -> None:
+        """After two seconds, with whatever is known to hold it back, and not again."""
+        first, *reasons = self.wait(*[True] * 20)
+        self.assertEqual(
+            first,
+            "waiting for credit: the broker takes no messages for orders\\x1b at present; given up "
+            "after 30 s without any",
+        )
+        self.assertEqual(
+            reasons,
+            [
+                "  disk: 31 MB are free",
+                "  contract of user:ann: its bound spool is reached",
+                "  queue orders is at its capacity: 7 of 7",
+            ],
+        )
+
+    def test_unknown(self) -> None:
+        """Who may not ask hears that it waits all the same."""
+        self.rows = {}
+        self.assertEqual(len(self.wait(True, True, True)), 1)
+
+    def test_credit_comes(self) -> None:
+        """Nothing is said of moments without credit."""
+        self.assertEqual(self.wait(*[True, False] * 10), [])
+
+    def test_with_credit(self) -> None:
+        """Nor of none."""
+        self.assertEqual(self.wait(*[False] * 10), [])

@@ -97,6 +97,8 @@ class DamagedStoreTests(SynchronousTestCase):
         self.assertEqual((code, complained), (0, ""), said)
         self.daemon.start()
         self.daemon.wait_log("in quarantine")
+        told = re.findall("[0-9]+ files .* are in quarantine in .*", self.daemon.log())
+        self.assertEqual(len(set(told)), len(told), told)
         with Wire(self.daemon.plain) as wire:
             wire.publish("q", [message(b"new")])
         self.assertEqual(self.taken(1), [b"new"])

@@ -238,6 +238,17 @@ class MachineTests(StartCase):
         self.daemon.start()
         self.assertEqual(self.check(0), [])
         self.assertTrue(any(f"chmod o= {key}" in each for each in self.warnings))
+        told = [line for line in self.daemon.log().splitlines() if "open to every user" in line]
+        self.assertEqual(len(told), 1, told)
+
+    def test_put_back(self) -> None:
+        """What a reload cannot change is said; not any more when it is as it is in force."""
+        self.daemon.start()
+        begun = list(self.daemon.settings["listen"])
+        words = "changes of listen take effect at the next start"
+        for listen, count in ((begun[:-1], 1), (begun[:-1], 2), (begun, 2)):
+            self.daemon.reload(listen=listen)
+            self.assertEqual(self.daemon.log().count(words), count)
 
     def test_key_in_chain(self) -> None:
         """A private key in the file of the certificates, which every user can read."""

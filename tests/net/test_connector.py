@@ -247,6 +247,36 @@ class TargetTests(ConnectorTestCase):
                 self.denied(self.dial(address, source=source))
         self.denied(self.dial("192.0.2.1", port=6379))
 
+    def test_private_zones(self) -> None:
+        """`allow-targets` opens a private range, and `deny-targets` closes a part of it again."""
+        allowed = [(("10.0.0.0/8",), ("10.9.0.0/16",)), (("fd00::/8", "100.64.0.0/10"), ())]
+        for (allow, deny), (good, bad) in zip(
+            allowed,
+            (
+                (("10.1.2.3",), ("10.9.0.1", "192.168.1.1", "::ffff:10.9.0.1", "127.0.0.1")),
+                (("fd00::7", "100.64.1.1"), ("10.1.2.3", "fe80::7%eth0", "169.254.1.1")),
+            ),
+            strict=True,
+        ):
+            self.connector = Connector(
+                self.reactor,
+                self.contexts,
+                targets=lambda allow=allow, deny=deny: TargetPolicy.of(
+                    allow=allow, deny=deny, own=lambda: self.own
+                ),
+            )
+            for address in bad:
+                before = len(self.tried())
+                connecting = self.dial(address)
+                error = self.failureResultOf(connecting, ConnectError).value
+                self.assertEqual((error.code, len(self.tried())), ("dns.denied-target", before))
+            for address in good:
+                connecting = self.dial(address)
+                self.assertEqual(self.tried()[-1], address)
+                self.fail(len(self.tried()) - 1, ConnectionRefusedError())
+                error = self.failureResultOf(connecting, ConnectError).value
+                self.assertEqual(error.code, "connect.refused")
+
     def test_rebind(self) -> None:
         """A host that is looked up by the system now is judged by what it is now."""
         self.reactor.nameResolver = Names("10.0.0.1", "127.0.0.1")

@@ -7,6 +7,9 @@ import errno
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,29 @@ MESSAGES = 40
 def body(number: int) -> bytes:
     """Return a message; every third one is so large that it goes into a file."""
     return b"%d:" % number * (900 if number % 3 == 0 else 20)
+
+
+KILLED = """
+import os, shutil, signal, sqlite3, sys
+from amqproute.store import backup
+path, target, is_running, step = sys.argv[1:]
+def killed(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+class Connection(sqlite3.Connection):
+    backup = killed
+def connect(*given, real=sqlite3.connect, **others):
+    return real(*given, **{**others, "factory": Connection})
+if step == "copyfile":
+    shutil.copyfile = killed
+elif step == "rename":
+    os.rename = killed
+elif step == "backup":
+    sqlite3.connect = connect
+else:
+    setattr(backup, step, killed)
+backup.back_up(path, target, is_running == "1")
+"""
+"""Makes a backup, and kills itself at a step."""
 
 
 class BackupTests(SynchronousTestCase):
@@ -177,6 +203,35 @@ class BackupTests(SynchronousTestCase):
             self.assertIn(words, str(error))
         back_up(self.path, self.target, is_running=False)
         restore(self.target, str(self.fresh / "store.db"))
+
+    def test_killed_by_a_signal(self) -> None:
+        """SIGKILL at any step, of a store in use and of one that is not: the same holds."""
+        steps = (("copyfile", True), ("backup", True), ("rename", True), ("_digest", False))
+        for number, (step, is_running) in enumerate(steps):
+            if not is_running:
+                self.close()
+            target = f"{self.target}{number}"
+            child = subprocess.run(
+                [sys.executable, "-c", KILLED, self.path, target, str(int(is_running)), step],
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            self.assertEqual(child.returncode, -signal.SIGKILL, (step, child.stderr))
+            self.assertFalse(os.path.exists(target), step)
+            fresh = self.folder / f"fresh{number}"
+            fresh.mkdir()
+            path = str(fresh / "store.db")
+            if step != "rename":  # at that it was whole, and is not called a backup yet
+                error = self.assertRaises(StoreError, restore, f"{target}.partial", path)
+                self.assertIn("no whole backup", str(error))
+                self.assertEqual(list(fresh.iterdir()), [])
+            made = back_up(self.path, target, is_running=is_running)
+            self.assertEqual((made.messages, made.problems), (MESSAGES, ()))
+            self.assertFalse(os.path.exists(f"{target}.partial"))
+            restore(target, path)
+            self.assertEqual(check(path), [])
 
     def test_restore_killed(self) -> None:
         """A restore that was killed leaves no database, and can be begun again."""

@@ -161,6 +161,40 @@ class QuarantinedTests(SynchronousTestCase):
         self.assertEqual(read, octets)
         house.close()
 
+    def test_flipped_bits(self) -> None:
+        """Octets that really changed on the disk, in a file of bodies and in the database."""
+        house = self.begin()
+        in_row, in_file = house.put("w", encoded("row", 99), encoded("file", 3000))
+        house.close()
+        (body,) = (
+            path
+            for path in Path(self.path).parent.glob("store.bodies/0*")
+            if encoded("file", 3000) in path.read_bytes()
+        )
+        for path, whole in ((body, encoded("file", 3000)), (Path(self.path), encoded("row", 99))):
+            octets = path.read_bytes()
+            at = octets.index(whole) + len(whole) - 7
+            with path.open("r+b") as file:
+                file.seek(at)
+                file.write(bytes((octets[at] ^ 1,)))
+        self.assertEqual(self.load("w"), {})
+        found = {one.entry: one for one in listed(self.path) if one.entry in (in_row, in_file)}
+        self.assertEqual(
+            {entry: one.message_id for entry, one in found.items()},
+            {in_row: "row", in_file: "file"},
+        )
+        self.assertTrue(all("do not match their checksum" in one.why for one in found.values()))
+        shown = octets_of(self.path, in_file)
+        self.assertNotEqual(shown, encoded("file", 3000))
+        self.assertEqual(shown.count(b"y"), 1)  # an x with its lowest bit flipped
+        fresh = release(self.path, [in_file], "w")
+        self.assertEqual(self.load("w"), {fresh[in_file]: shown})
+        drop(self.path, [in_row])
+        left = [one.entry for one in listed(self.path)]
+        self.assertNotIn(in_row, left)
+        self.assertRaises(StoreError, octets_of, self.path, in_row)
+        self.assertEqual([line for line in check(self.path) if "quarantine" not in line], [])
+
     def test_finding(self) -> None:
         """Nothing is changed in a store that contradicts itself."""
         os.unlink(self.path)

@@ -25,6 +25,7 @@ from amqproute.cli import content, render, runner
 from amqproute.cli.client import Client
 from amqproute.cli.commands.access import open_client
 from amqproute.cli.commands.options import Access, access_options, json_option
+from amqproute.cli.commands.waiting import notice_of_no_credit
 from amqproute.cli.content import Draft
 from amqproute.cli.links import Receiver, Sender
 from amqproute.cli.octets import DataOctets, data_header
@@ -158,6 +159,8 @@ def send(
     ADDRESS is a node of the broker or node@domain. Messages are durable and have the address in
     `to`, so that the broker can relay them. The outcomes are printed: each of the first 20, each
     that is not `accepted`, and a summary; with --json an object for every message and no summary.
+    Where the broker takes no messages it is said on stderr after 2 seconds, with what holds them
+    back if the broker tells, and after 30 seconds it is given up.
 
     Exits with 1 if any message was not accepted.
     """
@@ -379,6 +382,13 @@ async def publish(client: Client, draft: Draft, bodies: AsyncIterator[Any], repo
         ClientError: the broker ended the link, or gave no outcome.
     """
     sender = await client.sender(draft.to)
+    with notice_of_no_credit(client.clock, client, sender):
+        await _publish(sender, draft, bodies, report)
+
+
+async def _publish(
+    sender: Sender, draft: Draft, bodies: AsyncIterator[Any], report: Report
+) -> None:
     failures: list[BaseException] = []
 
     def failed(failure: Failure) -> None:
@@ -644,13 +654,11 @@ def content_text(body: Any) -> str:
 def _print_for_people(facts: dict[str, Any], number: int) -> None:
     properties = facts.get("properties", {})
     heading = " ".join(
-        f"{key}={render.printable(str(properties[key]))}"
-        for key in SHOWN_ABOVE
-        if key in properties
+        f"{key}={render.cell(properties[key])}" for key in SHOWN_ABOVE if key in properties
     )
     click.secho(f"#{number} {heading}", bold=True)
     for key, value in facts.get("application-properties", {}).items():
-        click.echo(f"  {render.printable(str(key))}={render.printable(str(value))}")
+        click.echo(f"  {render.cell(key)}={render.cell(value)}")
     body = facts.get("body", facts)
     text = body if isinstance(body, str) else content_text(body)
     for line in text.split("\n"):

@@ -406,7 +406,7 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")
         elif isinstance(value, list):
-            yield f"{prefix}{key}", ", ".join(map(str, value))
+            yield f"{prefix}{key}", value
         else:
             yield f"{prefix}{key}", _cell(key, value)
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``send`` says while it waits for credit: that it does, and what holds it back if known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import click
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from amqproute.cli import render
+from amqproute.cli.client import Client
+from amqproute.cli.commands.asking import ask, query
+from amqproute.cli.links import Sender
+from amqproute.cli.refusal import ClientError
+
+__all__ = ["CREDIT_NOTICE_SECONDS", "notice_of_no_credit", "reasons_without_credit"]
+
+CREDIT_NOTICE_SECONDS: Final = 2.0
+"""Without credit for so long, and it is said."""
+LOOK_SECONDS: Final = 0.5
+
+
+@contextmanager
+def notice_of_no_credit(reactor: IReactorTime, client: Client, sender: Sender) -> Iterator[None]:
+    """Say on stderr, once, that messages wait for credit, and why if the broker tells.
+
+    Args:
+        reactor: tells the time.
+        client: the connection.
+        sender: the link.
+    """
+    notice = _Notice(reactor, client, sender)
+    try:
+        yield
+    finally:
+        notice.stop()
+
+
+class _Notice:
+    """Looks at a link from time to time, until it has said something or is stopped."""
+
+    def __init__(self, reactor: IReactorTime, client: Client, sender: Sender) -> None:
+        self._reactor = reactor
+        self._client = client
+        self._sender = sender
+        self._since: float | None = None
+        self._is_over = False
+        self._call: IDelayedCall | None = reactor.callLater(LOOK_SECONDS, self._look)
+
+    def stop(self) -> None:
+        """Say nothing any more."""
+        self._is_over = True
+        if self._call is not None:
+            self._call.cancel()
+            self._call = None
+
+    def _look(self) -> None:
+        self._call = None
+        now = self._reactor.seconds()
+        if not self._sender.waits_for_credit:
+            self._since = None
+        elif self._since is None:
+            self._since = now - LOOK_SECONDS
+        elif now - self._since >= CREDIT_NOTICE_SECONDS:
+            self._say()
+            return
+        self._call = self._reactor.callLater(LOOK_SECONDS, self._look)
+
+    def _say(self) -> None:
+        seconds = self._client.answer_seconds
+        _echo(
+            f"waiting for credit: the broker takes no messages for {self._sender.name} at present; "
+            f"given up after {seconds:g} s without any"
+        )
+        reasons = Deferred.fromCoroutine(reasons_without_credit(self._client, self._sender.name))
+        reasons.addCallbacks(self._say_why, lambda failure: failure.trap(ClientError))
+
+    def _say_why(self, reasons: list[str]) -> None:
+        if not self._is_over:
+            for reason in reasons:
+                _echo(f"  {reason}")
+
+
+async def reasons_without_credit(client: Client, address: str) -> list[str]:
+    """Ask the broker why a sender may have no credit; empty if it does not know.
+
+    Args:
+        client: the connection, whose user has to have the right to ask.
+        address: where the sender sends to.
+
+    Raises:
+        ClientError: the broker does not say.
+    """
+    reasons = [
+        f"{row['name']}: {row['reason']}"
+        for row in await query(client, "watermark")
+        if row["state"] == "closed"
+    ]
+    own = [
+        row["principal"]
+        for row in await query(client, "connection")
+        if row["container"] == client.container_id
+    ]
+    reasons += [
+        f"contract of {row['name']}: its bound {row['limiter']} is reached"
+        for row in await query(client, "contract")
+        if row["limiter"] and row["name"] in own
+    ]
+    with suppress(ClientError):  # of another broker's queue nothing is known
+        row = await ask(client, "READ", "queue", address)
+        capacity, depth = row.get("options", {}).get("capacity"), row["depth"]
+        if capacity and depth >= capacity:
+            reasons.append(f"queue {row['name']} is at its capacity: {depth} of {capacity}")
+    return reasons
+
+
+def _echo(text: Any) -> None:
+    click.echo(render.printable(str(text)), err=True)
