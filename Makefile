@@ -27,7 +27,8 @@ BASIS   := setup.cfg pyproject.toml
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test golden test-long test-crash test-network test-systemd faults lock sbom \
+.PHONY: help demo test golden test-long test-crash test-cluster test-network test-systemd faults \
+	lock sbom \
 	attacks damage soak mutants bench lint types wheel format clean
 
 help: ## say what there is
@@ -48,6 +49,11 @@ test-long: $(VENV)/.test ## the same with 50 times as many random examples; take
 
 test-crash: $(VENV)/.test ## kill daemons at random while messages pass; count what arrives
 	AMQPROUTE_CRASH=long timeout --kill-after=20 7200 $(TRIAL) tests.integration
+
+test-cluster: CLUSTER = long
+test-cluster: $(VENV)/.test ## kill workers of a Spark cluster in each phase, and drivers; CLUSTER=short
+	AMQPROUTE_CLUSTER=$(CLUSTER) timeout --kill-after=20 7200 $(TRIAL) tests.pipeline.test_cluster \
+	  tests.pipeline.test_beside
 
 test-network: $(VENV)/.test ## five organizations on hosts of their own, on a bad wire
 	AMQPROUTE_NETWORK=long timeout --kill-after=20 3600 $(TRIAL) tests.network.test_hosts

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pyspark.sql import SparkSession
 
 from amqproute.cli import render
 from amqproute.cli.refusal import DONE, NEGATIVE, USAGE, Refusal
@@ -25,7 +26,7 @@ from amqproute.pipeline.reconcile import (
 from amqproute.pipeline.reconcile import (
     reconcile as compare,
 )
-from amqproute.pipeline.reuse import Reuse
+from amqproute.pipeline.reuse import Reuse, may_lose_executors
 
 __all__ = ["reconcile"]
 
@@ -37,7 +38,7 @@ def reconcile(
     """Compare our journal with a partner's: does the partner agree?"""
     with (
         started(output or "this directory", **spark) as running,
-        tempfile.TemporaryDirectory(prefix="amqproute-") as folder,
+        tempfile.TemporaryDirectory(prefix="amqproute-", dir=_shared(running, output)) as folder,
         Reuse() as reuse,
     ):
         scratch = Path(folder)
@@ -57,6 +58,16 @@ def reconcile(
             if side.unread:
                 render.warn(f"{side.directory}: {side.unread}; what they say is missing here")
     return NEGATIVE if result.is_discrepant else DONE
+
+
+def _shared(running: SparkSession, output: Path | None) -> Path | None:
+    """Return where tables are made on the way: beside the output, which all executors see, or in
+    the system's folder where they are this process."""
+    if not may_lose_executors(running):
+        return None
+    place = Path() if output is None else output.parent
+    place.mkdir(parents=True, exist_ok=True)
+    return place.absolute()
 
 
 def _print_agreement(result: Reconciliation, limit: int, place: Path, as_json: bool) -> None:
