@@ -38,7 +38,7 @@ if not MISSING:
 
     from amqproute.cli import analysis, partners
     from amqproute.cli.main import amqproute
-    from amqproute.pipeline import ingest, nightly
+    from amqproute.pipeline import ingest, java, nightly
     from amqproute.pipeline.reuse import Reuse
     from amqproute.pipeline.session import session
     from amqproute.pipeline.tables import Warehouse
@@ -271,6 +271,7 @@ def settings(local: str) -> Mapping[str, str]:
 
 def main() -> None:
     """Do the commands that were given, one after the other; say how each of them ended."""
+    java._START = 3 * PATIENCE  # on a machine with much else to do
     told = json.loads(sys.argv[1])
     spark = session("night", master=told["master"], memory="1g", progress=False,
                     settings=settings(told["local"]))  # fmt: skip

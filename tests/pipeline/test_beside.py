@@ -44,9 +44,11 @@ WRITER = """
 import json, os, signal, sys
 from click.testing import CliRunner
 from amqproute.cli.main import amqproute
-from amqproute.pipeline import ingest
+from amqproute.pipeline import ingest, java
 from tests.pipeline.support import spark
+from tests.support.patience import PATIENCE
 
+java._START = 3 * PATIENCE  # on a machine with much else to do
 now_us, link = int(sys.argv[1]), os.link
 heard, told = sys.stdin, sys.stdout  # a command has others
 ingest.clock_us = lambda: now_us
