@@ -29,6 +29,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 import amqproute
 from tests.pipeline.deadline import deadline
+from tests.pipeline.local_files import without_chmod
 from tests.support.patience import PATIENCE
 
 MISSING = (
@@ -99,6 +100,8 @@ SETTINGS = {
     "spark.ui.retainedJobs": "1",
     "spark.ui.retainedStages": "1",
     "spark.ui.retainedTasks": "1",
+    # Directories are listed here, and not by a job with a task for each.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
 }
 SUBMITTED = " ".join([f"--conf '{key}={value}'" for key, value in SETTINGS.items()])
 """The same for ``PYSPARK_SUBMIT_ARGS`` of a command that a test runs; ``pyspark-shell`` follows."""
@@ -106,11 +109,18 @@ SUBMITTED = " ".join([f"--conf '{key}={value}'" for key, value in SETTINGS.items
 
 def spark() -> SparkSession:
     """Return the session of this process; the first call starts it."""
+    is_new = SparkContext._active_spark_context is None
+    # Plans are made and thrown away: with less room for what is new all is collected all the time.
+    java = {
+        "spark.driver.extraJavaOptions": SETTINGS["spark.driver.extraJavaOptions"] + " -Xmn512m"
+    }
     found = session(
-        "amqproute tests", master="local[2]", memory="1g", progress=False, settings=SETTINGS
+        "amqproute tests", master="local[2]", memory="1g", progress=False, settings=SETTINGS | java
     )
-    # What goes wrong on purpose is told by exceptions.
-    found.sparkContext.setLogLevel("FATAL")
+    if is_new:
+        # What goes wrong on purpose is told by exceptions.
+        found.sparkContext.setLogLevel("FATAL")
+        without_chmod(found)
     return found
 
 

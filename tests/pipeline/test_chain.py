@@ -32,6 +32,8 @@ if TYPE_CHECKING or not MISSING:
     from amqproute.pipeline.traces import hops
 
 DAY = date(2026, 11, 22)
+LONG = 40_000
+"""Octets of a line of a segment that is read in pieces."""
 UNREAD = "not a whole line of a journal"
 Change = Callable[[list[bytes]], list[bytes]]
 """What becomes of the lines of a segment."""
@@ -53,11 +55,12 @@ class ChainCase(SparkCase):
         self.journals = self.folder / "journals"
         self.warehouse = Warehouse(self.spark, self.folder / "tables")
 
-    def written(self, domain: str) -> tuple[Journal, list[bytes]]:
-        """Return a journal, and the lines of its first segment, which is nowhere yet."""
+    def written(self, domain: str, octets: int = 0) -> tuple[Journal, list[bytes]]:
+        """Return a journal, and the lines of its first segment, which is nowhere yet; they are
+        longer by so many octets than they need be."""
         journal = Journal(domain)
         for entry in range(1, 7):
-            journal.receive(entry, "orders", message_id=f"m{entry}")
+            journal.receive(entry, "orders", message_id=f"m{entry}" + octets * "x")
         return journal, journal.lines
 
     def ingest(self) -> Ingested:
@@ -79,7 +82,8 @@ class SegmentTests(ChainCase):
         from a line that can be read counts, and nothing else. A file may be read in pieces."""
         option = "spark.sql.files.maxPartitionBytes"
         self.addCleanup(self.spark.conf.set, option, self.spark.conf.get(option))
-        self.spark.conf.set(option, "1200")
+        # Two lines and a bit; a file of a table is not read in pieces too, which takes very long.
+        self.spark.conf.set(option, str(2 * LONG + 5_000))
         cases: dict[str, tuple[Change, list[int], list[tuple[int, str]]]] = {
             "whole": (lambda of: of, [1, 2, 3, 4, 5, 6], []),
             "torn": (lambda of: [*of[:2], of[2][:-20]], [1, 2], [(3, UNREAD)]),
@@ -93,11 +97,11 @@ class SegmentTests(ChainCase):
             "joined": (lambda of: [*of[:2], *of[:2]], [1, 2], [(3, TAMPERED)]),
             "moved": (lambda of: [of[0], of[2], of[1]], [1], [(2, TAMPERED), (3, TAMPERED)]),
             "inserted": (lambda of: [of[0], b"rubbish\n", of[1]], [1, 2], [(2, UNREAD)]),
-            "damaged": (lambda of: [of[0], b"\0" * 300 + b"\n", *of[2:4]], [1, 4],
+            "damaged": (lambda of: [of[0], b"\0" * LONG + b"\n", *of[2:4]], [1, 4],
                         [(2, UNREAD), (3, UNPROVEN)]),
         }  # fmt: skip
         for name, (change, _, _) in cases.items():
-            journal, lines = self.written(f"{name}.example")
+            journal, lines = self.written(f"{name}.example", LONG)
             journal.segment(self.journals, change(lines), as_is=True)
         taken = self.ingest()
         told: dict[str, list[tuple[int, str]]] = {name: [] for name in cases}
