@@ -41,7 +41,7 @@ MISSING = (
 
 if TYPE_CHECKING or not MISSING:
     from pyspark import SparkContext
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql import functions as F
 
     from amqproute.pipeline import ingest, stream
@@ -128,6 +128,12 @@ def forget_spark() -> None:
     """Forget a session whose JVM is gone: the next call of `spark` starts one anew."""
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None
+
+
+def computed(rows: DataFrame) -> DataFrame:
+    """Return the same rows, computed: what is made of them is planned without what made them, which
+    takes Spark longer than to compute it."""
+    return rows.localCheckpoint()
 
 
 class SparkCase(SynchronousTestCase):

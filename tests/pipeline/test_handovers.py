@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from amqproute.journal.record import GENESIS, Kind
 from tests.pipeline.journals import Journal, handed_on
-from tests.pipeline.support import MISSING
+from tests.pipeline.support import MISSING, computed
 from tests.pipeline.test_traces import TraceCase
 
 if TYPE_CHECKING or not MISSING:
@@ -49,7 +49,7 @@ class RuleTests(TraceCase):
                 journal.write(Kind.STOP, {})
             journals += [self.alpha, self.beta]
         runs = self.runs(*journals)
-        entries = hops(runs).persist()
+        entries = computed(hops(runs))
         with contradictions(entries, runs, judged(runs, entries)) as rows:
             self.assertEqual(rows.schema.names, VIOLATIONS.names)
             found = [(row.what, row.domain, row.entry, row.hidden) for row in rows.collect()]
