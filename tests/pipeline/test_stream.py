@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from twisted.trial.unittest import SynchronousTestCase
+
 from tests.integration.support import until
 from tests.pipeline.journals import linked
 from tests.pipeline.support import MISSING, SUBMITTED, SparkCase
@@ -26,11 +28,37 @@ if not MISSING:
     from pyspark.testing import assertDataFrameEqual
 
     from amqproute.pipeline.ingest import ingest
-    from amqproute.pipeline.stream import Progress, follow, live, progress, read_live, timed
+    from amqproute.pipeline.stream import (
+        Progress,
+        _pattern,
+        follow,
+        live,
+        progress,
+        read_live,
+        timed,
+    )
     from amqproute.pipeline.synthetic import Plan, generate
     from amqproute.pipeline.tables import Warehouse
 
 ROOT = Path(__file__).parents[2]
+
+
+class PatternTests(SynchronousTestCase):
+    """One pattern for all directories that a stream reads."""
+
+    skip = MISSING
+
+    def test_pattern(self) -> None:
+        """What they have in common comes first, and one of them may be all there is."""
+        for places, expected in (
+            (["/a/b/c"], "/a/b/{c}"),
+            (["/a/b/c", "/a/b/d"], "/a/b/{c,d}"),
+            (["/a/b/c", "/a/x/d"], "/a/{b/c,x/d}"),
+            (["/a/b", "/a/b/c"], "/a/{b,b/c}"),
+            (["/a", "/b"], "/{a,b}"),
+            (["s3a://one/a", "s3a://one/b"], "s3a://one/{a,b}"),
+        ):
+            self.assertEqual(_pattern(places), expected, places)
 
 
 class StreamTests(SparkCase):

@@ -92,6 +92,8 @@ class SyntheticTests(SynchronousTestCase):
                     continue
                 if each.kind == Kind.RECEIVED:
                     digests[each.stream, each.entry] = each.digest
+                    if not each.from_stream:
+                        self.assertEqual(each.origin, each.domain)
                     if each.from_stream and each.from_entry:
                         taken[each.from_stream, each.from_entry].append(each.digest)
                 elif each.kind == Kind.RELAYED:

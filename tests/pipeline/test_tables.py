@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from datetime import date
 from pathlib import Path
+from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -85,3 +88,66 @@ class LinkTests(SynchronousTestCase):
         self.assertRaises(tables.Conflict, files._link, path, "other")
         self.assertEqual([each.name for each in path.parent.iterdir()], ["7"])
         self.assertEqual(path.read_text(), "text")
+
+
+class KeptFiles:
+    """Files in memory."""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] = {}
+        self.synced: list[str] = []
+
+    def names(self, name: str) -> list[str]:
+        return sorted(each.partition("/")[2] for each in self.texts if each.startswith(f"{name}/"))
+
+    def read(self, name: str) -> str:
+        return self.texts[name]
+
+    def sync(self, name: str) -> None:
+        self.synced.append(name)
+
+    def create(self, name: str, text: str) -> None:
+        if name in self.texts:
+            raise tables.Conflict(name)
+        self.texts[name] = text
+
+
+class SnapshotTests(SynchronousTestCase):
+    """What the tables consist of, change by change, without Spark."""
+
+    skip = MISSING
+
+    def setUp(self) -> None:
+        self.warehouse = object.__new__(tables.Warehouse)
+        self.warehouse.base = "somewhere"
+        self.files = KeptFiles()
+        self.warehouse._files = cast(Any, self.files)
+
+    def part(self, table: str, commit: str) -> tables.Part:
+        return tables.Part(table, "2026-11-22", "alpha.example", commit)
+
+    def test_publish(self) -> None:
+        """What is added is there, what is removed is not, everything else stays; what another
+        change has not seen is not overwritten."""
+        one, two, three = self.part("runs", "1"), self.part("hops", "1"), self.part("hops", "2")
+        days = {date(2026, 11, 22)}
+        empty = self.warehouse.snapshot()
+        self.assertEqual((empty.version, empty.parts, empty.pending), (0, (), frozenset()))
+        first = self.warehouse.publish(empty, [two, one], [], pending=days)
+        self.assertEqual((first.version, set(first.parts), first.pending), (1, {one, two}, days))
+        self.assertEqual(self.files.synced, ["data/commit=1"])
+        self.assertRaises(tables.Conflict, self.warehouse.publish, empty, [three], [])
+        second = self.warehouse.publish(first, [three], [two])
+        self.assertEqual((set(second.parts), second.pending), ({one, three}, days))
+        third = self.warehouse.publish(second, [], [], pending=())
+        self.assertEqual((set(third.parts), third.pending), ({one, three}, frozenset()))
+        self.assertEqual(self.warehouse.snapshot(), third)
+
+    def test_later_format(self) -> None:
+        """Tables of a format that nobody knows here are not read."""
+        self.warehouse.publish(self.warehouse.snapshot(), [self.part("runs", "1")], [])
+        (name,) = self.files.texts
+        said = json.loads(self.files.texts[name])
+        self.files.texts[name] = json.dumps({**said, "format": 99})
+        error = self.assertRaises(ValueError, self.warehouse.snapshot)
+        self.assertIn("a warehouse of format 99", str(error))
