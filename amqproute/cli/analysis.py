@@ -26,14 +26,12 @@ from amqproute.pipeline.days import spans
 from amqproute.pipeline.exchange import segments_of
 from amqproute.pipeline.facts import FATES, STAGES, WAITING, Facts
 from amqproute.pipeline.ingest import Ingested
-from amqproute.pipeline.ingest import compact as put_together
 from amqproute.pipeline.ingest import ingest as take_in
 from amqproute.pipeline.nightly import facts_of, gone_of, refresh, retold, settle
 from amqproute.pipeline.report import BEHIND, headline, report_page
 from amqproute.pipeline.tables import Snapshot, Warehouse
-from amqproute.plurals import counted
 
-__all__ = ["compact", "ingest", "report", "run", "stream", "trace"]
+__all__ = ["filled", "ingest", "report", "run", "stream", "trace"]
 
 PRINTED: Final = 10
 """Rows of a list that are printed, at most."""
@@ -65,10 +63,13 @@ def closed(journals: tuple[Path, ...]) -> list[Path]:
 # -- ingest ------------------------------------------------------------------------------------
 
 
-def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
+def ingest(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
     """Take closed segments of journals into the tables."""
     with started(warehouse, **spark) as running:
-        taken = take_in(Warehouse(running, warehouse), closed(journals))
+        tables = Warehouse(running, warehouse)
+        taken = take_in(tables, closed(journals), look_everywhere=everywhere)
     if as_json:
         render.json_text(dataclasses.asdict(taken))
         return DONE
@@ -94,22 +95,6 @@ def _warn_of(taken: Ingested) -> None:
             "a journal was changed, or goes on in two places; see the table `rejects`, and "
             "amqproute journal verify"
         )
-
-
-# -- compact -----------------------------------------------------------------------------------
-
-
-def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
-    """Put together days that have come in many pieces."""
-    with started(warehouse, **spark) as running:
-        tables = Warehouse(running, warehouse)
-        _filled(tables)
-        written = put_together(tables, most=most)
-    if as_json:
-        render.json_text({"written": written})
-    else:
-        click.echo(f"{counted(written, 'day')} put together.")
-    return DONE
 
 
 # -- stream ------------------------------------------------------------------------------------
@@ -184,7 +169,7 @@ def _range(
         raise click.UsageError("give --day, or --from and --to")
     if first and last and first > last:
         raise click.UsageError(f"--from {first} is after --to {last}")
-    snapshot = _filled(tables)
+    snapshot = filled(tables)
     known = snapshot.days("runs")
     since = day or first or (known[0] if last else known[-1])
     until = day or last or known[-1]
@@ -201,7 +186,7 @@ def _range(
     return since, until
 
 
-def _filled(tables: Warehouse) -> Snapshot:
+def filled(tables: Warehouse) -> Snapshot:
     """Return what the tables consist of.
 
     Raises:
@@ -326,13 +311,15 @@ def _tell_of_others(number: int) -> None:
         click.echo(f"{number - PRINTED:,} more are on the page.")
 
 
-def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
+def run(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
     """Do all of it: tables, figures, conservation, and the page of each new day."""
     result = DONE
     days = []
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
-        taken = take_in(tables, closed(journals))
+        taken = take_in(tables, closed(journals), look_everywhere=everywhere)
         made = refresh(tables)
         if not as_json:
             click.echo(f"{taken.segments:,} new segments with {taken.records:,} records.")
@@ -359,7 +346,7 @@ def trace(message_id: str, warehouse: str, as_json: bool, **spark: Any) -> int:
     """Show where a message is, and which way it has come."""
     with started(warehouse, **spark) as running:
         tables = Warehouse(running, warehouse)
-        snapshot = _filled(tables)
+        snapshot = filled(tables)
         found = tables.read("messages", None, snapshot).where(F.col("message_id") == message_id)
         rows = found.orderBy("began_us").limit(20).collect()
         gone = _gone(tables, snapshot, rows)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands of ``amqproute pipeline`` as they are typed: their options and their help.
 
-What they do is in `amqproute.cli.analysis` and `amqproute.cli.partners`. Those need Spark, and are
-imported when a command runs: help comes without it.
+What they do is in `amqproute.cli.analysis`, `amqproute.cli.housekeeping` and
+`amqproute.cli.partners`. Those need Spark, and are imported when a command runs: help comes without
+it.
 """
 
 from __future__ import annotations
@@ -17,15 +18,32 @@ import click
 
 from amqproute.cli.commands.options import Day, json_option
 from amqproute.cli.refusal import USAGE, Refusal
-from amqproute.pipeline.defaults import GRACE_SECONDS, LATENESS, MOST_PIECES, STEP_SEGMENTS
+from amqproute.pipeline.defaults import (
+    GRACE_SECONDS,
+    LATENESS,
+    LEAST_KEPT_DAYS,
+    MOST_PIECES,
+    STEP_SEGMENTS,
+)
 
-__all__ = ["compact", "ingest", "reconcile", "report", "run", "stream", "trace"]
+__all__ = [
+    "compact",
+    "fsck",
+    "ingest",
+    "prune",
+    "reconcile",
+    "report",
+    "run",
+    "stream",
+    "trace",
+]
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 WAREHOUSE: Final = "/var/lib/amqproute-pipeline"
 ANALYSIS: Final = "amqproute.cli.analysis"
 PARTNERS: Final = "amqproute.cli.partners"
+HOUSEKEEPING: Final = "amqproute.cli.housekeeping"
 _NEEDED: Final = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
 
 
@@ -70,6 +88,14 @@ journal_option: Decorator = click.option(
 )
 
 
+everywhere_option: Decorator = click.option(
+    "--everywhere",
+    is_flag=True,
+    help="Look into all folders of days. By default only into those that have changed: enough, "
+    "unless a file of an older day was written over where it stands.",
+)
+
+
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add what says where Spark runs; the command takes ``spark``."""
     for option in (
@@ -101,15 +127,18 @@ def _cluster(context: click.Context, option: click.Parameter, value: str | None)
 @click.command()
 @journal_option
 @warehouse_option
+@everywhere_option
 @spark_options
 @json_option
-def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
+def ingest(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
     """Take closed segments of journals into the tables.
 
     Segments that were taken before are left out; a copy of one counts once. Lines that cannot be
     read are kept in the table `rejects`, and counted.
     """
-    return _carry_out(ANALYSIS, "ingest", journals, warehouse, as_json, **spark)
+    return _carry_out(ANALYSIS, "ingest", journals, warehouse, everywhere, as_json, **spark)
 
 
 @click.command()
@@ -119,17 +148,63 @@ def ingest(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: A
     type=click.IntRange(min=1),
     default=MOST_PIECES,
     show_default=True,
-    help="Pieces that a day of a domain may stay in.",
+    help="Pieces that a day may stay in.",
 )
 @spark_options
 @json_option
 def compact(warehouse: str, most: int, as_json: bool, **spark: Any) -> int:
     """Put together days that have come in many pieces.
 
-    Each `ingest` and `run` leaves a piece for each day and domain that it found something of. Who
-    reads meanwhile, reads on in the old pieces: they are removed a day later.
+    Each `ingest` and `run` leaves a piece for each day that it found something of. Who reads
+    meanwhile, reads on in the old pieces: they are removed a day later.
     """
-    return _carry_out(ANALYSIS, "compact", warehouse, most, as_json, **spark)
+    return _carry_out(HOUSEKEEPING, "compact", warehouse, most, as_json, **spark)
+
+
+@click.command()
+@warehouse_option
+@click.option(
+    "--keep-days",
+    metavar="DAYS",
+    envvar="AMQPROUTE_KEEP_DAYS",
+    show_envvar=True,
+    type=click.IntRange(min=LEAST_KEPT_DAYS),
+    required=True,
+    help=f"So many days before today stay in the tables; {LEAST_KEPT_DAYS} at least.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@spark_options
+@json_option
+def prune(warehouse: str, keep_days: int, dry_run: bool, as_json: bool, **spark: Any) -> int:
+    """Take days off the tables that are older than some number of days.
+
+    They go from all tables at once. Who reads meanwhile, reads on: the files are removed a day
+    later. Segments of these days are not taken in again, also where a journal still has them. Days
+    that a later `run` needs stay: those of which records have come that nothing was made of, and
+    two weeks before them. Pages stay, too.
+    """
+    return _carry_out(HOUSEKEEPING, "prune", warehouse, keep_days, dry_run, as_json, **spark)
+
+
+@click.command()
+@warehouse_option
+@click.option("--all", "show_all", is_flag=True, help="Print every file, not only what is wrong.")
+@click.option("--fast", is_flag=True, help="Compare names and lengths, and no checksums.")
+@click.option("--remove", is_flag=True, help="Remove leftovers: what is on no list, after a day.")
+@spark_options
+@json_option
+def fsck(
+    warehouse: str, show_all: bool, fast: bool, remove: bool, as_json: bool, **spark: Any
+) -> int:
+    """Say what each file of the tables is, and whether all are there and whole.
+
+    A file is live, or replaced and kept for a day for who reads it; part of a change that is on its
+    way, or the leftover of one that was broken off; a list, a page; or foreign, missing or damaged.
+    Changes nothing without --remove.
+
+    Exits with 1 if a file is foreign, missing or damaged.
+    """
+    return _carry_out(HOUSEKEEPING, "fsck", warehouse, show_all, fast, remove, as_json, **spark)
 
 
 @click.command()
@@ -206,9 +281,12 @@ def report(
 @click.command()
 @journal_option
 @warehouse_option
+@everywhere_option
 @spark_options
 @json_option
-def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any) -> int:
+def run(
+    journals: tuple[Path, ...], warehouse: str, everywhere: bool, as_json: bool, **spark: Any
+) -> int:
     """Do all of it: tables, figures, conservation, and the page of each new day.
 
     Takes closed segments in, follows every message through them, and writes a page for each day
@@ -218,7 +296,7 @@ def run(journals: tuple[Path, ...], warehouse: str, as_json: bool, **spark: Any)
     Exits with 1 if messages are not accounted for, or two brokers whose journals are here
     contradict each other about what they handed over: as long as that is of the last week.
     """
-    return _carry_out(ANALYSIS, "run", journals, warehouse, as_json, **spark)
+    return _carry_out(ANALYSIS, "run", journals, warehouse, everywhere, as_json, **spark)
 
 
 @click.command()

@@ -14,6 +14,10 @@ make gold of that. `schema` says what each table holds, ``docs/pipeline.md`` tel
 `tables` lets a change appear as a whole. Rows that are used several times on the way are kept by
 `reuse`, so that a lost executor ends nothing.
 
+A warehouse grows by a day each night, and the nights do not grow with it: `nightly` makes anew what
+the new records can have changed, `ingest` looks where something can have come, and `tables` cleans
+up what is marked. `retention` takes old days off, and `soundness` says what each file is.
+
 `session` gives the `SparkSession` that everything else takes as an argument; `java` finds the Java
 that it runs on, and starts it. `datasource` is a client of brokers: queues as data frames.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["GRACE_SECONDS", "LATENESS", "MOST_PIECES", "STEP_SEGMENTS"]
+__all__ = ["GRACE_SECONDS", "LATENESS", "LEAST_KEPT_DAYS", "MOST_PIECES", "STEP_SEGMENTS"]
 
 LATENESS: Final = "1 hour"
 """How late a segment may come to a stream."""
@@ -14,4 +14,7 @@ STEP_SEGMENTS: Final = 200
 GRACE_SECONDS: Final = 60.0
 """So close to a gap in a journal, a reconciliation accuses nobody."""
 MOST_PIECES: Final = 4
-"""Directories that a day of a domain may have in a table, each the piece of one change."""
+"""Directories that a day may have in a table, each the piece of one change."""
+LEAST_KEPT_DAYS: Final = 28
+"""Days that stay in the tables, at least: what comes late for last week changes the week before it,
+and that takes what one more week says."""

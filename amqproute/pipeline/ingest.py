@@ -16,17 +16,25 @@ that are not what was written (`chain`). All have their path, number and reason 
 A segment with lines that were refused for what they are is not known by its name: other copies of
 it are taken too, and it is taken again when its file has been replaced.
 
+What a call costs depends on what has come, and not on how much is in the tables. Only folders are
+looked into in which a file came or went since a day before the last call, or that are of its day or
+later, or of a day with lines that were refused (`_folders`). What stands there is compared with
+what was taken of those days. A record is at most `LONGEST_SEGMENT_DAYS` from the day of its
+segment's folder, so only segments of twice as many days around can have it as well.
+
 Everything of one call becomes visible at once (`Warehouse`).
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
@@ -37,14 +45,14 @@ from pyspark.sql import DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from amqproute.journal.record import VERSION
+from amqproute.journal.record import LONGEST_RUN, VERSION
 from amqproute.pipeline.chain import TAMPERED, with_previous
 from amqproute.pipeline.defaults import MOST_PIECES
 from amqproute.pipeline.duplicates import BEGINNING, CONTRADICTS, LINE, end, settled, with_content
-from amqproute.pipeline.lines import AHEAD_US, TOO_NEW, parse
+from amqproute.pipeline.lines import AHEAD_US, LONGEST_SEGMENT_DAYS, TOO_NEW, parse
 from amqproute.pipeline.reuse import Reuse
 from amqproute.pipeline.schema import NOBODY, RUNS, SEGMENTS
-from amqproute.pipeline.tables import PARQUET, TIME_ZONE, Part, Warehouse, few
+from amqproute.pipeline.tables import PARQUET, TIME_ZONE, Part, Snapshot, Warehouse, few
 
 __all__ = ["Ingested", "clock_us", "compact", "ingest", "literal"]
 
@@ -96,6 +104,8 @@ def ingest(
     journals: Sequence[str | Path],
     at_once: int = AT_ONCE,
     now_us: int | None = None,
+    *,
+    look_everywhere: bool = False,
 ) -> Ingested:
     """Take in the closed segments that the tables do not have yet.
 
@@ -106,30 +116,35 @@ def ingest(
         at_once: segments of one change, at most.
         now_us: the time, microseconds since the epoch; by default by the clock of this machine.
             What says that it is later by more than `AHEAD_US` is not taken.
+        look_everywhere: look into folders too in which no file has come or gone.
 
     Raises:
         Conflict: somebody else has changed the tables meanwhile; what was published stays.
     """
     total = Ingested()
     until_us = (clock_us() if now_us is None else now_us) + AHEAD_US
-    while journals := [journal for journal in journals if _may_be_there(journal)]:
+    begun = time.time()
+    journals = [journal for journal in journals if _may_be_there(journal)]
+    while True:
+        folders = _folders(warehouse.snapshot(), journals, look_everywhere=look_everywhere)
         fresh: list[Row] = []
         try:
-            fresh = _fresh(warehouse, journals, at_once, until_us)
+            fresh = _fresh(warehouse, folders, at_once, until_us) if folders.paths else []
             if not fresh:
                 return total
+            is_last = len(fresh) < at_once
+            listed = dict.fromkeys(folders.journals, begun) if is_last else None
             with Reuse() as reuse:
-                taken = _take(warehouse, fresh, until_us, reuse)
+                taken = _take(warehouse, fresh, until_us, listed, reuse)
         except (PySparkException, Py4JJavaError):
             # Segments are removed for their age at any moment, and then the rest is taken.
-            if not _has_lost(warehouse, journals, fresh):
+            if not _has_lost(warehouse, folders.paths, fresh):
                 raise
             continue
         total += taken
         # Of a segment with lines that were refused there may be another copy.
-        if len(fresh) < at_once and taken.rejected == taken.contradicting:
+        if is_last and taken.rejected == taken.contradicting:
             return total
-    return total
 
 
 def _may_be_there(place: str | Path) -> bool:
@@ -137,14 +152,14 @@ def _may_be_there(place: str | Path) -> bool:
     return "://" in str(place) or Path(place).exists()
 
 
-def _has_lost(warehouse: Warehouse, journals: Sequence[str | Path], fresh: Sequence[Row]) -> bool:
+def _has_lost(warehouse: Warehouse, places: Sequence[str], fresh: Sequence[Row]) -> bool:
     """Tell whether something is not there any more that was listed."""
     system: Any = warehouse.spark.sparkContext
     configuration, path_of = (
         system._jsc.hadoopConfiguration(),
         system._jvm.org.apache.hadoop.fs.Path,
     )
-    for name in (*map(str, journals), *(row.path for row in fresh)):
+    for name in (*places, *(row.path for row in fresh)):
         path = path_of(name)
         if not path.getFileSystem(configuration).exists(path):
             return True
@@ -156,9 +171,94 @@ def clock_us() -> int:
     return time.time_ns() // 1000
 
 
-def _fresh(
-    warehouse: Warehouse, journals: Sequence[str | Path], at_once: int, until_us: int
-) -> list[Row]:
+@dataclass(frozen=True, slots=True)
+class _Folders:
+    """Where new segments may be.
+
+    Attributes:
+        paths: folders of days, or directories that are looked through as a whole.
+        days: of the folders; None where those are not known.
+        journals: directories of journals of which all folders were given.
+    """
+
+    paths: Sequence[str]
+    days: Sequence[date] | None
+    journals: Sequence[str]
+
+
+LOOK_BACK_SECONDS: Final = 86_400.0
+"""Of so long before the last call folders are looked into again: what was on its way then may have
+been written to since, which a folder does not show."""
+
+
+def _folders(
+    snapshot: Snapshot, journals: Sequence[str | Path], *, look_everywhere: bool
+) -> _Folders:
+    """Return the folders that may have segments which the tables do not have.
+
+    Of those that were looked into before, these have another time of change now: a file has come,
+    gone, or been replaced. Where a file was overwritten in place, that says nothing; so folders of
+    the last day are looked into in any case, and those of days of which lines were refused, where a
+    good copy may stand now.
+
+    Args:
+        snapshot: of the tables.
+        journals: directories; those that are not on this machine are looked through as a whole.
+        look_everywhere: take all folders but those of days that were removed for their age.
+    """
+    given = [str(journal) for journal in journals]
+    if any("://" in journal for journal in given):
+        return _Folders(given, None, ())
+    refused = set(snapshot.days("rejects"))
+    paths, days, seen = [], set(), defaultdict(set)
+    for folder in _day_folders(given):
+        try:
+            day = date.fromisoformat(os.path.basename(folder))
+            stat = os.stat(folder)
+        except (ValueError, FileNotFoundError):  # no day; or a daemon has removed it
+            continue
+        journal = os.path.dirname(os.path.abspath(folder))
+        seen[journal].add(os.path.basename(folder))
+        listed = snapshot.listed.get(journal)
+        if snapshot.since is not None and day < snapshot.since:
+            continue
+        if listed is not None and not look_everywhere and day not in refused:
+            since = listed - LOOK_BACK_SECONDS
+            changed = max(stat.st_ctime, stat.st_mtime)
+            if changed < since and day < datetime.fromtimestamp(since, UTC).date():
+                continue
+        paths.append(folder)
+        days.add(day)
+    # Who gives some folders of a journal gives the others another time.
+    whole = [journal for journal, found in seen.items() if len(found) == _number_of_days(journal)]
+    return _Folders(paths, sorted(days), sorted(whole))
+
+
+def _number_of_days(journal: str) -> int:
+    with suppress(FileNotFoundError), os.scandir(journal) as found:
+        return sum(_DAY.fullmatch(each.name) is not None for each in found)
+    return 0
+
+
+def _day_folders(directories: Sequence[str]) -> Iterator[str]:
+    """Find the folders that are called by days, without looking into them."""
+    left = [os.path.normpath(directory) for directory in directories]
+    seen = set()  # links may lead back
+    while left:
+        directory = left.pop()
+        if _DAY.fullmatch(os.path.basename(directory)):
+            yield directory
+        elif (place := os.path.realpath(directory)) not in seen:
+            seen.add(place)
+            # A daemon removes folders at any moment.
+            with suppress(FileNotFoundError), os.scandir(directory) as found:
+                left += [each.path for each in found if each.is_dir()]
+
+
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def _fresh(warehouse: Warehouse, folders: _Folders, at_once: int, until_us: int) -> list[Row]:
     """List some segments that are not in the tables, of the oldest days first."""
     listing = (
         warehouse.spark.read.format("binaryFile")
@@ -166,7 +266,7 @@ def _fresh(
         .option("pathGlobFilter", "*.jsonl")
         # A daemon moves and removes segments meanwhile: those come another time, or not at all.
         .option("ignoreMissingFiles", "true")
-        .load([literal(str(journal)) for journal in journals])
+        .load([literal(path) for path in folders.paths])
     )
     parts = F.split("path", "/")
     found = listing.select(
@@ -182,7 +282,7 @@ def _fresh(
     # What is open lies in a folder that is no day. What is of a day to come waits for it.
     last = datetime.fromtimestamp(until_us / 1e6, UTC).date()
     closed = found.where(F.col("day") <= F.lit(last))
-    known = warehouse.read("segments").where(
+    known = warehouse.read("segments", folders.days).where(
         ~((F.col("too_new") > 0) & (F.col("reader") < VERSION))
     )
     here, there = closed.alias("here"), known.alias("there")
@@ -201,17 +301,25 @@ def _fresh(
     return chosen.orderBy(*key).limit(at_once).collect()
 
 
-def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int, reuse: Reuse) -> Ingested:
+def _take(
+    warehouse: Warehouse,
+    fresh: Sequence[Row],
+    until_us: int,
+    listed: Mapping[str, float] | None,
+    reuse: Reuse,
+) -> Ingested:
     """Take in some segments, in one change."""
     base = warehouse.snapshot()
+    near = _near([row.day for row in fresh], 2 * LONGEST_SEGMENT_DAYS)
     lines = with_previous(_lines(warehouse.spark, [row.path for row in fresh]))
     staged = _written(warehouse, parse(lines, is_chained=True, until=F.lit(until_us)))
     runs, rejects = _of("runs", staged), _of("rejects", staged)
-    known = warehouse.read("segments", snapshot=base) if base.of("segments") else None
+    known = warehouse.read("segments", near, base) if base.of("segments", near) else None
     read = _counted(_with_path(warehouse, runs), known)
     kept, refused = read, None
     if any(row.is_shared for row in read):
-        left, refused = settled(_with_path(warehouse, runs), warehouse.read("runs", snapshot=base))
+        there = _reached(warehouse.read("runs", near, base), read)
+        left, refused = settled(_with_path(warehouse, runs), there)
         refused = reuse.computed(refused)
         runs = _written(warehouse, left.withColumn("reason", F.lit(None).cast("string")))
         kept = _counted(_with_path(warehouse, runs))
@@ -224,8 +332,24 @@ def _take(warehouse: Warehouse, fresh: Sequence[Row], until_us: int, reuse: Reus
     if any(row["tampered"] or row["contradicting"] for row in rows):
         arrived |= {date.fromisoformat(part.day) for part in rejects}
     added = [*runs, *rejects, *files]
-    warehouse.publish(base, added, pending=base.pending | arrived)
+    warehouse.publish(base, added, pending=base.pending | arrived, listed=listed)
     return sum(map(_taken, rows), Ingested())
+
+
+def _near(days: Sequence[date], reach: int) -> list[date]:
+    """Return all days that are not further from one of these than `reach`."""
+    around = {day + timedelta(n) for day in set(days) for n in range(-reach, reach + 1)}
+    return sorted(around)
+
+
+def _reached(runs: DataFrame, read: Sequence[Row]) -> DataFrame:
+    """Return those of the runs that can have records in common with files, as `_counted` says of
+    them: by literal bounds, so that most of the tables need not be read."""
+    journals = sorted({name for row in read if row.path is not None for name in row.journals})
+    files = [row for row in read if row.path is not None]
+    first, last = min(row.first_seq for row in files), max(row.end_seq for row in files)
+    bounds = (F.col("seq") < last) & (F.col("seq") > first - LONGEST_RUN)
+    return runs.where(F.col("journal").isin(journals) & bounds)
 
 
 def _lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
@@ -248,7 +372,7 @@ def _written(warehouse: Warehouse, lines: DataFrame) -> list[Part]:
     commit = warehouse.begin()
     table = F.when(F.col("reason").isNull(), "runs").otherwise("rejects")
     writer = lines.withColumn("table", table).write.options(**PARQUET)
-    writer.partitionBy("table", "day", "domain").parquet(warehouse.path(commit))
+    writer.partitionBy("table", "day").parquet(warehouse.path(commit))
     return warehouse.staged(commit)
 
 
@@ -407,21 +531,20 @@ def compact(
     Args:
         warehouse: where the tables are.
         tables: which of them.
-        most: directories that a day of a domain may have, each the piece of one change.
+        most: directories that a day may have, each the piece of one change.
     """
     written = 0
     for table in tables:
         base = warehouse.snapshot()
-        pieces: dict[tuple[str, str], list[Part]] = defaultdict(list)
+        pieces: dict[str, list[Part]] = defaultdict(list)
         for part in base.of(table):
-            pieces[part.day, part.domain].append(part)
-        many = [part for parts in pieces.values() if len(parts) > most for part in parts]
-        if not many:
+            pieces[part.day].append(part)
+        days = {day for day, parts in pieces.items() if len(parts) > most}
+        if not days:
             continue
-        rows = warehouse.read_parts(table, many)
-        days = {(part.day, part.domain) for part in many}
+        many = [part for day in days for part in pieces[day]]
         # As many files as there are days, or more where adaptive execution finds them too large.
-        whole = rows.hint("rebalance", "day", "domain")
+        whole = warehouse.read_parts(table, many).hint("rebalance", "day")
         warehouse.publish(base, warehouse.stage(table, whole), many)
         written += len(days)
     return written

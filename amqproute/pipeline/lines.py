@@ -25,14 +25,13 @@ from amqproute.journal.record import (
 from amqproute.pipeline.chain import HASH, HEAD, broken
 from amqproute.pipeline.schema import LINE, NOBODY, RECORDS, RUNS, conform
 
-__all__ = ["AHEAD_US", "TOO_NEW", "parse", "records", "spread"]
+__all__ = ["AHEAD_US", "LONGEST_SEGMENT_DAYS", "TOO_NEW", "parse", "records", "spread"]
 
 TOO_NEW: Final = "schema version "
 """How the reason begins of a line that a later release takes again."""
 
 _NAMES: Final = "[A-Za-z0-9._-]{0,248}"
-"""Domains: they become names of folders, with ``domain=`` before them. Other letters would be
-written as three."""
+"""Domains. Earlier releases made names of folders of them."""
 
 _DAY_US: Final = 86_400_000_000
 _BEGINNING_OF_TIME: Final = 1_577_836_800_000_000

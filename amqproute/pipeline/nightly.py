@@ -3,7 +3,9 @@
 
 All of these are made anew of the days that something has arrived for, and of `REACH` days
 on both sides of them: a message that came on one day may go on another. What is older than that
-stands as it was last made. Of some of these days the page says something else then (`retold`).
+stands as it was last made. So a night costs the same however many days there are, and what comes
+late for a day of last month, the days around that one (`_windows`). Of some of these days the page
+says something else then (`retold`).
 
 Which days these are stands in the tables themselves (`Snapshot.pending`): `ingest` adds them, and
 `settle` takes them off when everything of them is there, their pages too. So a run that was killed,
@@ -12,7 +14,8 @@ wherever it was, is made good by the next one.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Final
 
@@ -27,13 +30,50 @@ from amqproute.pipeline.figures import latencies, queues, reasons, volumes
 from amqproute.pipeline.handovers import contradictions
 from amqproute.pipeline.refusals import refusals
 from amqproute.pipeline.reuse import Reuse
-from amqproute.pipeline.tables import Snapshot, Warehouse
+from amqproute.pipeline.tables import Part, Snapshot, Warehouse
 from amqproute.pipeline.traces import hops, messages
 
-__all__ = ["facts_of", "gone_of", "refresh", "retold", "settle"]
+__all__ = ["MADE", "REACH", "facts_of", "gone_of", "refresh", "retold", "settle"]
 
 REACH: Final = 7
 """Days between the records of one message, at most."""
+
+MADE: Final = (
+    "hops", "messages", "balance", "latencies", "volumes", "reasons", "queues", "violations",
+)  # fmt: skip
+"""Tables that `refresh` makes, whole days of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """Days that are made anew together, since messages may have gone from one to another.
+
+    Attributes:
+        made: the days.
+        read: these, and those around them: a beginning or an end of a day next to these belongs to
+            entries of these.
+    """
+
+    made: Sequence[date]
+    read: Sequence[date]
+
+    @classmethod
+    def around(cls, first: date, last: date) -> _Window:
+        """Return the window of days that records have come of."""
+        first, last = first - timedelta(REACH), last + timedelta(REACH)
+        return cls(between(first, last), between(first - timedelta(REACH), last + timedelta(REACH)))
+
+
+def _windows(pending: Iterable[date]) -> list[_Window]:
+    """Return what is to be made anew, in order; what lies so far apart that no window reads what
+    another one makes, in windows of its own."""
+    runs: list[tuple[date, date]] = []
+    for day in sorted(pending):
+        if runs and day - runs[-1][1] <= timedelta(3 * REACH):
+            runs[-1] = (runs[-1][0], day)
+        else:
+            runs.append((day, day))
+    return [_Window.around(first, last) for first, last in runs]
 
 
 def refresh(warehouse: Warehouse) -> Snapshot:
@@ -55,25 +95,32 @@ def refresh(warehouse: Warehouse) -> Snapshot:
 
 def _refreshed(warehouse: Warehouse, reuse: Reuse) -> Snapshot:
     base = warehouse.snapshot()
-    days = base.pending
-    if not days:
+    if not base.pending:
         return base
-    first, last = min(days) - timedelta(REACH), max(days) + timedelta(REACH)
-    made = between(first, last)
-    # A beginning or an end of a day next to these belongs to entries of these.
-    read = between(first - timedelta(REACH), last + timedelta(REACH))
-    of_these = F.col("day").between(F.lit(first), F.lit(last))
-    entries = warehouse.stage("hops", hops(warehouse.read("runs", read, base)).where(of_these))
-    others = [part for part in base.of("hops", read) if part not in set(base.of("hops", made))]
-    known = warehouse.read_parts("hops", [*others, *entries])
+    added: list[Part] = []
+    gone: list[Part] = []
+    for window in _windows(base.pending):
+        added += _made(warehouse, base, window, reuse)
+        gone += [part for table in MADE for part in base.of(table, window.made)]
+    return warehouse.publish(base, added, gone)
+
+
+def _made(warehouse: Warehouse, base: Snapshot, window: _Window, reuse: Reuse) -> list[Part]:
+    """Make everything of the days of a window, which nobody reads yet."""
+    of_these = F.col("day").between(F.lit(window.made[0]), F.lit(window.made[-1]))
+    near = warehouse.read("runs", window.read, base)
+    entries = warehouse.stage("hops", hops(near).where(of_these))
+    of_others = set(window.read) - set(window.made)
+    known = warehouse.read_parts("hops", [*base.of("hops", of_others), *entries])
     fresh = warehouse.read_parts("hops", entries)
-    runs = warehouse.read("runs", made, base)
-    later = [day for day in base.days("runs") if day >= first]
-    stocked = warehouse.read("runs", later, base)
-    near = [day for day in base.days("runs") if day >= min(read)]
-    rejects = warehouse.read("rejects", near, base) if base.of("rejects", near) else None
+    # Judged by what queues held up to the end of the window, as in the night in which a day was
+    # made for the last time.
+    stocked = warehouse.read("runs", [day for day in window.read if day >= window.made[0]], base)
+    runs = warehouse.read("runs", window.made, base)
+    has_rejects = bool(base.of("rejects", window.read))
+    rejects = warehouse.read("rejects", window.read, base) if has_rejects else None
     doubtful = judged(stocked, fresh, reuse=reuse)
-    altered = refusals(warehouse.read("rejects", made, base))
+    altered = refusals(warehouse.read("rejects", window.made, base))
     frames = {
         "messages": messages(known, reuse),
         "balance": balance(fresh, doubtful),
@@ -83,15 +130,12 @@ def _refreshed(warehouse: Warehouse, reuse: Reuse) -> Snapshot:
         "queues": queues(fresh),
     }
     added = [*entries]
-    gone = base.of("hops", made)
-    known_near = warehouse.read("runs", near, base)
-    with contradictions(known, known_near, doubtful, rejects) as between_brokers:
+    with contradictions(known, near, doubtful, rejects) as between_brokers:
         within = violations(stocked, doubtful, rejects).unionByName(altered)
         frames["violations"] = within.unionByName(between_brokers)
         for table, rows in frames.items():
             added += warehouse.stage(table, rows.where(of_these))
-            gone += base.of(table, made)
-    return warehouse.publish(base, added, gone)
+    return added
 
 
 def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
@@ -107,7 +151,7 @@ def retold(warehouse: Warehouse, made: Snapshot) -> Sequence[date]:
     """
     if not made.pending:
         return []
-    days = between(min(made.pending) - timedelta(REACH), max(made.pending) + timedelta(REACH))
+    days = [day for window in _windows(made.pending) for day in window.made]
     ended = F.timestamp_micros("ended_us").cast("date").isin(sorted(made.pending))
     wrong = warehouse.read("violations", days, made).where(~F.col("hidden"))
     found = wrong.select("day")

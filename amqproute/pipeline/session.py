@@ -201,6 +201,8 @@ def _complete(conf: SparkConf) -> None:
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.sql.shuffle.partitions": str(max(8, 4 * cores)),
+            # A job to list some days' directories takes longer than to list them.
+            "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000",
             "spark.sql.warehouse.dir": str(
                 Path(tempfile.gettempdir(), f"amqproute-warehouse-{os.getuid()}")
             ),

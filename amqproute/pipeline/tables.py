@@ -4,34 +4,43 @@
 A warehouse is one directory::
 
     log/00000000000000000012.json       the tables after change 12: which directories are live
-    data/commit=<id>/table=runs/day=2026-11-22/domain=alpha.example/part-*.parquet
+    data/commit=<id>/table=runs/day=2026-11-22/part-*.parquet
+    data/commit=<id>/_files.json        what files the change has, for `amqproute pipeline fsck`
+    changes/<id>                        this change may have left directories that are not live
 
 What is written goes to a directory of its own, which nobody reads; then one small file appears in
 ``log`` under the next number, all at once, and its list of live directories is what the tables
-consist of from then on. A process that is killed before leaves a directory that is on no list, and
-the next one that writes removes it. A reader takes the list once, and what is taken off a list is
-kept for `KEPT_SECONDS`, so it never sees half of a change. Two writers: the second finds its
-number taken, and ends with `Conflict`.
+consist of from then on. A process that is killed before leaves a directory that is on no list. A
+reader takes the list once, and what is taken off a list is kept for `KEPT_SECONDS`, so it never
+sees half of a change. Two writers: the second finds its number taken, and ends with `Conflict`.
 
-The same file says what is still to be done: the days whose runs have come, and whose entries,
+A file in ``changes`` stands for each change from its beginning on, and again when a directory of
+it is taken off the list. Whoever writes next looks at those older than `KEPT_SECONDS`, removes
+what is not live of the changes that they name, and then them. So cleaning costs what has changed,
+and not what there is.
+
+The same list says what is still to be done: the days whose runs have come, and whose entries,
 messages, figures and page have not been made of them (`Snapshot.pending`). Who is killed in between
 leaves them on the list, and the next run finds them there.
 
 Why not a table format: what is needed of one is this page, and it would be another package to
-install and to keep on a cluster. The list is bounded: a day of a domain is one directory for each
-table, or a few until they are compacted.
+install and to keep on a cluster. The list is bounded: a day is one directory for each table, or a
+few until they are compacted, whatever the number of organizations; `Part.domain` is for the
+directories of earlier releases, which had one for each of them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Any, Final
@@ -44,10 +53,24 @@ from pyspark.sql.types import StructType
 from amqproute.jsontext import parse_json
 from amqproute.pipeline.schema import NOBODY, TABLES, conform
 
-__all__ = ["PARQUET", "TIME_ZONE", "Conflict", "Part", "Snapshot", "Warehouse", "few"]
+__all__ = [
+    "KEPT_SECONDS",
+    "MANIFEST",
+    "PARQUET",
+    "TIME_ZONE",
+    "Conflict",
+    "Part",
+    "Snapshot",
+    "Stored",
+    "Warehouse",
+    "few",
+]
 
 KEPT_SECONDS: Final = 86_400.0
 """How long a directory that is on no list is kept for those who read by an older one."""
+
+MANIFEST: Final = "_files.json"
+"""What stands with a change: the number of its publication, and its files with their lengths."""
 
 PARQUET: Final = {
     f"parquet.enable.dictionary#{column}": "false"
@@ -62,7 +85,8 @@ TIME_ZONE: Final = "spark.sql.session.timeZone"
 
 _UTC: Final = ("UTC", "Etc/UTC", "Z", "+00:00")
 _NULL: Final = "/domain=__HIVE_DEFAULT_PARTITION__"
-_FORMAT: Final = 1
+_FORMAT: Final = 2
+"""Format 1 had a directory for each day and domain; it is read on, and becomes 2 when written."""
 
 
 class Conflict(Exception):
@@ -71,7 +95,14 @@ class Conflict(Exception):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Part:
-    """A directory of a table: what one change has brought for one day of one domain."""
+    """A directory of a table: what one change has brought for one day.
+
+    Attributes:
+        table: its name.
+        day: as ``2026-11-22``.
+        domain: the only one that it tells of, if an earlier release wrote it; otherwise empty.
+        commit: the change.
+    """
 
     table: str
     day: str
@@ -81,7 +112,8 @@ class Part:
     @property
     def path(self) -> str:
         """Where it is, below ``data``; Spark's own way to write partitions."""
-        return f"commit={self.commit}/table={self.table}/day={self.day}/domain={self.domain}"
+        day = f"commit={self.commit}/table={self.table}/day={self.day}"
+        return f"{day}/domain={self.domain}" if self.domain else day
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +124,27 @@ class Snapshot:
         version: number of the change.
         parts: directories that are live.
         pending: days of which runs have come since everything else was made of them.
+        since: days before this one have been removed for their age, and are not taken in again.
+        listed: when each journal was last looked through for new segments, by its directory, in
+            seconds since the epoch.
     """
 
     version: int
     parts: tuple[Part, ...]
     pending: frozenset[date] = frozenset()
+    since: date | None = None
+    listed: Mapping[str, float] = field(default_factory=dict)
+
+    def as_text(self) -> str:
+        """Return its list, as it stands in ``log``."""
+        said = {
+            "format": _FORMAT,
+            "parts": [dataclasses.astuple(part) for part in self.parts],
+            "pending": sorted(day.isoformat() for day in self.pending),
+            "since": self.since and self.since.isoformat(),
+            "listed": dict(self.listed),
+        }
+        return json.dumps(said)
 
     def of(self, table: str, days: Collection[date] | None = None) -> list[Part]:
         """Return the directories of a table, of some days or of all."""
@@ -124,21 +172,33 @@ class Warehouse:
         """
         self.spark = spark
         self.base = str(base)
-        self._files = _Files(spark, self.base)
+        self.files = _Files(spark, self.base)
 
     # -- reading ------------------------------------------------------------------------------
 
     def snapshot(self) -> Snapshot:
         """Return what the tables consist of now."""
-        versions = [int(name[:-5]) for name in self._files.names("log") if name.endswith(".json")]
+        versions = [int(name[:-5]) for name in self.files.names("log") if name.endswith(".json")]
         if not versions:
             return Snapshot(0, ())
         version = max(versions)
-        said = parse_json(self._files.read(f"log/{version:020}.json"))
-        if said["format"] != _FORMAT:
+        return self.read_list(version)
+
+    def read_list(self, version: int) -> Snapshot:
+        """Return what the tables consisted of after a change, as long as its list is kept.
+
+        Raises:
+            ValueError: it is of a later format, or damaged.
+            KeyError: likewise.
+            TypeError: likewise.
+        """
+        said = parse_json(self.files.read(f"log/{version:020}.json"))
+        if said["format"] > _FORMAT:
             raise ValueError(f"{self.base}: a warehouse of format {said['format']}")
         pending = frozenset(map(date.fromisoformat, said.get("pending", ())))
-        return Snapshot(version, tuple(Part(*part) for part in said["parts"]), pending)
+        since = date.fromisoformat(said["since"]) if said.get("since") else None
+        parts = tuple(Part(*part) for part in said["parts"])
+        return Snapshot(version, parts, pending, since, said.get("listed", {}))
 
     def read(
         self,
@@ -166,9 +226,16 @@ class Warehouse:
             schema: which columns of the files; by default those of the table.
         """
         schema = schema or TABLES[table]
-        paths = [f"{self.base}/data/{part.path}" for part in parts]
-        if not paths:
+        parts = list(parts)
+        # Of one kind by the names of their directories each: Spark reads them together.
+        kinds = [[part for part in parts if bool(part.domain) == old] for old in (False, True)]
+        found = [self._read(each, schema) for each in kinds if each]
+        if not found:
             return few(self.spark, schema)
+        return functools.reduce(DataFrame.unionByName, found)
+
+    def _read(self, parts: Sequence[Part], schema: StructType) -> DataFrame:
+        paths = [f"{self.base}/data/{part.path}" for part in parts]
         reader = self.spark.read.schema(schema).option("basePath", f"{self.base}/data")
         rows = reader.parquet(*paths).select(*schema.names)
         # The first release took the journals of brokers without a domain in like this.
@@ -189,10 +256,12 @@ class Warehouse:
         self._clean()
         # Never digits and an "e": Spark works out what the values of directories are, and takes
         # 38556e0160814979 for a number, whose 160 million digits it then writes out.
-        return f"c{uuid.uuid4().hex[:16]}"
+        commit = f"c{uuid.uuid4().hex[:16]}"
+        self.files.touch(f"changes/{commit}")
+        return commit
 
     def path(self, commit: str) -> str:
-        """Return where the data of a change goes: ``table=``, ``day=`` and ``domain=`` below."""
+        """Return where the data of a change goes: ``table=`` and ``day=`` below."""
         return f"{self.base}/data/commit={commit}"
 
     def stage(self, table: str, rows: DataFrame) -> list[Part]:
@@ -204,17 +273,19 @@ class Warehouse:
         """
         commit = self.begin()
         writer = conform(rows, TABLES[table]).write.options(**PARQUET)
-        writer.partitionBy("day", "domain").parquet(f"{self.path(commit)}/table={table}")
+        writer.partitionBy("day").parquet(f"{self.path(commit)}/table={table}")
         return self.staged(commit)
 
     def staged(self, commit: str) -> list[Part]:
         """Return the directories that a change has written."""
         found = []
         top = f"data/commit={commit}"
-        for table in self._files.names(top):
-            for day in self._files.names(f"{top}/{table}"):
-                for domain in self._files.names(f"{top}/{table}/{day}"):
-                    found.append(Part(_value(table), _value(day), _value(domain), commit))
+        for table in self.files.names(top):
+            for day in self.files.names(f"{top}/{table}"):
+                of_day = Part(_value(table), _value(day), "", commit)
+                names = self.files.names(f"{top}/{table}/{day}")
+                old = [_value(name) for name in names if name.startswith("domain=")]
+                found += [dataclasses.replace(of_day, domain=name) for name in old] or [of_day]
         return found
 
     def publish(
@@ -223,6 +294,8 @@ class Warehouse:
         added: Iterable[Part],
         removed: Iterable[Part] = (),
         pending: Collection[date] | None = None,
+        since: date | None = None,
+        listed: Mapping[str, float] | None = None,
     ) -> Snapshot:
         """Make directories part of the tables, and take others away, at once.
 
@@ -232,35 +305,70 @@ class Warehouse:
             removed: directories whose rows stand in those now, or are not wanted any more.
             pending: the days that are to be made anew behind this change; None for those that
                 were before.
+            since: see `Snapshot.since`; None for what it was before.
+            listed: see `Snapshot.listed`; of journals that it does not name, what it was before.
 
         Raises:
             Conflict: the tables are not as `base` says any more.
         """
         added, gone = list(added), set(removed)
         parts = tuple(sorted([*(part for part in base.parts if part not in gone), *added]))
-        for commit in {part.commit for part in added}:
-            self._files.sync(f"data/commit={commit}")
+        for commit in sorted({part.commit for part in added}):
+            self._describe(commit, base.version + 1, added)
+            self.files.sync(f"data/commit={commit}")
+        for commit in {part.commit for part in gone}:
+            self.files.touch(f"changes/{commit}")
         days = base.pending if pending is None else frozenset(pending)
-        after = Snapshot(base.version + 1, parts, days)
-        said = {
-            "format": _FORMAT,
-            "parts": [dataclasses.astuple(part) for part in parts],
-            "pending": sorted(day.isoformat() for day in days),
-        }
-        self._files.create(f"log/{after.version:020}.json", json.dumps(said))
+        looked = {**base.listed, **(listed or {})}
+        after = Snapshot(base.version + 1, parts, days, since or base.since, looked)
+        self.files.create(f"log/{after.version:020}.json", after.as_text())
         return after
 
+    def _describe(self, commit: str, version: int, added: Collection[Part]) -> None:
+        """Write down which files a change has."""
+        top = f"data/commit={commit}/"
+        mine = tuple(f"data/{part.path}/" for part in added if part.commit == commit)
+        stored = [each for each in self.files.walk(top) if each.path.startswith(mine)]
+        if stored:
+            files = {each.path.removeprefix(top): each.octets for each in stored}
+            said = json.dumps({"change": version, "files": files})
+            self.files.write(f"{top}{MANIFEST}", said)
+
     def _clean(self) -> None:
-        """Remove directories that are on no list, and lists that are not the last, after a time."""
-        now = time.time()
-        live = {part.commit for part in self.snapshot().parts}
-        for name, changed in self._files.ages("data").items():
-            if _value(name) not in live and now - changed > KEPT_SECONDS:
-                self._files.remove(f"data/{name}")
-        lists = sorted(self._files.ages("log").items())
-        for name, changed in lists[:-1]:
-            if now - changed > KEPT_SECONDS:
-                self._files.remove(f"log/{name}")
+        """Remove what no list names any more, after a time, and lists that are not the last."""
+        before = time.time() - KEPT_SECONDS
+        lists = sorted(self.files.ages("log").items())
+        if not lists or self._is_old(lists[-1][0]):
+            self._mark()
+        marks = [name for name, at in self.files.ages("changes").items() if at < before]
+        live: dict[str, set[Part]] = defaultdict(set)
+        for part in self.snapshot().parts if marks else ():
+            live[part.commit].add(part)
+        for commit in marks:
+            self._sweep(commit, live[commit])
+            self.files.remove(f"changes/{commit}")
+        for name, at in lists[:-1]:
+            if at < before:
+                self.files.remove(f"log/{name}")
+
+    def _is_old(self, name: str) -> bool:
+        return bool(parse_json(self.files.read(f"log/{name}"))["format"] < _FORMAT)
+
+    def _mark(self) -> None:
+        """Mark all changes whose directories are there: earlier releases have marked none."""
+        marked = self.files.ages("changes")
+        for name, at in self.files.ages("data").items():
+            if _value(name) not in marked:
+                self.files.touch(f"changes/{_value(name)}", at)
+
+    def _sweep(self, commit: str, live: Collection[Part]) -> None:
+        """Remove the directories of a change that are not live."""
+        if not live:
+            self.files.remove(f"data/commit={commit}")
+            return
+        for part in self.staged(commit):
+            if part not in live:
+                self.files.remove(f"data/{part.path}")
 
 
 def few(
@@ -278,6 +386,15 @@ def _value(name: str) -> str:
     return name.partition("=")[2]
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A file: its path below the warehouse, its length, and when it was written, in seconds."""
+
+    path: str
+    octets: int
+    at: float
+
+
 class _Files:
     """The few things that are done with files themselves, by Hadoop's own file systems."""
 
@@ -288,13 +405,26 @@ class _Files:
         root = self._jvm.org.apache.hadoop.fs.Path(base)
         self._system = root.getFileSystem(context._jsc.hadoopConfiguration())
         uri = self._system.makeQualified(root).toUri()
-        self._local = Path(uri.getPath()) if uri.getScheme() == "file" else None
+        self.local = Path(uri.getPath()) if uri.getScheme() == "file" else None
+        """The directory, if it is one of this machine."""
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self._base}/{name}")
 
     def ages(self, name: str) -> dict[str, float]:
         """Return what a directory holds, with the times of change; nothing if there is none."""
+        if self.local is not None:
+            try:
+                with os.scandir(self.local / name) as listed:
+                    found = {}
+                    for each in listed:
+                        with suppress(FileNotFoundError):  # another writer cleans up as well
+                            found[each.name] = each.stat().st_mtime
+                    return found
+            except FileNotFoundError:
+                return {}
+            except OSError:  # Java says below what is wrong, as of all other files
+                pass
         path = self._path(name)
         if not self._system.exists(path):
             return {}
@@ -309,6 +439,8 @@ class _Files:
 
     def read(self, name: str) -> str:
         """Return the text of a file."""
+        if self.local is not None:
+            return (self.local / name).read_text()
         stream = self._system.open(self._path(name))
         try:
             return bytes(stream.readAllBytes()).decode()
@@ -319,14 +451,53 @@ class _Files:
         """Remove a file or a directory with all that is in it."""
         self._system.delete(self._path(name), True)
 
+    def walk(self, name: str) -> Iterator[Stored]:
+        """Find all files below a directory, in the order of their paths."""
+        if self.local is not None:
+            for folder, folders, names in os.walk(self.local / name):
+                folders.sort()
+                for each in sorted(names):
+                    path = Path(folder, each)
+                    with suppress(FileNotFoundError):
+                        stat = path.stat()
+                        place = str(path.relative_to(self.local))
+                        yield Stored(place, stat.st_size, stat.st_mtime)
+            return
+        if not self._system.exists(self._path(name)):
+            return
+        root = len(str(self._system.makeQualified(self._jvm.org.apache.hadoop.fs.Path(self._base))))
+        found = self._system.listFiles(self._path(name), True)
+        while found.hasNext():
+            status = found.next()
+            place = str(status.getPath().toString())[root + 1 :]
+            yield Stored(place, status.getLen(), status.getModificationTime() / 1000)
+
+    def write(self, name: str, text: str) -> None:
+        """Write a file that nobody reads yet."""
+        if self.local is not None:
+            (self.local / name).write_text(text)
+            return
+        stream = self._system.create(self._path(name), True)
+        stream.write(text.encode())
+        stream.close()
+
+    def touch(self, name: str, at: float | None = None) -> None:
+        """Let an empty file be there that says when it was last touched: now, or `at`."""
+        path = self._path(name)
+        # Without the checksum that Hadoop keeps beside a local file.
+        system = self._system if self.local is None else self._system.getRaw()
+        system.create(path, True).close()
+        if at is not None:
+            system.setTimes(path, round(at * 1000), -1)
+
     def create(self, name: str, text: str) -> None:
         """Let a file appear, whole, under a name that nobody has taken.
 
         Raises:
             Conflict: somebody has.
         """
-        if self._local is not None:
-            self._link(self._local / name, text)
+        if self.local is not None:
+            self._link(self.local / name, text)
             return
         path, draft = self._path(name), self._path(f"{name}.{uuid.uuid4().hex}")
         stream = self._system.create(draft, False)
@@ -357,12 +528,12 @@ class _Files:
 
     def sync(self, name: str) -> None:
         """Bring a directory of this machine to its disk; others do that by themselves."""
-        if self._local is None:
+        if self.local is None:
             return
-        for folder, _, files in os.walk(self._local / name):
+        for folder, _, files in os.walk(self.local / name):
             for each in (*(f for f in files if not f.endswith(".crc")), "."):
                 _sync(Path(folder, each))
-        _sync(self._local / "data")
+        _sync(self.local / "data")
 
 
 def _sync(path: Path) -> None:

@@ -90,6 +90,8 @@ class UnitTests(SynchronousTestCase):
             "Type=oneshot",
             f"ExecStart={PROGRAM} pipeline run --local-dir /var/cache/amqproute-pipeline",
             f"ExecStartPre=-{PROGRAM} pipeline compact --local-dir /var/cache/amqproute-pipeline",
+            f"ExecStartPre=-{PROGRAM} pipeline prune --local-dir /var/cache/amqproute-pipeline",
+            "Environment=AMQPROUTE_KEEP_DAYS=400",
             "User=amqproute",
             "StateDirectory=amqproute-pipeline",
             "IPAddressDeny=any",

@@ -316,9 +316,11 @@ class CommandTests(SparkCase):
         (planted.journals[PAIR[0]] / "open").mkdir()
         given: list[Path] = []
 
-        def take_in(tables: Warehouse, journals: Sequence[Path]) -> Ingested:
+        def take_in(
+            tables: Warehouse, journals: Sequence[Path], *, look_everywhere: bool
+        ) -> Ingested:
             given.extend(journals)
-            return bronze.ingest(tables, journals)
+            return bronze.ingest(tables, journals, look_everywhere=look_everywhere)
 
         self.patch(analysis, "take_in", take_in)
         journals = [f"--journal={journal}" for journal in planted.journals.values()]

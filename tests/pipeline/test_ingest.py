@@ -372,7 +372,7 @@ class CrashTests(IngestCase):
 
     def test_two_writers(self) -> None:
         """The second of two changes from the same state is refused, and nothing of it is seen. What
-        it left goes after a day; what somebody reads stays."""
+        it left goes after a day; what is live stays."""
         base = self.warehouse.snapshot()
         self.ingest()
         part = Part("runs", "2026-11-22", "alpha.example", "f" * 16)
@@ -380,16 +380,59 @@ class CrashTests(IngestCase):
             self.warehouse.publish(base, [part])
         self.assertNotIn(part, self.warehouse.snapshot().parts)
 
-        data = Path(self.warehouse.base, "data")
-        live = set(data.iterdir())
-        left, young = data / "commit=aa", data / "commit=bb"
-        for folder in (left, young):
-            folder.mkdir()
+        base = Path(self.warehouse.base)
+        live = set((base / "data").iterdir())
+        left, young = (f"commit={self.warehouse.begin()}" for _ in range(2))
+        for name in (left, young):
+            (base / "data" / name / "table=runs" / "_temporary").mkdir(parents=True)
         long_ago = time.time() - 2 * 86_400
-        for folder in (left, *live):
-            os.utime(folder, (long_ago, long_ago))
+        for mark in (base / "changes").iterdir():
+            if mark.name != young.partition("=")[2]:
+                os.utime(mark, (long_ago, long_ago))
+        last = self.warehouse.begin()
+        self.assertEqual(set((base / "data").iterdir()), live | {base / "data" / young})
+        marks = {f"commit={mark.name}" for mark in (base / "changes").iterdir()}
+        self.assertEqual(marks, {young, f"commit={last}"})
+
+    def test_replaced(self) -> None:
+        """Of a change that is live in part the rest goes, a day after it was replaced, and who
+        began to read before that reads to the end."""
+        late = Journal("beta.example")
+        late.receive(1, "orders")
+        late.at = 86_400
+        late.receive(2, "orders")
+        late.segment(self.journals)
+        self.ingest()
+        base = self.warehouse.snapshot()
+        first, second = base.of("runs")[-2:]
+        rows = self.warehouse.read("runs")
+        self.warehouse.publish(base, (), [second])
+        self.assertEqual(rows.count(), 5)
+        folder = Path(self.warehouse.base)
         self.warehouse.begin()
-        self.assertEqual(set(data.iterdir()), live | {young})
+        self.assertTrue((folder / "data" / second.path).exists())
+        long_ago = time.time() - 2 * 86_400
+        os.utime(folder / "changes" / second.commit, (long_ago, long_ago))
+        self.warehouse.begin()
+        self.assertFalse((folder / "data" / second.path).exists())
+        self.assertTrue((folder / "data" / first.path).exists())
+        self.assertEqual(self.warehouse.read("runs").count(), 4)
+
+    def test_earlier_release(self) -> None:
+        """What a release that marked no changes has left is found once, and goes likewise."""
+        self.ingest()
+        folder = Path(self.warehouse.base)
+        [list_] = (folder / "log").iterdir()
+        list_.write_text(list_.read_text().replace('"format": 2', '"format": 1'))
+        for mark in (folder / "changes").iterdir():
+            mark.unlink()
+        live = set((folder / "data").iterdir())
+        left = folder / "data" / "commit=c0"
+        left.mkdir()
+        long_ago = time.time() - 2 * 86_400
+        os.utime(left, (long_ago, long_ago))
+        self.warehouse.begin()
+        self.assertEqual(set((folder / "data").iterdir()), live)
 
     def test_change_is_no_number(self) -> None:
         """A change has no name that Spark reads as a number: this one has 160 million digits."""

@@ -17,7 +17,9 @@ __all__ = ["pipeline"]
 
 SUMMARIES: Final[Mapping[str, str]] = {
     "compact": "Put together days that have come in many pieces.",
+    "fsck": "Say what each file of the tables is, and whether all are there and whole.",
     "ingest": "Take closed segments of journals into the tables.",
+    "prune": "Take days off the tables that are older than some number of days.",
     "reconcile": "Compare our journal with a partner's: does the partner agree?",
     "report": "Write a page about a day, or a range of days, of the tables.",
     "run": "Do all of it: tables, figures, conservation, and the page of each new day.",

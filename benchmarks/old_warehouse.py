@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measure a night of the pipeline with a young warehouse, and with an old one.
+
+Run as ``python -m benchmarks.old_warehouse [--days 1 30 365] [--partners 2 20 200]
+[--events 50000] [--rounds 3] [--directory DIR] [--json]``. For each number of partners, journals of
+one organization and its partners are written: each day has so many events, of messages between any
+two of them. Of the days before the night up to `READ` are really taken in, more than a night reads.
+What the warehouse has before that are copies, in files as nights would have left them
+(`amqproute.pipeline.synthetic.history`), and so are folders of the journals, up to `KEPT`.
+
+A night is the command ``amqproute pipeline run`` in a process of its own, with 2 threads, on a copy
+of the warehouse; the rounds take turns. What is printed are medians, and how much of what the night
+costs with the fewest days it costs with more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from amqproute.pipeline.synthetic import Plan, generate
+
+EVENTS_PER_TRANSFER: Final = 4.4
+READ: Final = 22
+"""Days before the night that are really taken in, at most."""
+KEPT: Final = 90
+"""Days that a journal keeps its segments."""
+AGO: Final = 5
+"""The night is of so many days ago, and the folders of the days before it are older than those that
+are looked into in any case."""
+DAY: Final = 86_400
+
+
+def written(events: int, partners: int, days: int, directory: Path) -> list[Path]:
+    """Write journals of some days and of the night behind them; return their directories.
+
+    Args:
+        events: of a day, about.
+        partners: organizations besides the own one.
+        days: before the night.
+        directory: for the journals.
+    """
+    midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    start = int((midnight - timedelta(AGO + days)).timestamp())
+    plan = Plan(
+        round(events * (days + 1) / EVENTS_PER_TRANSFER),
+        organizations=tuple(f"org-{number:03}.example" for number in range(partners + 1)),
+        start=start,
+        seconds=(days + 1) * DAY,
+        stock_seconds=DAY // 2,
+    )
+    return list(generate(plan, directory).journals.values())
+
+
+def build(journals: Sequence[Path], days: int, target: Path, work: str) -> None:
+    """Make a warehouse with some days before the last one of journals."""
+    from amqproute.pipeline.ingest import ingest
+    from amqproute.pipeline.nightly import refresh, settle
+    from amqproute.pipeline.session import session
+    from amqproute.pipeline.synthetic.history import grow_old, journal_days
+    from amqproute.pipeline.tables import Warehouse
+
+    spark = session("benchmark", master="local[2]", local_dir=work, progress=False)
+    warehouse = Warehouse(spark, target)
+    ingest(warehouse, journals)
+    settle(warehouse, refresh(warehouse))
+    real = min(days, READ)
+    for journal in journals:
+        journal_days(journal, min(days, KEPT) - real)
+    grow_old(warehouse, days - real)
+
+
+def _set_aside(journals: Sequence[Path], aside: Path) -> dict[Path, Path]:
+    """Move the last day of journals away; return where each is and where it was."""
+    aside.mkdir()
+    moved = {}
+    for journal in journals:
+        last = max(path for path in journal.iterdir() if path.is_dir())
+        moved[last.rename(aside / journal.name)] = last
+    return moved
+
+
+def night(journals: Sequence[Path], warehouse: Path, work: str) -> tuple[float, float]:
+    """Run the night; return its seconds, by the wall and of CPU."""
+    words = ["pipeline", "run", "--json", "--master", "local[2]", "--local-dir", work]
+    words += [f"--warehouse={warehouse}", *(f"--journal={journal}" for journal in journals)]
+    program = "import sys; from amqproute.cli.main import main; sys.exit(main())"
+    before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, check=False
+    )
+    seconds = time.monotonic() - begin
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1) or not json.loads(done.stdout)["taken"]["segments"]:
+        raise SystemExit(f"the night has failed: {done.stdout}{done.stderr}")
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, cpu
+
+
+def measure(
+    partners: int, days: Sequence[int], events: int, rounds: int, directory: Path
+) -> list[dict[str, Any]]:
+    """Measure a night for one number of partners, with each number of days."""
+    work = str(directory / "work")
+    Path(work).mkdir(parents=True)
+    ages: dict[int, tuple[list[Path], Path]] = {}
+    for number in days:
+        place = directory / f"{number}-days"
+        # From the first day of the warehouse on; with fewer days there are fewer to write.
+        journals = written(events, partners, min(number, READ), place / "journals")
+        aside = _set_aside(journals, place / "aside")
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            pool.apply(build, (journals, number, place / "tables", work))
+        for kept, was in aside.items():
+            kept.rename(was)
+        ages[number] = journals, place / "tables"
+    found: dict[int, list[tuple[float, float]]] = {number: [] for number in days}
+    for _ in range(rounds):
+        for number, (journals, tables) in ages.items():
+            copy = tables.with_name("copy")
+            shutil.copytree(tables, copy, copy_function=os.link)
+            found[number].append(night(journals, copy, work))
+            shutil.rmtree(copy)
+    rows = []
+    for number, times in found.items():
+        seconds, cpu = (statistics.median(each[i] for each in times) for i in (0, 1))
+        row = {"partners": partners, "days": number, "events": events, "rounds": times}
+        rows.append(row | {"seconds": round(seconds, 1), "cpu": round(cpu, 1)})
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    shutil.rmtree(directory)
+    return rows
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Show what was measured as a table of Markdown."""
+    lines = ["| partners | days | night, s | of the least | CPU, s | of the least |",
+             "|---:|---:|---:|---:|---:|---:|"]  # fmt: skip
+    for row in rows:
+        alike = [each for each in rows if each["partners"] == row["partners"]]
+        shares = [row[unit] / min(each[unit] for each in alike) for unit in ("seconds", "cpu")]
+        lines.append(
+            f"| {row['partners']} | {row['days']} | {row['seconds']:.1f} | {shares[0]:.2f} | "
+            f"{row['cpu']:.1f} | {shares[1]:.2f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--days", type=int, nargs="+", default=[1, 30, 365])
+    parser.add_argument("--partners", type=int, nargs="+", default=[2, 20, 200])
+    parser.add_argument("--events", type=int, default=50_000, help="of a day")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--directory", type=Path, help="for what is written; a gigabyte or two")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory(prefix="amqproute-bench-", dir=options.directory) as own:
+        for partners in options.partners:
+            place = Path(own) / str(partners)
+            rows += measure(partners, options.days, options.events, options.rounds, place)
+    print(json.dumps(rows) if options.json else table(rows))
+
+
+if __name__ == "__main__":
+    main()
