@@ -7,7 +7,7 @@ from typing import Any
 
 from amqproute.broker.queue import Queue
 from amqproute.daemon.health import TURN_WORK, HealthSurvey, recent_facts
-from amqproute.relay.row import peer_row
+from amqproute.relay.row import peer_row, row_of
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.services.health import BrokerFacts, HealthLimits
@@ -127,7 +127,7 @@ class FindingTests(SurveyCase):
         self.assertIn("no node (amqp:not-found): 1", found["peer.rejects"])
         self.assertIn("full (amqp:resource-limit-exceeded): ", found["peer.rejects"])
         self.assertIn("by a consumer (x:not-mine): 1", found["node.rejects"])
-        kinds = self.alpha.relay.destinations[BETA].row()["rejections"]
+        kinds = row_of(self.alpha.relay.destinations[BETA])["rejections"]
         self.assertEqual(kinds["no node"], 1)
         self.run_for(3700, 50)
         self.assertNotIn("node.rejects", dict(self.codes()))

@@ -29,6 +29,7 @@ from amqproute.relay.backoff import BackOff
 from amqproute.relay.destination import State
 from amqproute.relay.note import NOTE
 from amqproute.relay.relay import MANY_RETURNS
+from amqproute.relay.row import row_of
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.relay.why import why
@@ -113,7 +114,7 @@ class OpenTests(DestinationCase):
         self.assertEqual(self.alpha.store.rows(f"amqp$out/{BETA}"), [])
         self.assertEqual(self.destination.tally.relayed, 25)
         self.assertEqual(len(self.network.wires), 1)
-        row = self.destination.row()
+        row = row_of(self.destination)
         self.assertEqual((row["state"], row["container"]), ("open", f"ct-{BETA}"))
 
     def test_window(self) -> None:
@@ -390,7 +391,7 @@ class OutcomeTests(DestinationCase):
         self.assertEqual((self.alpha.depth(BETA), self.alpha.depth("dead")), (40, 0))
         self.assertEqual(self.destination.tally.rejected, 0)
         self.assertLess(len(self.network.wires), 40)
-        row = self.destination.row()
+        row = row_of(self.destination)
         self.assertEqual((row["state"], row["last-code"]), ("waiting", "peer.broken"))
         self.assertIn("amqp:decode-error", row["last-error"])
         self.assertTrue(any("breaks the protocol" in line for line in logs), logs)
@@ -648,7 +649,7 @@ class FailureTests(DestinationCase):
         self.assertEqual(self.destination.state, State.WAITING)
         self.assertEqual(self.destination.failures, self.network.connects)
         self.assertIn("connect.refused", self.destination.last_error)
-        self.assertEqual(self.destination.row()["attempts"], [f"{BETA}: connection refused"])
+        self.assertEqual(row_of(self.destination)["attempts"], [f"{BETA}: connection refused"])
 
     def test_persisted(self) -> None:
         """A restart does not forget the back-off, and does not hit a dead peer at once."""

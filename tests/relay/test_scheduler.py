@@ -20,6 +20,7 @@ from amqproute.message import Message
 from amqproute.relay import share
 from amqproute.relay.destination import CONTACT_SECONDS, State
 from amqproute.relay.note import NOTE, Note
+from amqproute.relay.row import row_of
 from amqproute.relay.schedule import Schedule
 from amqproute.relay.terms import RelayTerms
 from amqproute.relay.watch import SHORTEST_TTL
@@ -168,7 +169,7 @@ class DeathTests(SchedulerCase):
         self.assertFalse(self.to().is_dead)
         self.run_for(10)
         self.assertTrue(self.to().is_dead)
-        self.assertTrue(self.to().row()["dead"])
+        self.assertTrue(row_of(self.to())["dead"])
         beta = self.beta()
         self.run_for(70)
         self.assertEqual(len(beta.bodies("orders")), 200)
@@ -344,7 +345,7 @@ class RateTests(SchedulerCase):
         found = self.deliver(Rate(messages=20), 100, 10, 6)
         for second, count in enumerate(found, 1):
             self.assertTrue(min(100, 20 * second) <= count <= min(100, 20 * second + 21), found)
-        self.assertEqual(self.to().row()["limiter"], "")
+        self.assertEqual(row_of(self.to())["limiter"], "")
 
     def test_octets(self) -> None:
         """Octets in a second."""
@@ -356,7 +357,7 @@ class RateTests(SchedulerCase):
     def test_reload(self) -> None:
         """A changed rate holds from then on; others are not slowed down."""
         self.deliver(Rate(messages=1), 30, 10, 2)
-        self.assertEqual(self.to().row()["limiter"], "messages-per-second")
+        self.assertEqual(row_of(self.to())["limiter"], "messages-per-second")
         terms = RelayTerms(Schedule(1.0, 60.0), 100, 20.0)
         self.alpha.relay.reload(terms, 0, "dead")
         self.run_for(3)
